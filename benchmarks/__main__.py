@@ -33,6 +33,7 @@ NAMES = (
     "many_topics",
     "reclaim",
     "reading",
+    "ingestion",
 )
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"

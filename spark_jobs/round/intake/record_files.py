@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,6 +39,11 @@ logger = logging.getLogger("cleantail.ingest")
 T = TypeVar("T")
 DICTIONARIES = [PARTITION, "timestamp_type", TOMBSTONE, "headers.list.element.key"]
 """The columns of few values. Parquet's writers try a dictionary for others in vain."""
+
+
+LEVEL, FAST_LEVEL = "write.parquet.compression-level", 1
+"""zstd's level where the table names none. Higher ones cost a new record more than all else that is done with it, and
+leave it no smaller; what lives for long is packed again when its file is rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,11 @@ def file_target(table: TopicTable, platform: Platform) -> FileTarget:
     schema = schema_to_pyarrow(Schema.model_validate_json(str(parser.toJson(iceberg.schema()))))
     if sorted(schema.names) != sorted([*COLUMNS, TOMBSTONE]):
         raise UnwritableError(f"the table has the columns {', '.join(schema.names)}")
+    properties = texts(iceberg.properties())
     with _refusals():
-        settings = write_settings(texts(iceberg.properties()), platform.cleaner.cleantail_task_memory_bytes)
+        settings = write_settings(properties, platform.cleaner.cleantail_task_memory_bytes)
+    if settings.codec == "zstd" and LEVEL not in properties:
+        settings = replace(settings, level=FAST_LEVEL)
     return FileTarget(schema, settings, platform.warehouse)
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 MARK = "cleantail.kafka-source"
 """Stands around the one message that comes back from a worker: kind and text as JSON."""
-UNKNOWN_TYPE = -1
+BAD_NAME = "the name of a header is not UTF-8, which Kafka's strings are"
+CREATE_TYPE, UNKNOWN_TYPE = 0, -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
@@ -119,33 +120,47 @@ def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
     kinds, times = zip(*[m.timestamp() for m in messages], strict=True)
+    if max(times) > TIMESTAMP_MAX_MS:
+        late = next(m for m in messages if m.timestamp()[1] > TIMESTAMP_MAX_MS)
+        raise _unfit(late, f"timestamp {late.timestamp()[1]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
+    numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in set(kinds)}
+    if set(numbers.values()) == {CREATE_TYPE}:
+        types = np.zeros(len(kinds), np.int32)
+    else:
+        types = np.array([numbers[kind] for kind in kinds], np.int32)
     ms = np.array(times, np.int64)
-    if (late := np.flatnonzero(ms > TIMESTAMP_MAX_MS)).size:
-        message = messages[int(late[0])]
-        raise _unfit(message, f"timestamp {ms[late[0]]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
-    types = np.array([TYPES.get(kind, UNKNOWN_TYPE) for kind in kinds], np.int32)
     unknown = (ms < 0) | (types == UNKNOWN_TYPE)
-    return pa.array(ms * 1000, ARROW_SCHEMA.field("timestamp").type, mask=unknown), pa.array(types)
+    micros = pa.array(ms * 1000, pa.int64(), mask=unknown if unknown.any() else None)
+    return micros.cast(ARROW_SCHEMA.field("timestamp").type), pa.array(types)
 
 
 def _headers(messages: Sequence[Message]) -> pa.Array:
     """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
-    lists = [_headers_of(message) for message in messages]
-    ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    lists = _header_lists(messages)
+    if any(lists):
+        ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    else:
+        ends, lists = np.zeros(len(messages) + 1, np.int32), ()
     keys = pa.array([key for headers in lists for key, _ in headers], pa.string())
     values = pa.array([value for headers in lists for _, value in headers], pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(KEY_VALUE))
-    return pa.ListArray.from_arrays(pa.array(ends), pairs).cast(ARROW_SCHEMA.field("headers").type)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs).cast(ARROW_SCHEMA.field("headers").type)
 
 
-def _headers_of(message: Message) -> Sequence[tuple[str, Any]]:
+def _header_lists(messages: Sequence[Any]) -> Sequence[Sequence[tuple[str, Any]]]:
+    """Returns the headers of each record. Raises SourceError for one whose name no table can hold."""
     try:
-        headers: Any = message.headers()
+        return [message.headers() or () for message in messages]
     except UnicodeDecodeError:
-        raise _unfit(message, "the name of a header is not UTF-8, which Kafka's strings are") from None
-    if isinstance(headers, Mapping):
-        return list(headers.items())
-    return headers or ()
+        raise _unfit(next(filter(_has_bad_name, messages)), BAD_NAME) from None
+
+
+def _has_bad_name(message: Message) -> bool:
+    try:
+        message.headers()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _unfit(message: Message, why: str) -> SourceError:
