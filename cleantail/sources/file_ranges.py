@@ -13,7 +13,8 @@ from cleantail.sources.kcat import BLANK_LINES
 
 RANGE_BYTES_MIN = 8 << 20
 """The size of the smallest range of a file that is cut: a smaller one is not worth a task of its own."""
-TASKS_PER_CORE = 2
+TASKS_PER_CORE = 1
+"""Each task writes files of its own: more tasks would make more and smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,15 @@ class NewFiles:
         if self._pending_bytes >= self._settings.group_bytes:
             self._write_group()
 
+    @property
+    def pending_bytes(self) -> int:
+        """Returns what waits for its row group to be large enough."""
+        return self._pending_bytes
+
+    def flush(self) -> None:
+        """Writes what waits as a row group."""
+        self._write_group()
+
     def close(self) -> tuple[WrittenFile, ...]:
         """Writes what is left, and returns the files."""
         self._write_group()

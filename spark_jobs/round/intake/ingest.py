@@ -9,13 +9,14 @@ offset once. And so does a file that changes while it is read: its digest would 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.errors import PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.input_limits import InputLimits
@@ -33,10 +34,19 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.line_tasks import bad_line, is_suspect, parsed_line_by_line, parsed_records
+from spark_jobs.round.intake.line_files import LineReading, write_files_of_lines
+from spark_jobs.round.intake.line_tasks import (
+    SuspectLinesError,
+    bad_line,
+    is_suspect,
+    parsed_line_by_line,
+    parsed_records,
+)
+from spark_jobs.round.intake.record_files import UnwritableError, append_written
 from spark_jobs.round.intake.staged_records import lowest_offsets, require_below_position, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
 
+logger = logging.getLogger("cleantail.ingest")
 Progress = Callable[[str], None]
 
 
@@ -69,7 +79,7 @@ def ingest_files(
             line_topic = None if any_topic else topic.line_topic
             read = {file: states[file] for file in fresh.values()}
             work = (encoding, line_topic, limits, progress)
-            records, warnings = _append(table, fresh, read, *work) if fresh else (0, ())
+            records, warnings = _append(table, platform, fresh, read, *work) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
@@ -81,6 +91,7 @@ def ingest_files(
 
 def _append(
     table: TopicTable,
+    platform: Platform,
     fresh: dict[str, Path],
     states: Mapping[Path, str | None],
     encoding: str,
@@ -94,9 +105,10 @@ def _append(
     table.create_branch(branch, None)
     try:
         progress("reading and writing records")
-        _stage(table, branch, list(fresh.values()), encoding, line_topic, limits)
+        files = list(fresh.values())
+        once = _stage(table, platform, branch, files, LineReading(encoding, line_topic, limits))
         progress("comparing with what is there")
-        require_one_record_an_offset(table, branch, list(fresh.values()), encoding, limits)
+        require_one_record_an_offset(table, branch, files, encoding, limits, once)
         require_below_position(table, branch)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
@@ -123,21 +135,33 @@ def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
     return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
 
 
-def _stage(
-    table: TopicTable, branch: str, files: list[Path], encoding: str, line_topic: str | None, limits: InputLimits
-) -> None:
-    """Appends the records of the files to the branch. Raises BadLineError for a line that is no record."""
-    work = (table.spark, files, encoding, line_topic, limits)
+def _stage(table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading) -> bool:
+    """Appends the records of the files to the branch, and returns whether each of their offsets is known to be there
+    once. Raises BadLineError for a line that is no record."""
+    work = (table.spark, files, reading.encoding, reading.topic, reading.limits)
     try:
-        table.append_to(branch, parsed_records(*work))
-        return
-    except PythonException as e:
-        if not is_suspect(e):
-            raise
-    # which line it is, and whether it is wrong, is told where the whole file is read
+        written = write_files_of_lines(table, platform, files, reading)
+        append_written(table, branch, written)
+        return all(log.once for log in written)
+    except UnwritableError as e:
+        logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
+        if _append_parsed(table, branch, parsed_records(*work)):
+            return False
+    except SuspectLinesError as e:
+        logger.info("%s", e)
+    _append_parsed(table, branch, parsed_line_by_line(*work))
+    return False
+
+
+def _append_parsed(table: TopicTable, branch: str, records: DataFrame) -> bool:
+    """Appends records, and returns False where a range of lines has to be looked at line by line. Raises BadLineError
+    for a line that is no record."""
     try:
-        table.append_to(branch, parsed_line_by_line(*work))
+        table.append_to(branch, records)
     except PythonException as e:
+        if is_suspect(e):
+            return False
         if (error := bad_line(e)) is None:
             raise
         raise error from None
+    return True

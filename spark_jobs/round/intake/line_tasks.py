@@ -31,6 +31,10 @@ SUSPECT = "cleantail.suspect-lines"
 """Marks what a worker says of a range in which something is wrong."""
 
 
+class SuspectLinesError(CleantailError):
+    """Is raised where something is wrong with a range of lines."""
+
+
 def parsed_records(
     spark: SparkSession,
     files: Sequence[Path],
@@ -40,14 +44,22 @@ def parsed_records(
 ) -> DataFrame:
     """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; a large file is read
     by several tasks, small ones together by one."""
-    sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
-    tasks = file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
+    tasks = line_tasks(spark, files)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        for each in tasks[number]:
-            yield from range_batches(each, encoding, topic, limits)
+        try:
+            for each in tasks[number]:
+                yield from range_batches(each, encoding, topic, limits)
+        except SuspectLinesError:
+            raise RuntimeError(SUSPECT) from None
 
     return _frame(spark, len(tasks), read)
+
+
+def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
+    """Returns the ranges of each task that reads these files."""
+    sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
+    return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
 
 
 def parsed_line_by_line(
@@ -78,7 +90,7 @@ def _frame(spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.Re
 
 
 def range_batches(lines: FileRange, encoding: str, topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
-    """Yields the records of a range. Raises RuntimeError with SUSPECT where something is wrong with it."""
+    """Yields the records of a range. Raises SuspectLinesError where something is wrong with it."""
     blank = 0
     try:
         with Content(lines.file, limits) as content:
@@ -94,7 +106,7 @@ def range_batches(lines: FileRange, encoding: str, topic: str | None, limits: In
                 for chunk in chunks(parse_line(line, encoding, topic, limits) for line in filled):
                     yield arrow_batch(chunk)
     except (ValueError, OSError, EOFError, zlib.error, CleantailError):
-        raise RuntimeError(SUSPECT) from None
+        raise SuspectLinesError(f"{lines.file} has to be looked at line by line") from None
 
 
 def _lines_in(block: bytes) -> int:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
@@ -26,7 +28,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import COLUMNS, PARTITION, TOMBSTONE, VALUE
+from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import CleantailError
 from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.table_files import new_data_files, write_settings
@@ -58,10 +60,15 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """The files of one log that a task has written, in offset order."""
+    """The files of one log that a task has written, in offset order; `low` and `high` are their first and last offset,
+    and `once` says that each offset occurs once in them. Without a record there is no file, and `high` is below
+    `low`."""
 
     partition: int
     files: tuple[WrittenFile, ...]
+    low: int
+    high: int
+    once: bool
 
 
 def file_target(table: TopicTable, platform: Platform) -> FileTarget:
@@ -97,6 +104,17 @@ def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
     return {log: str(locations.newDataLocation(iceberg.spec(), _partition(table, iceberg, log), name)) for log in logs}
 
 
+def log_path(table: TopicTable) -> str:
+    """Returns what the names of new files begin with, with {} in place of the log's number, for tasks that do not know
+    yet which logs they are going to meet. Raises UnwritableError where the table has other folders than Iceberg's
+    usual ones."""
+    one, two = (new_paths(table, [log])[log] for log in (1, 2))
+    folder, name = one.rsplit("/", 1)
+    if not folder.endswith(f"/{PARTITION}=1") or not two.startswith(f"{folder[:-1]}2/") or "{" in one or "}" in one:
+        raise UnwritableError("the table chooses the folders of its files by itself")
+    return f"{folder[:-1]}{{}}/{name}"
+
+
 def _partition(table: TopicTable, iceberg: Any, log: int) -> Any:
     data = table.jvm.org.apache.iceberg.PartitionData(iceberg.spec().partitionType())
     data.set(0, log)
@@ -108,27 +126,53 @@ class UnwritableError(CleantailError):
 
 
 class LogWriter:
-    """Writes records of one log in a task."""
+    """Writes records of one log in a task. `path`: what the names of its files begin with."""
 
-    def __init__(self, properties: Mapping[str, str], target: FileTarget, path: str) -> None:
-        self._schema = target.schema
+    def __init__(self, properties: Mapping[str, str], target: FileTarget, partition: int, path: str) -> None:
+        self._schema, self._partition = target.schema, partition
         self._new = NewFiles(load_file_io(dict(properties), target.location), path, target.settings)
         self._new.begin_new(target.schema, DICTIONARIES)
+        self._low, self._high, self._once = 0, -1, True
+
+    @property
+    def pending_bytes(self) -> int:
+        """Returns what is in memory of records that are not yet written."""
+        return self._new.pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes records in the columns of ARROW_SCHEMA, in offset order. Raises UnwritableError."""
+        """Takes records in the columns of ARROW_SCHEMA. Raises UnwritableError, also where they are not in offset
+        order."""
+        if not batch.num_rows:
+            return
+        self._follow(batch.column(OFFSET).to_numpy())
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns[TOMBSTONE] = pc.is_null(columns[VALUE])
         arrays = [_cast(columns[field.name], field.type) for field in self._schema]
         with _refusals():
             self._new.add(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
-    def close(self) -> tuple[WrittenFile, ...]:
-        """Returns the files, in offset order. Raises UnwritableError."""
+    def _follow(self, offsets: npt.NDArray[np.int64]) -> None:
+        steps = np.diff(offsets)
+        is_first = self._high < self._low
+        step = 1 if is_first else int(offsets[0]) - self._high
+        lowest = min(step, int(steps.min())) if steps.size else step
+        if lowest < 0:
+            raise UnwritableError(f"records of partition {self._partition} are not in the order of their offsets")
+        self._low = int(offsets[0]) if is_first else self._low
+        self._high, self._once = int(offsets[-1]), self._once and lowest > 0
+
+    def flush(self) -> None:
+        """Writes what is in memory. Raises UnwritableError."""
         with _refusals():
-            return self._new.close()
+            self._new.flush()
+
+    def close(self) -> WrittenLog:
+        """Returns the files. Raises UnwritableError."""
+        with _refusals():
+            return WrittenLog(self._partition, self._new.close(), self._low, self._high, self._once)
 
     def discard(self) -> None:
+        """Deletes the files, as far as that can be done."""
         self._new.discard()
 
 

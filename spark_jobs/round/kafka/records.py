@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MARK = "cleantail.kafka-source"
 """Stands around the one message that comes back from a worker: kind and text as JSON."""
 BAD_NAME = "the name of a header is not UTF-8, which Kafka's strings are"
-CREATE_TYPE, UNKNOWN_TYPE = 0, -1
+UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
@@ -59,7 +59,9 @@ def write_ranges(
 ) -> list[WrittenLog]:
     """Writes the records of the ranges into files of their own, in their order: a task of Spark. `properties`: of
     PyIceberg's FileIO. Raises CleantailError, and no file is left then."""
-    writers = [(each, LogWriter(properties, target, task.paths[each.partition])) for each in task.ranges]
+    writers = [
+        (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
+    ]
     reader = open_reader()
     try:
         return [_written(reader, each, writer) for each, writer in writers]
@@ -74,7 +76,7 @@ def write_ranges(
 def _written(reader: RangeReader, each: Range, writer: LogWriter) -> WrittenLog:
     for messages in reader.batches(each):
         writer.add(arrow_batch(each.partition, messages))
-    return WrittenLog(each.partition, writer.close())
+    return writer.close()
 
 
 def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], RangeReader]) -> Iterator[pa.RecordBatch]:
@@ -119,16 +121,15 @@ def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
-    kinds, times = zip(*[m.timestamp() for m in messages], strict=True)
-    if max(times) > TIMESTAMP_MAX_MS:
-        late = next(m for m in messages if m.timestamp()[1] > TIMESTAMP_MAX_MS)
-        raise _unfit(late, f"timestamp {late.timestamp()[1]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
-    numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in set(kinds)}
-    if set(numbers.values()) == {CREATE_TYPE}:
-        types = np.zeros(len(kinds), np.int32)
-    else:
-        types = np.array([numbers[kind] for kind in kinds], np.int32)
-    ms = np.array(times, np.int64)
+    stamps = [m.timestamp() for m in messages]
+    ms = np.fromiter((time for _, time in stamps), np.int64, len(stamps))
+    if (late := np.flatnonzero(ms > TIMESTAMP_MAX_MS)).size:
+        text = f"timestamp {ms[late[0]]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}"
+        raise _unfit(messages[int(late[0])], text)
+    numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in {kind for kind, _ in stamps}}
+    types = np.full(len(stamps), next(iter(numbers.values())), np.int32)
+    if len(numbers) > 1:
+        types = np.array([numbers[kind] for kind, _ in stamps], np.int32)
     unknown = (ms < 0) | (types == UNKNOWN_TYPE)
     micros = pa.array(ms * 1000, pa.int64(), mask=unknown if unknown.any() else None)
     return micros.cast(ARROW_SCHEMA.field("timestamp").type), pa.array(types)
