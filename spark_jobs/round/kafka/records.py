@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,13 +66,27 @@ def write_ranges(
     ]
     reader = open_reader()
     try:
-        return [_written(reader, each, writer) for each, writer in writers]
+        with _without_collector():
+            return [_written(reader, each, writer) for each, writer in writers]
     except BaseException:
         for _, writer in writers:
             writer.discard()
         raise
     finally:
         reader.close()
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Lets Python look for no cycles: it would look at every one of thousands of records, again and again, and none of
+    them is in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _written(reader: RangeReader, each: Range, writer: LogWriter) -> WrittenLog:
