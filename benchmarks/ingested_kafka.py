@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
+from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
 from benchmarks.dataset import FIRST_TIMESTAMP_MS, KEY_DIGITS, VALUE_BYTES
 from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.spark_costs import Meter
 from differential.kafka_client import KafkaClient
 
 TOPIC = "bench_ingestion"
@@ -37,13 +39,21 @@ def fill_topic(address: str, records: int) -> None:
         raise BenchmarkError(f"{left} records were not sent")
 
 
-def measure_consumer(address: str, records: int, processes: int, repetitions: int) -> Times:
-    """Returns the seconds in which so many processes have consumed all partitions, each its part of them."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of an ingestion, and the most memory that its processes had: None of what is bare."""
+
+    times: Times
+    peak_memory_bytes: int | None = None
+
+
+def measure_consumer(address: str, records: int, processes: int, repetitions: int) -> Measured:
+    """Measures how long so many processes take to consume all partitions, each its part of them."""
     seconds = []
     for number in range(repetitions + 1):
         say(f"bare consumer, {number} of {repetitions}")
         seconds.append(_consumed(address, records, processes))
-    return Times.of(seconds)
+    return Measured(Times.of(seconds))
 
 
 def _consumed(address: str, records: int, processes: int) -> float:
@@ -78,13 +88,14 @@ def _consume(address: str, partitions: tuple[int, ...], barrier: Barrier, counts
     consumer.close()
 
 
-def measure_reading(lake: Lake, address: str, records: int, repetitions: int) -> Times:
-    """Returns the seconds of reading the whole topic into a new table."""
+def measure_reading(lake: Lake, address: str, records: int, repetitions: int) -> Measured:
+    """Measures reading the whole topic into a new table."""
     from spark_jobs.round.kafka.reading import read_topic
 
     platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {}, source={"kafka": {"bootstrap.servers": address}})
     topic, spark = lake.topic(TOPIC), lake.session()
+    meter = Meter(spark)
     for number in range(repetitions + 1):
         say(f"Cleantail from Kafka, {number} of {repetitions}")
         with watch(READING):
@@ -94,4 +105,4 @@ def measure_reading(lake: Lake, address: str, records: int, repetitions: int) ->
         table = lake.table(TOPIC)
         require_records(table.current().count(), records, "the table read from Kafka")
         table.drop()
-    return Times.of(watch.seconds[READING])
+    return Measured(Times.of(watch.seconds[READING]), meter.peak_memory_bytes())

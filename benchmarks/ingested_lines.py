@@ -12,8 +12,10 @@ from pathlib import Path
 
 from benchmarks.dataset import FIRST_TIMESTAMP_MS, KEY_DIGITS
 from benchmarks.fresh_process import Stopwatch, require_records, say
+from benchmarks.ingested_kafka import Measured
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.spark_costs import Meter
 
 TOPIC = "bench_lines"
 PARTITIONS = 4
@@ -38,8 +40,8 @@ def _lines(first: int, end: int) -> Iterator[str]:
         )
 
 
-def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Times:
-    """Returns the seconds in which so many processes have parsed all lines, each its part of the file."""
+def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Measured:
+    """Measures how long so many processes take to parse all lines, each its part of the file."""
     size = os.path.getsize(file)
     cuts = [size * number // processes for number in range(processes + 1)]
     seconds = []
@@ -50,7 +52,7 @@ def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> 
             counts = pool.starmap(_parsed, [(file, low, high) for low, high in zip(cuts, cuts[1:], strict=False)])
             seconds.append(time.perf_counter() - began)
             require_records(sum(counts), lines, "the bare parser")
-    return Times.of(seconds)
+    return Measured(Times.of(seconds))
 
 
 def _parsed(file: Path, start: int, end: int) -> int:
@@ -66,13 +68,14 @@ def _parsed(file: Path, start: int, end: int) -> int:
     return count
 
 
-def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Times:
-    """Returns the seconds of ingesting the file into a new table. Its digest is taken each time: it is a new file."""
+def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measured:
+    """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file."""
     from spark_jobs.round.intake.ingest import ingest_files
 
     platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {})
     topic, spark = lake.topic(TOPIC), lake.session()
+    meter = Meter(spark)
     for number in range(repetitions + 1):
         say(f"Cleantail from a file, {number} of {repetitions}")
         os.utime(file)  # so that its digest is not remembered
@@ -82,4 +85,4 @@ def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Times
         table = lake.table(TOPIC)
         require_records(table.current().count(), lines, "the table of the file")
         table.drop()
-    return Times.of(watch.seconds[INGESTING])
+    return Measured(Times.of(watch.seconds[INGESTING]), meter.peak_memory_bytes())

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.fresh_process import in_fresh_process, say
-from benchmarks.ingested_kafka import fill_topic, measure_consumer, measure_reading
+from benchmarks.ingested_kafka import Measured, fill_topic, measure_consumer, measure_reading
 from benchmarks.ingested_lines import measure_lines, measure_parser, write_lines
 from benchmarks.kafka_cleaner import JVM
 from benchmarks.lake import Lake
 from benchmarks.options import Options
-from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.report import Column, Table, Value, ratio
 from differential.broker import kafka_jars, running_broker
 
 KAFKA_RECORDS, LINES = 3_000_000, 1_000_000
@@ -28,6 +28,7 @@ COLUMNS = (
     Column("records a second, cold", "count"),
     Column("records a second, warm", "count"),
     Column("rate to the bare one, warm", "ratio"),
+    Column("peak memory", "bytes"),
 )
 NOTES = (
     "Kafka: one broker on the same machine, 4 partitions, values of 256 random bytes, not compressed. The bare "
@@ -36,7 +37,8 @@ NOTES = (
     "Lines: one file of kcat -J, values of 256 characters that do not compress. The bare parser is Python's json.loads "
     "of each line, in as many processes as cores, each with its part of the file.",
     "Cleantail's time is that of the whole ingestion into a new table, in a session that runs: what was read is "
-    "compared, counted and committed. Cold is the first ingestion of its process.",
+    "compared, counted and committed. Cold is the first ingestion of its process. Peak memory is VmHWM of the JVM and "
+    "of all its Python processes, added up, over all repetitions.",
 )
 
 
@@ -46,7 +48,7 @@ def run(options: Options) -> Table:
     return Table("ingestion", "Records that come in", COLUMNS, tuple(rows), (*NOTES, options.text))
 
 
-def _from_kafka(options: Options, records: int) -> Mapping[str, Times]:
+def _from_kafka(options: Options, records: int) -> Mapping[str, Measured]:
     directory = options.lake.directory / "kafka-source"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -62,7 +64,7 @@ def _from_kafka(options: Options, records: int) -> Mapping[str, Times]:
         shutil.rmtree(directory)
 
 
-def _from_lines(options: Options, lines: int) -> Mapping[str, Times]:
+def _from_lines(options: Options, lines: int) -> Mapping[str, Measured]:
     file = options.lake.directory / "lines.jsonl"
     in_fresh_process(write_lines, file, lines)
     try:
@@ -71,15 +73,15 @@ def _from_lines(options: Options, lines: int) -> Mapping[str, Times]:
         file.unlink()
 
 
-def _measured_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Mapping[str, Times]:
+def _measured_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Mapping[str, Measured]:
     return {
         PARSER: measure_parser(file, lines, lake.cores, repetitions),
         INGESTION: in_fresh_process(measure_lines, lake, file, lines, repetitions),
     }
 
 
-def _rows(records: int, measured: Mapping[str, Times]) -> list[tuple[Value, ...]]:
-    bare = next(iter(measured.values())).warm
+def _rows(records: int, measured: Mapping[str, Measured]) -> list[tuple[Value, ...]]:
+    bare = next(iter(measured.values())).times.warm
     return [
         (
             records,
@@ -90,6 +92,8 @@ def _rows(records: int, measured: Mapping[str, Times]) -> list[tuple[Value, ...]
             records / times.cold,
             records / times.warm,
             ratio(bare, times.warm),
+            each.peak_memory_bytes,
         )
-        for system, times in measured.items()
+        for system, each in measured.items()
+        for times in (each.times,)
     ]

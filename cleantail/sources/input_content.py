@@ -22,15 +22,15 @@ LINE_BLOCK_BYTES = 2 << 20
 class Content:
     """Reads the bytes of a file, decompressed where its name ends in .gz.
 
-    Both readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
+    All readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
     """
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
         self._stream = _opened(file)
-        packed_bytes = os.fstat(self._stream.fileno()).st_size
-        self._packed_bytes = packed_bytes if file.name.endswith(".gz") else None
+        self._size = os.fstat(self._stream.fileno()).st_size
+        self._packed_bytes = self._size if file.name.endswith(".gz") else None
         self._limits = limits
-        self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._packed_bytes)
+        self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._size)
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +61,8 @@ class Content:
         """Yields the lines that begin in bytes [start, end), whole lines together, of about BLOCK_BYTES; the last line
         of a file may have no end. A .gz file is read from its start."""
         left, most, stream = self._most, self._limits.line_bytes, self._stream
+        if self._packed_bytes is None and self._size > left:
+            raise self._too_much()
         at = self._begin(start)
         while end is None or at < end:
             block = stream.read(LINE_BLOCK_BYTES if end is None else min(LINE_BLOCK_BYTES, end - at))

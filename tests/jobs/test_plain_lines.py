@@ -186,6 +186,16 @@ def test_lines_longer_than_a_block_are_read_whole(tmp_path):
         ranged(file, [], limits=replace(DEFAULT_LIMITS, line_bytes=LINE_BLOCK_BYTES))
 
 
+def test_each_range_of_a_file_that_is_too_large_says_so(tmp_path):
+    """The digest may have been remembered since the limit was higher."""
+    file = tmp_path / "large.jsonl"
+    file.write_bytes(block_of([PLAIN] * 4))
+    limits = replace(DEFAULT_LIMITS, file_bytes=file.stat().st_size - 1)
+    for lines in (FileRange(file, 0, 10), FileRange(file, 150, None)):
+        with pytest.raises(SuspectLinesError, match="line by line"):
+            list(range_batches(lines, "text", "t", limits))
+
+
 def test_base64_is_read_line_by_line(tmp_path):
     file = tmp_path / "b.jsonl"
     text = base64.b64encode(b"\x00\xff").decode()

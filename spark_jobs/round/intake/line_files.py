@@ -52,7 +52,7 @@ def write_files_of_lines(
     """Writes the records of the files into data files that no snapshot knows yet. Raises SuspectLinesError and
     UnwritableError; no file is left then."""
     target, path = file_target(table, platform), log_path(table)
-    work = partial(write_lines, reading, target, path)
+    work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, platform, work, line_tasks(table.spark, files), "read lines")
     try:
         _require_apart(written)
@@ -70,7 +70,12 @@ def _require_apart(written: Sequence[WrittenLog]) -> None:
 
 
 def write_lines(
-    reading: LineReading, target: FileTarget, path: str, properties: Mapping[str, str], ranges: Sequence[FileRange]
+    reading: LineReading,
+    target: FileTarget,
+    path: str,
+    logs_max: int,
+    properties: Mapping[str, str],
+    ranges: Sequence[FileRange],
 ) -> list[WrittenLog]:
     """Writes the records of the ranges: a task of Spark. `path`: as log_path has it; `properties`: of PyIceberg's
     FileIO. Raises SuspectLinesError and UnwritableError, and no file is left then."""
@@ -79,8 +84,8 @@ def write_lines(
         for log, records in _by_log(ranges, reading):
             if log not in writers:
                 writers[log] = LogWriter(properties, target, log, path.format(log))
-                if len(writers) > LOGS_MAX:
-                    raise UnwritableError(f"there are more than {LOGS_MAX} partitions")
+                if len(writers) > logs_max:
+                    raise UnwritableError(f"there are more than {logs_max} partitions")
             writers[log].add(records)
             if sum(writer.pending_bytes for writer in writers.values()) > target.settings.group_bytes:
                 max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
@@ -98,6 +103,9 @@ def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple
             logs = batch.column(PARTITION).to_numpy()
             order = np.argsort(logs, kind="stable")
             starts = np.flatnonzero(np.diff(logs[order], prepend=-1))
-            sorted_batch = batch if len(starts) == 1 else batch.take(pa.array(order))
+            if len(starts) == 1:
+                yield int(logs[0]), batch
+                continue
             for start, end in zip(starts, [*starts[1:], len(logs)], strict=True):
-                yield int(logs[order[start]]), sorted_batch.slice(start, end - start)
+                # a copy: a part of the batch would keep all of it in memory for as long as its log is not written
+                yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from cleantail.errors import CleantailError
 from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.table_files import new_data_files, write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError
-from spark_jobs.engine.tasks import run_tasks
+from spark_jobs.engine.tasks import run_stored, with_store
 from spark_jobs.iceberg.iceberg_reads import each, texts
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -202,8 +201,8 @@ def run_writers(
         return []
     cores = int(table.spark.sparkContext.defaultParallelism)
     with ThreadPoolExecutor(cores) as threads:
-        one = partial(run_tasks, table, platform, work, what=what)
-        futures = [threads.submit(one, tasks=[task]) for task in tasks]
+        stored = with_store(table, platform, work)
+        futures = [threads.submit(run_stored, table, stored, [task], what) for task in tasks]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
             failed = next((f for f in futures if f.done() and f.exception() is not None), None)
