@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cleantail.sources.kcat import BLANK_LINES
 
-RANGE_BYTES_MIN = 8 << 20
-"""The size of the smallest range of a file that is cut: a smaller one is not worth a task of its own."""
+RANGE_BYTES_MIN = 64 << 20
+"""The size of the smallest range of a file that is cut: a smaller one is not worth data files of its own."""
 TASKS_PER_CORE = 1
 """Each task writes files of its own: more tasks would make more and smaller ones."""
 

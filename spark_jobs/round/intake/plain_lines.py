@@ -48,7 +48,7 @@ def plain_batch(block: bytes, topic: str | None, limits: InputLimits) -> pa.Reco
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
         table = arrow_json.read_json(pa.BufferReader(block), reading, _PARSING)
-    except pa.ArrowInvalid:
+    except (pa.ArrowException, UnicodeError):
         return None
     if table.num_rows != block.count(b"\n") + (not block.endswith(b"\n")):
         return None

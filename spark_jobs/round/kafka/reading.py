@@ -96,6 +96,8 @@ class TopicRead:
         budget = PORTION_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
+            if portion.last:
+                break
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
         return portions
 
@@ -121,7 +123,8 @@ class TopicRead:
         # 3. who is told of it
         record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
         tell_group(self.settings, self.topic, position.next_offsets)
-        return Portion(ranges, records, written_bytes, plan.gaps, warnings)
+        is_last = all(position.next_offsets[p] >= end for p, end in plan.ends.items())
+        return Portion(ranges, records, written_bytes, plan.gaps, warnings, is_last)
 
     def _append(
         self,
