@@ -146,6 +146,18 @@ def test_whatever_the_order_of_lines_a_file_has_its_log_in_the_order_of_offsets(
     assert sorted(offsets(workshop.read(topic))) == sorted(numbers)
 
 
+@pytest.mark.parametrize(("name", "text"), [("nothing", ""), ("blank", "\n \n\n")])
+def test_a_file_without_a_record_appends_nothing_and_is_known_from_then_on(workshop, table_of, name, text):
+    topic = workshop.topic(f"empty-{name}")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), record(1, "b", "y")]))
+    empty = workshop.file("b.jsonl", [])
+    empty.write_text(text)
+    assert workshop.json("ingest", topic, "--file", empty)["records"] == 0
+    assert offsets(workshop.read(topic)) == [0, 1]
+    assert workshop.json("ingest", topic, "--file", empty)["files"][0]["skipped"]
+    require_no_other_file(table_of(topic))
+
+
 def test_of_more_logs_than_a_task_holds_open_spark_writes_the_files(workshop, table_of, monkeypatch):
     topic = workshop.topic("many-logs")
     monkeypatch.setattr(line_files, "LOGS_MAX", 3)

@@ -230,19 +230,15 @@ def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
 
 
 def append_written(table: TopicTable, branch: str, logs: Sequence[WrittenLog]) -> None:
-    """Appends the files to the branch in one commit; none where there are no records."""
+    """Appends the files to the branch in one commit, which is also there where there are no records: what a branch has
+    appended is told by its last commit."""
     iceberg = table.load()
-    append = iceberg.newAppend().toBranch(branch)
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:
         by_log.setdefault(log.partition, []).extend(log.files)
-    data_files = [
-        file
-        for log, files in sorted(by_log.items())
-        for file in new_data_files(table, iceberg, iceberg.spec(), _partition(table, iceberg, log), files)
-    ]
-    if not data_files:
-        return
-    for file in data_files:
-        append.appendFile(file)
+    append = iceberg.newFastAppend().toBranch(branch)
+    for partition, files in sorted(by_log.items()):
+        place = _partition(table, iceberg, partition)
+        for file in new_data_files(table, iceberg, iceberg.spec(), place, files):
+            append.appendFile(file)
     append.commit()
