@@ -35,6 +35,11 @@ def require_no_other_file(table):
     }
 
 
+def set_codec(table, codec):
+    """Tasks do not write lz4: there Spark does."""
+    table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.parquet.compression-codec' = '{codec}')")
+
+
 def small_ranges(monkeypatch, size):
     monkeypatch.setattr("cleantail.sources.file_ranges.RANGE_BYTES_MIN", size)
     monkeypatch.setattr("cleantail.sources.file_ranges.TASKS_PER_CORE", 4)
@@ -146,10 +151,12 @@ def test_whatever_the_order_of_lines_a_file_has_its_log_in_the_order_of_offsets(
     assert sorted(offsets(workshop.read(topic))) == sorted(numbers)
 
 
-@pytest.mark.parametrize(("name", "text"), [("nothing", ""), ("blank", "\n \n\n")])
-def test_a_file_without_a_record_appends_nothing_and_is_known_from_then_on(workshop, table_of, name, text):
-    topic = workshop.topic(f"empty-{name}")
+@pytest.mark.parametrize("text", ["", "\n \n\n"], ids=["no line", "blank lines"])
+@pytest.mark.parametrize("codec", ["zstd", "lz4"], ids=["by tasks", "by Spark"])
+def test_a_file_without_a_record_appends_nothing_and_is_known_from_then_on(workshop, table_of, codec, text):
+    topic = workshop.topic(f"empty-{codec}-{len(text)}")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "x"), record(1, "b", "y")]))
+    set_codec(table_of(topic), codec)
     empty = workshop.file("b.jsonl", [])
     empty.write_text(text)
     assert workshop.json("ingest", topic, "--file", empty)["records"] == 0
@@ -182,8 +189,7 @@ def test_a_codec_that_only_sparks_writer_has_is_written_by_it(kafka, workshop, l
     kafka.create(topic, 2)
     kafka.send(topic, [(b"a", b"x")])
     workshop.ok("ingest", topic)
-    table = table_of(topic)
-    table.spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.parquet.compression-codec' = 'lz4')")
+    set_codec(table_of(topic), "lz4")
     kafka.send(topic, [(b"b", None, [("h", b"1")])], partition=1)
     assert workshop.json("ingest", topic)["records"] == 1
     assert [BY_TASKS in row.path for row in files_of(table_of(topic))] == [True, False]

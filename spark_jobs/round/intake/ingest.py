@@ -156,6 +156,7 @@ def _stage(table: TopicTable, platform: Platform, branch: str, files: list[Path]
 def _append_parsed(table: TopicTable, branch: str, records: DataFrame) -> bool:
     """Appends records, and returns False where a range of lines has to be looked at line by line. Raises BadLineError
     for a line that is no record."""
+    before = table.head_of(branch)
     try:
         table.append_to(branch, records)
     except PythonException as e:
@@ -164,4 +165,6 @@ def _append_parsed(table: TopicTable, branch: str, records: DataFrame) -> bool:
         if (error := bad_line(e)) is None:
             raise
         raise error from None
+    if table.head_of(branch) == before:  # without a record Spark makes no commit, and the last one is another's
+        append_written(table, branch, ())
     return True
