@@ -19,7 +19,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.locks import exclusive
@@ -76,10 +75,9 @@ def ingest_files(
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:
-            line_topic = None if any_topic else topic.line_topic
+            reading = LineReading(encoding, None if any_topic else topic.line_topic, limits)
             read = {file: states[file] for file in fresh.values()}
-            work = (encoding, line_topic, limits, progress)
-            records, warnings = _append(table, platform, fresh, read, *work) if fresh else (0, ())
+            records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
@@ -94,9 +92,7 @@ def _append(
     platform: Platform,
     fresh: dict[str, Path],
     states: Mapping[Path, str | None],
-    encoding: str,
-    line_topic: str | None,
-    limits: InputLimits,
+    reading: LineReading,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
     """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
@@ -106,9 +102,9 @@ def _append(
     try:
         progress("reading and writing records")
         files = list(fresh.values())
-        once = _stage(table, platform, branch, files, LineReading(encoding, line_topic, limits))
+        once = _stage(table, platform, branch, files, reading)
         progress("comparing with what is there")
-        require_one_record_an_offset(table, branch, files, encoding, limits, once)
+        require_one_record_an_offset(table, branch, files, reading.encoding, reading.limits, once)
         require_below_position(table, branch)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
