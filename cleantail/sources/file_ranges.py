@@ -34,11 +34,11 @@ def file_tasks(sizes: Mapping[Path, int], cores: int) -> tuple[tuple[FileRange, 
     """Returns the ranges of each task, in the order of the files. `sizes`: bytes on the disk."""
     share = max(RANGE_BYTES_MIN, -(-sum(sizes.values()) // (cores * TASKS_PER_CORE)))
     tasks: list[list[FileRange]] = []
-    filled = share
+    filled = 0
     for file, size in sizes.items():
         pieces = 1 if file.name.endswith(".gz") else max(1, round(size / share))
         for piece in _pieces(file, size, pieces):
-            if filled + size // pieces > share:
+            if not tasks or filled + size // pieces > share:
                 tasks.append([])
                 filled = 0
             tasks[-1].append(piece)

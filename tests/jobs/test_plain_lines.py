@@ -223,6 +223,7 @@ def test_a_packed_file_is_one_range_and_small_files_share_a_task(tmp_path):
     assert {r.blank_lines for task in tasks for r in task} == {BLANK_LINES // 2, BLANK_LINES}
     small = {Path(f"{n}.jsonl"): RANGE_BYTES_MIN // 10 for n in range(25)}
     assert [len(task) for task in file_tasks(small, 4)] == [10, 10, 5]
+    assert [[r.file for r in task] for task in file_tasks({large: 0, packed: 0}, 2)] == [[large, packed]]
 
 
 def test_lines_of_a_packed_file_are_read_from_its_start(tmp_path):
