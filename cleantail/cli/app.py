@@ -32,6 +32,7 @@ COMMANDS = (
     compact,
     check,
     reclaim,
+    reconcile,
     release,
     rollback,
     mend,

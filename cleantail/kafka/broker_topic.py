@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.sources.kafka_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
+from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
 
 if TYPE_CHECKING:
@@ -59,6 +60,23 @@ class Brokers:
             except TimeoutError:
                 raise self._silent(topic) from None
             time.sleep(PAUSE_S)
+
+    def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+        """Returns how the brokers clean the topic; None where they do not say, as to a login that may not describe
+        configs."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            [answer] = self._admin.describe_configs([resource], request_timeout=self._within_s).values()
+            configs = {name: entry.value for name, entry in answer.result(self._within_s).items()}
+        except (KafkaException, TimeoutError):
+            return None
+        policy, retention_ms = configs.get("cleanup.policy"), configs.get("delete.retention.ms")
+        if policy is None or retention_ms is None:
+            return None
+        return CleanerConfigs(frozenset(word.strip() for word in policy.split(",")), int(retention_ms))
 
     def _ask(self, topic: str) -> BrokerTopic:
         cluster = self._admin.describe_cluster(request_timeout=self._within_s).result(self._within_s)

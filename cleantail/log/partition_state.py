@@ -47,6 +47,17 @@ class Horizon:
     swept_to: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Says of a log's last published reconciliation up to which offset (exclusive) its keys were compared with the
+    brokers', and when (Unix ms)."""
+
+    __pydantic_config__ = _NO_MORE
+
+    end_offset: int
+    at_ms: int
+
+
 CHECK_FAILED = "check failed"
 """The beginning of a quarantine's reason where a check failed, and no person said no."""
 
@@ -84,7 +95,8 @@ class PartitionState:
     records moved it back; the ends ascend. `guards` counts due tombstones that stay until the records which they beat
     are cleaned. `head_tombstones` counts live tombstones at or above the checkpoint in the files known then.
     `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
-    retention has set; None where it never has, and a backfill may still lower the log start.
+    retention has set; None where it never has, and a backfill may still lower the log start. `reconciled` is None
+    before the first reconciliation with a source.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -101,6 +113,13 @@ class PartitionState:
     quarantine: Quarantine | None = None
     earlier_rounds: tuple[tuple[int, int], ...] = ()
     guards: int = 0
+    reconciled: Reconciled | None = None
+
+    def is_reconciled(self, end_offset: int, at_ms: int) -> bool:
+        """Returns whether a reconciliation of that time (Unix ms) or a later one has compared everything below an
+        offset."""
+        done = self.reconciled
+        return done is not None and done.end_offset >= end_offset and done.at_ms >= at_ms
 
     @property
     def ledger_end_offset(self) -> int:
