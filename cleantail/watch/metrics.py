@@ -137,6 +137,12 @@ LOG_RECORDS = _metric("log-records", "gauge", _LOG, "Live records of the log.")
 LOG_END = _metric("log-end-offset", "gauge", _LOG, "Next offset of the log.")
 FIRST_DIRTY = _metric("log-first-dirty-offset", "gauge", _LOG, "The clean point of the log.")
 QUARANTINED = _metric("log-quarantined", "gauge", _LOG, "1 where the log is in quarantine, else 0.")
+RECONCILE_NEEDED = _metric(
+    "log-reconcile-needed",
+    "gauge",
+    _LOG,
+    "1 where deletions may have gone from Kafka before they were read, until a reconciliation is published, else 0.",
+)
 LAST_ROUND = _metric(
     "log-last-round-timestamp-seconds", "gauge", _LOG, "Clock of the log's last published round, Unix seconds."
 )

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from spark_jobs.engine.source import broker_keys, gone_keys
+
 SOON = {"cleanup_policy": "compact", "segment_ms": 100, "delete_retention_ms": 100, "min_cleanable_dirty_ratio": 0.01}
 """A topic whose cleaner removes tombstones within a second or two."""
 WITHIN_S = 90
@@ -74,3 +76,115 @@ def test_keys_that_are_gone_at_the_source_go_and_what_is_left_is_the_brokers_sta
     rows = [row for row in workshop.evidence(topic) if row["kind"] == "reconcile" and row["outcome"] == "published"]
     assert [json.loads(row["deleted"]) for row in rows] == [{"gone_at_source": 3}, {"gone_at_source": 1}]
     assert workshop.json("reconcile", topic)["measures"][0]["deleted"] == {"gone_at_source": 0}
+
+
+@pytest.mark.parametrize("policy", ["compact,delete", "delete"])
+def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed, policy):
+    topic = workshop.topic(f"deletes-{policy.replace(',', '-')}", source=kafka.source())
+    kafka.create(topic, cleanup_policy=policy)
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    for more in ([], ["--dry-run"]):
+        code, _, err = workshop.run("reconcile", topic, *more)
+        assert code == 2 and f"topic {topic} has delete in its cleanup.policy ({policy})" in err, err
+    assert len(landed(topic)) == 1
+
+
+def test_a_round_that_needs_approval_waits_and_is_published_once_it_is_given(kafka, workshop, landed, behind):
+    topic = behind("approved-reconciliation", publish="approve")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 5 and f"cleantail reconcile {topic} --approve makes the round anew" in err
+    assert landed(topic) == before and "reconcile" in workshop.ok("status", topic)
+    assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+@pytest.mark.parametrize(
+    ("condition", "rule"),
+    [("true", "missing_winners"), ("false", "gone_at_source_left")],
+    ids=["a key of the source goes as well", "a key that is gone stays"],
+)
+def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_nothing(
+    kafka, workshop, landed, behind, monkeypatch, condition, rule
+):
+    topic = behind(f"red-reconciliation-{condition}")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    wrong = f"SELECT log, file, pos FROM archive WHERE NOT tombstone AND {condition}"
+    monkeypatch.setattr(gone_keys, "_GONE_RECORDS", wrong)
+    code, out, _ = workshop.run("reconcile", topic, "--json")
+    done = json.loads(out)
+    assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
+    assert {failure["expectation"] for verdict in done["verdicts"] for failure in verdict["failures"]} == {rule}
+    assert landed(topic) == before
+    assert "quarantined since" in workshop.ok("status", topic) and "reconcile" in workshop.ok("status", topic)
+    monkeypatch.undo()
+    assert workshop.json("reconcile", topic)["published"] == [0, 1]
+    assert "quarantined since" not in workshop.ok("status", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("written-meanwhile", source=kafka.source())
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    read, passes = broker_keys._one_pass, []
+
+    def after_a_cleaning(*arguments):
+        if not passes:
+            kafka.send(topic, [(b"a", b"2")])
+            until = time.monotonic() + WITHIN_S
+            while (0, b"a", b"1") in {(r.offset, r.key, r.value) for r in kafka.consumed(topic)}:
+                assert time.monotonic() < until, "the broker's cleaner has left the superseded record"
+                kafka.send(topic, [(b"roll", b"x")])
+                time.sleep(0.3)
+        passes.append(arguments[2])
+        return read(*arguments)
+
+    monkeypatch.setattr(broker_keys, "_one_pass", after_a_cleaning)
+    told = workshop.json("reconcile", topic, "--dry-run")
+    assert [log["keys"] for log in told["partitions"]] == [0]
+    assert [plan.starts[0] for plan in passes[:2]] == [0, 2] and len(passes) == 2
+
+
+def test_what_is_read_in_time_asks_for_no_reconciliation(kafka, workshop, position):
+    topic = workshop.topic("in-time", source=kafka.source())
+    kafka.create(topic, **SOON | {"delete_retention_ms": 3_600_000})
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    for _ in range(20):
+        kafka.send(topic, [(b"a", b"2"), (b"roll", b"x")])
+        time.sleep(0.2)
+    assert len(kafka.consumed(topic)) < 42, "the broker's cleaner has made no hole"
+    assert workshop.json("ingest", topic)["warnings"] == [] and position(topic).forgotten == ()
+
+
+def test_a_topic_that_was_idle_for_long_was_looked_at_all_the_same(kafka, workshop, position):
+    topic = workshop.topic("idle", source=kafka.source())
+    kafka.create(topic, **SOON | {"delete_retention_ms": 20_000})
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    as_of = position(topic).as_of_ms[0]
+    while time.time() * 1000 - as_of < 21_000:
+        time.sleep(1)
+    assert workshop.json("ingest", topic)["records"] == 0
+    for _ in range(8):
+        kafka.send(topic, [(b"a", b"2"), (b"roll", b"x")])
+        time.sleep(0.2)
+    done = workshop.json("ingest", topic)
+    assert done["records"] < 16 and position(topic).forgotten == ()
+
+
+def test_an_undone_reconciliation_is_needed_again(kafka, workshop, landed, behind):
+    topic = behind("undone-reconciliation")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    workshop.ok("reconcile", topic)
+    workshop.ok("rollback", topic, "--to", "last")
+    assert landed(topic) == before and "reconcile" in workshop.ok("status", topic)
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("reconcile", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))

@@ -20,6 +20,7 @@ from cleantail_airflow.outcomes.planned_run import PlannedRun
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
 ROUND_TASKS = ("compact", "check_quality", "alert_early", "approve", "publish")
+RECONCILE_TASKS = ("reconcile", "approve_reconcile", "publish_reconcile")
 EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
 
 
@@ -28,6 +29,8 @@ def not_due(plan: PlannedRun) -> dict[str, str]:
     skipped = {"rollback": "the run was not triggered with rollback_to"}
     if not plan.units:
         skipped |= dict.fromkeys(ROUND_TASKS, plan.reason)
+    if not plan.reconcile.due:
+        skipped |= dict.fromkeys(RECONCILE_TASKS, plan.reconcile.reason)
     if not plan.sweep:
         skipped |= dict.fromkeys(EXPIRY_TASKS, plan.sweep_reason)
     if not plan.reclaim.due:
