@@ -11,9 +11,9 @@
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
 - `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. Updates the
   topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
-- `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a branch
-  and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is `needed` and
-  the broker may have removed deletions before they were read.
+- `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a
+  branch and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is
+  `needed` and the broker may have removed deletions before they were read.
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
 - `approve` and, for tombstones, `approve_expiry` with `publish_expiry`, for keys that are gone in Kafka
   `approve_reconcile` with `publish_reconcile` (only where the topic's YAML says `publish:
@@ -73,9 +73,10 @@ wait behind it, other topics do not. Where nothing had to be asked the task is s
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
-(another clock, in trials), of a topic with `source.kafka` for `reconcile`, and `rollback_to` (undo: `last` is to before the last published round; what was appended
-since stays; the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at
-its first task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
+(another clock, in trials), of a topic with `source.kafka` for `reconcile` (compare with Kafka), and for `rollback_to`
+(undo: `last` is to before the last published round; what was appended since stays; the next run compacts anew, so
+correct the YAML first). A run that is triggered with any other name ends at its first task. A wrong file that was
+ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap64
 
-from spark_jobs.engine.source import broker_keys, gone_keys
+from spark_jobs.engine.source import broker_keys
+from spark_jobs.round import reconcile
 
 SOON = {"cleanup_policy": "compact", "segment_ms": 100, "delete_retention_ms": 100, "min_cleanable_dirty_ratio": 0.01}
 """A topic whose cleaner removes tombstones within a second or two."""
@@ -102,18 +105,24 @@ def test_a_round_that_needs_approval_waits_and_is_published_once_it_is_given(kaf
 
 
 @pytest.mark.parametrize(
-    ("condition", "rule"),
-    [("true", "missing_winners"), ("false", "gone_at_source_left")],
+    ("records", "rule"),
+    [(10, "missing_winners"), (0, "gone_at_source_left")],
     ids=["a key of the source goes as well", "a key that is gone stays"],
 )
 def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_nothing(
-    kafka, workshop, landed, behind, monkeypatch, condition, rule
+    kafka, workshop, landed, behind, monkeypatch, records, rule
 ):
-    topic = behind(f"red-reconciliation-{condition}")
+    topic = behind(f"red-reconciliation-{records}")
     workshop.ok("ingest", topic)
     before = landed(topic)
-    wrong = f"SELECT log, file, pos FROM archive WHERE NOT tombstone AND {condition}"
-    monkeypatch.setattr(gone_keys, "_GONE_RECORDS", wrong)
+    as_found = reconcile.compare
+
+    def compared_wrongly(*arguments):
+        found = as_found(*arguments)
+        positions = dict.fromkeys(found.gone.positions, BitMap64(range(records)).serialize())
+        return replace(found, gone=replace(found.gone, positions=positions))
+
+    monkeypatch.setattr(reconcile, "compare", compared_wrongly)
     code, out, _ = workshop.run("reconcile", topic, "--json")
     done = json.loads(out)
     assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
@@ -188,3 +197,35 @@ def test_an_undone_reconciliation_is_needed_again(kafka, workshop, landed, behin
     workshop.ok("compact", topic, "--force")
     workshop.ok("reconcile", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_transactions_keyless_records_and_empty_keys_are_compared_as_the_source_is_read(kafka, workshop, landed):
+    topic = workshop.topic("reconciled-transactions", {"cleantail.keyless.policy": "drop"}, source=kafka.source())
+    kafka.create(topic, **SOON)
+    sender = kafka.transactions(topic, "reconciled-transactions")
+    sender.commit([(b"a", b"1"), (b"b", b"1"), (b"", b"empty"), (b"c", b"")])
+    sender.abort([(b"d", b"aborted")])
+    workshop.ok("ingest", topic)
+    sender.commit([(b"a", None)])
+    sender.abort([(b"b", None)])
+    forget(kafka, topic)
+    sender.begin([(b"c", None)])
+    kafka.send(topic, [(b"roll", b"behind the open one")])
+    workshop.ok("ingest", topic)
+    done = workshop.json("reconcile", topic)
+    assert [m["deleted"] for m in done["measures"]] == [{"gone_at_source": 1}]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
+    assert (0, b"") in state_of(landed(topic)) and (0, b"c") in state_of(landed(topic))
+    sender.producer.abort_transaction(60)
+
+
+def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, landed):
+    topic = workshop.topic("cut-off", source=kafka.source())
+    kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    workshop.ok("ingest", topic)
+    kafka.delete_below(topic, 0, 2)
+    kafka.client.alter(topic, {"cleanup.policy": "compact"})
+    told = workshop.json("reconcile", topic, "--dry-run")
+    assert [(log["keys"], log["cut_off_keys"]) for log in told["partitions"]] == [(0, 2)]
+    assert len(landed(topic)) == 3

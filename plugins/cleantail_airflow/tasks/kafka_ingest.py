@@ -20,8 +20,8 @@ from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSp
 
 
 class KafkaClientOperator(CleantailSparkOperator):
-    """Is the base of the tasks that read from Kafka. The connection is read in `execute`, and its settings go to the job
-    in a file that only its owner can read."""
+    """Is the base of the tasks that read from Kafka. The connection is read in `execute`, and its settings go to the
+    job in a file that only its owner can read."""
 
     client_file: Path | None = None
 
