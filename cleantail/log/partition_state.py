@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -128,8 +129,11 @@ class PartitionState:
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts."""
-        return _STATE_JSON.text(_Written(**_fields(self), version=STATE_VERSION))
+        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled` is
+        there only where it is known: without it the version before can read the text."""
+        plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
+        kept = plain if self.reconciled else {name: value for name, value in plain.items() if name != "reconciled"}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

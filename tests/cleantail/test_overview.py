@@ -94,8 +94,8 @@ def test_a_topic_that_is_not_compacted_is_neither_dirty_nor_late():
 
 
 def test_what_a_person_has_to_do_something_about_comes_first_whatever_the_ratio():
-    order = ["broken", "unreadable", "no DAG", "failed", "quarantined", "waits for approval", "rejected", "overdue"]
-    order += ["paused", "due"]
+    order = ["broken", "unreadable", "no DAG", "failed", "quarantined", "waits for approval", "rejected"]
+    order += ["reconcile needed", "overdue", "paused", "due"]
     assert [state.value for state in State if state.for_people] == order
     rows = [TopicRow(state.value, state, "", dirty_ratio=i / 100) for i, state in enumerate(State)]
     rows.append(TopicRow("dirty", State.WAITING, "", dirty_ratio=0.99))

@@ -25,7 +25,7 @@ from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.due_work import DueWork, resolve_due_work
 from cleantail.log.policy.holds import Hold
-from cleantail.log.policy.reconciliation import ReconcileDecision, resolve_reconcile
+from cleantail.log.policy.reconciliation import NO_SOURCE, ReconcileDecision, resolve_reconcile
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import Decision
 from cleantail.log.reader_positions import Reader, namespace_of
@@ -107,7 +107,7 @@ class RunPlan:
         """Returns the plan as text, for the log of a task."""
         lines = [line for planned in self.by_log for line in planned.lines()]
         rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
-        rest.append(f"  reconcile: {self.reconcile.reason}")
+        rest += [f"  reconcile: {self.reconcile.reason}"] if self.reconcile.reason != NO_SOURCE else []
         return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
 
 
