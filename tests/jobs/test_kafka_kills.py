@@ -88,6 +88,27 @@ def test_after_any_number_of_kills_each_record_is_there_once(kafka, workshop, la
     assert ended < KILLS
 
 
+def test_of_two_processes_without_a_common_lock_each_record_lands_once(kafka, workshop, landed, tmp_path):
+    """As on two machines: each has a CLEANTAIL_HOME of its own, and both have one catalog."""
+    topic = workshop.topic("two-processes", source=kafka.source())
+    kafka.create(topic, PARTITIONS)
+    workshop.ok("ingest", topic)  # makes catalog and table
+    home = workshop.platform().home
+    catalog = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file:{home / 'warehouse'}"}
+    platform = {"catalog": catalog, "spark": {"master": "local[2]"}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": platform}))
+    command = [sys.executable, "-m", "cleantail.cli", "ingest", topic, "--json", "--config", str(workshop.config)]
+    for n in range(PARTITIONS):
+        kafka.send(topic, [(b"%d" % k, b"v") for k in range(5_000)], partition=n)
+    runs = [
+        subprocess.Popen(command, env={**os.environ, "CLEANTAIL_HOME": str(tmp_path / name)}, stdout=subprocess.PIPE)
+        for name in ("one", "other")
+    ]
+    done = [json.loads(run.communicate(timeout=300)[0]) for run in runs]
+    assert sum(each["records"] for each in done) == PARTITIONS * 5_000
+    assert landed(topic) == kafka.consumed(topic, PARTITIONS)
+
+
 def test_a_broker_that_restarts_in_the_middle_costs_time_and_nothing_else(workshop, table_of, landed, tmp_path):
     own = tmp_path / "own-broker"
     own.mkdir()

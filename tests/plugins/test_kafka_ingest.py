@@ -120,4 +120,4 @@ def test_a_topic_in_kafka_has_a_task_that_reads_it(site: Site) -> None:
     dag = site.dag("orders")
     assert dag.get_task("ingest").task_type == "KafkaIngestOperator"
     assert dag.get_task("evaluate").upstream_task_ids == {"ingest"}
-    assert "prod.orders in Kafka, connection kafka_k, read_committed" in dag.doc_md
+    assert "connection: kafka_k, topic: prod.orders" in dag.doc_md

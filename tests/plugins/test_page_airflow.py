@@ -270,7 +270,10 @@ def test_an_empty_topic_says_how_records_get_in(browser: Any, orders: OrdersTabl
     site.topic("fresh")
     site.topic("landed", source={"path": "landing/*.gz"})
     fresh = browser("ann").get("/cleantail/topics/fresh").text
-    assert "Nothing was ingested yet: cleantail ingest fresh --file FILE, or a source.path in its YAML." in fresh
+    assert (
+        "Nothing was ingested yet: cleantail ingest fresh --file FILE, or a source.path or source.kafka in its YAML."
+        in fresh
+    )
     assert "to trigger a run" not in fresh
     assert "the next run takes the files that match" in browser("ann").get("/cleantail/topics/landed").text
     assert "cleantail ingest fresh --file FILE" in browser("ann").get(TOPICS).text

@@ -59,7 +59,8 @@ def shown(site: Site) -> str:
     page = Content(site.config, os.environ).one_topic("orders", NOW_MS)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
     html = TEMPLATES.get_template("topic.html").render(**values)
-    text = "".join(part.partition(">")[2] for part in html.split("<"))
+    cells = html.replace("</td>", " </td>").replace("</th>", " </th>")
+    text = "".join(part.partition(">")[2] for part in cells.split("<"))
     return " ".join(unescape(text).split())
 
 
