@@ -77,10 +77,11 @@ class Forgotten:
     @property
     def text(self) -> str:
         """Returns what may be wrong, for a sentence."""
-        way_out = self.hindrance or "reconcile compares the table's keys with the brokers'"
+        what = "deletions may be missing" if self.hindrance else "reconcile needed"
+        way_out = self.hindrance or "a reconciliation removes these"
         return (
-            f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were read later than "
-            f"delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} of "
+            f"{what}, partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were read later "
+            f"than delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} of "
             f"them had gone: deletions may be among them, of keys that are alive here; {way_out}"
         )
 

@@ -60,7 +60,7 @@ def test_keys_that_are_gone_at_the_source_go_and_what_is_left_is_the_brokers_sta
     done = workshop.json("ingest", topic)
     assert len([w for w in done["warnings"] if "deletions may be among them" in w]) == 2
     assert [entry.partition for entry in position(topic).forgotten] == [0, 1]
-    assert "reconcile" in workshop.ok("status", topic)
+    assert "reconcile needed" in workshop.ok("status", topic)
     assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == {
         (0, b"k0"),
         (0, b"k1"),
@@ -75,7 +75,7 @@ def test_keys_that_are_gone_at_the_source_go_and_what_is_left_is_the_brokers_sta
     assert (done["ok"], done["kind"], done["published"]) == (True, "reconcile", [0, 1])
     assert [m["deleted"]["gone_at_source"] for m in done["measures"]] == [3, 1]
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-    assert "reconcile" not in workshop.ok("status", topic)
+    assert "reconcile needed" not in workshop.ok("status", topic)
     rows = [row for row in workshop.evidence(topic) if row["kind"] == "reconcile" and row["outcome"] == "published"]
     assert [json.loads(row["deleted"]) for row in rows] == [{"gone_at_source": 3}, {"gone_at_source": 1}]
     assert workshop.json("reconcile", topic)["measures"][0]["deleted"] == {"gone_at_source": 0}
@@ -99,7 +99,7 @@ def test_a_round_that_needs_approval_waits_and_is_published_once_it_is_given(kaf
     before = landed(topic)
     code, _, err = workshop.run("reconcile", topic)
     assert code == 5 and f"cleantail reconcile {topic} --approve makes the round anew" in err
-    assert landed(topic) == before and "reconcile" in workshop.ok("status", topic)
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
     assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
 
@@ -128,7 +128,7 @@ def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_not
     assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
     assert {failure["expectation"] for verdict in done["verdicts"] for failure in verdict["failures"]} == {rule}
     assert landed(topic) == before
-    assert "quarantined since" in workshop.ok("status", topic) and "reconcile" in workshop.ok("status", topic)
+    assert "quarantined since" in workshop.ok("status", topic) and "reconcile needed" in workshop.ok("status", topic)
     monkeypatch.undo()
     assert workshop.json("reconcile", topic)["published"] == [0, 1]
     assert "quarantined since" not in workshop.ok("status", topic)
@@ -193,7 +193,7 @@ def test_an_undone_reconciliation_is_needed_again(kafka, workshop, landed, behin
     before = landed(topic)
     workshop.ok("reconcile", topic)
     workshop.ok("rollback", topic, "--to", "last")
-    assert landed(topic) == before and "reconcile" in workshop.ok("status", topic)
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
     workshop.ok("compact", topic, "--force")
     workshop.ok("reconcile", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))

@@ -33,8 +33,9 @@ from spark_jobs.round.kafka.portions import offset_spans
 class CleanerWatch:
     """Knows of one portion what is needed to tell whether deletions may have gone before it was read.
 
-    `configs` are the brokers', or, where these do not show them, what the topic's YAML says; `hindrance` is why no
-    reconciliation could mend it. `as_of_ms` says of each log when (Unix ms) the table last had all of it.
+    `configs` are the brokers', or, where these do not show them, `compact` with the delete.retention.ms of the topic's
+    YAML; `hindrance` is why no reconciliation could mend it. `as_of_ms` says of each log when (Unix ms) the table last
+    had all of it.
     """
 
     configs: CleanerConfigs
@@ -52,7 +53,7 @@ class CleanerWatch:
         configs = told or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
         retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, platform, at.position)
         times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
-        return cls(configs, retention_ms, hindrance_of(topic, told), times, began_ms)
+        return cls(configs, retention_ms, hindrance_of(topic, configs), times, began_ms)
 
     def noted(
         self,
