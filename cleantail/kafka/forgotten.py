@@ -113,13 +113,12 @@ def forgotten_by(
 def with_forgotten(
     before: Iterable[Forgotten], new: Iterable[Forgotten], states: Mapping[int, PartitionState]
 ) -> tuple[Forgotten, ...]:
-    """Returns one entry a log, without what a reconciliation has seen to."""
-    entries = {
-        entry.partition: entry
-        for entry in before
-        if not states.get(entry.partition, PartitionState()).is_reconciled(entry.to_offset, entry.at_ms)
-    }
+    """Returns one entry a log: what is new joins what no reconciliation has seen to, and takes the place of what one
+    has. An entry stays beyond its reconciliation, which may be undone."""
+    entries = {entry.partition: entry for entry in before}
     for entry in new:
         earlier = entries.get(entry.partition)
-        entries[entry.partition] = entry.with_earlier(earlier) if earlier else entry
+        state = states.get(entry.partition, PartitionState())
+        lasts = earlier is not None and not state.is_reconciled(earlier.to_offset, earlier.at_ms)
+        entries[entry.partition] = entry.with_earlier(earlier) if earlier is not None and lasts else entry
     return tuple(entry for _, entry in sorted(entries.items()))

@@ -67,8 +67,9 @@ CHECK_FAILED = "check failed"
 class Quarantine:
     """Says why a log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed or that a person rejected: compact, expire or retain. `branch` keeps
-    what a failed round would have published, for inspection (failed_branches); it is empty where nothing is kept.
+    `kind` is that of the round whose check failed or that a person rejected: compact, expire, reconcile or retain.
+    `branch` keeps what a failed round would have published, for inspection (failed_branches); it is empty where nothing
+    is kept.
     """
 
     __pydantic_config__ = _NO_MORE

@@ -81,8 +81,8 @@ class Forgotten:
         way_out = self.hindrance or "a reconciliation removes these"
         return (
             f"{what}, partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were read later "
-            f"than delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} of "
-            f"them had gone: deletions may be among them, of keys that are alive here; {way_out}"
+            f"than delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} "
+            f"of them had gone: deletions may be among them, of keys that are alive here; {way_out}"
         )
 
     def with_earlier(self, earlier: Forgotten) -> Forgotten:

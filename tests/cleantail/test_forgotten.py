@@ -94,6 +94,7 @@ def test_a_log_has_one_entry_until_a_reconciliation_has_seen_to_it():
     assert with_forgotten([ENTRY], [later], {}) == (replace(later, from_offset=10, holes=5),)
     done = PartitionState(reconciled=Reconciled(20, 9_000))
     assert with_forgotten([ENTRY], [later], {0: done}) == (later,)
+    assert with_forgotten([ENTRY], [], {0: done}) == (ENTRY,)  # the reconciliation may be undone
     assert replace(POSITION, forgotten=(ENTRY,)).forgotten_of(0, done, 0) is None
     for earlier in (Reconciled(19, 9_000), Reconciled(20, 8_999)):
         state = PartitionState(reconciled=earlier)

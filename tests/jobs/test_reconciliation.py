@@ -7,10 +7,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AclOperation
 from pyroaring import BitMap64
 
-from spark_jobs.engine.source import broker_keys
-from spark_jobs.round import reconcile
+from cleantail.kafka import read_plan
+from spark_jobs.engine.source import broker_keys, comparison
+from spark_jobs.round import publish, reconcile
+from tests.jobs.kafka_site import LOGIN, PASSWORD
 
 SOON = {"cleanup_policy": "compact", "segment_ms": 100, "delete_retention_ms": 100, "min_cleanable_dirty_ratio": 0.01}
 """A topic whose cleaner removes tombstones within a second or two."""
@@ -229,3 +232,67 @@ def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, lan
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["keys"], log["cut_off_keys"]) for log in told["partitions"]] == [(0, 2)]
     assert len(landed(topic)) == 3
+
+
+def test_a_large_log_is_compared_by_many_tasks_and_in_many_buckets(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("compared-by-many", source=kafka.source())
+    kafka.create(topic, **SOON)
+    keys = [b"%05d" % n for n in range(6_000)]
+    kafka.send(topic, [(key, b"v") for key in keys])
+    workshop.ok("ingest", topic)
+    gone = keys[::3]
+    kafka.send(topic, [(key, None) for key in gone])
+    forget(kafka, topic)
+    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 500)
+    monkeypatch.setattr(comparison, "bucket_count", lambda *_: 7)
+    done = workshop.json("reconcile", topic)
+    assert (done["ok"], done["measures"][0]["deleted"]) == (True, {"gone_at_source": len(gone)})
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
+
+
+def test_a_login_that_may_not_see_configs_reads_by_the_yaml_and_reconciles_nothing(
+    kafka, workshop, monkeypatch, landed
+):
+    topic = workshop.topic("no-configs", source={"kafka": {"connection": "kafka_no_configs"}})
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1")])
+    kafka.allow(topic, AclOperation.DESCRIBE, AclOperation.READ)
+    extra = {**LOGIN, "bootstrap.servers": kafka.login_address, "sasl.password": PASSWORD}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_NO_CONFIGS", json.dumps({"conn_type": "kafka", "extra": extra}))
+    workshop.ok("ingest", topic)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 2 and "(Kafka's ACL: DescribeConfigs)" in err and len(landed(topic)) == 1
+    kafka.allow(topic, AclOperation.DESCRIBE_CONFIGS)
+    assert workshop.json("reconcile", topic)["published"] == [0]
+
+
+def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reason(kafka, workshop, position):
+    topic = workshop.topic("forgotten-and-deleting", source=kafka.source())
+    kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"a", None)])
+    forget(kafka, topic)
+    [told] = workshop.json("ingest", topic)["warnings"]
+    assert "deletions may be missing" in told and "has delete in its cleanup.policy" in told
+    assert "has delete in its cleanup.policy" in position(topic).forgotten[0].hindrance
+
+
+def test_a_crash_before_the_commit_leaves_all_as_it_was(kafka, workshop, landed, behind, monkeypatch):
+    topic = behind("crashed-reconciliation")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_, **__):
+        raise Crash("before the commit")
+
+    monkeypatch.setattr(publish, "publish_deletes", crash)
+    with pytest.raises(Crash, match="before the commit"):
+        workshop.run("reconcile", topic)
+    monkeypatch.undo()
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
+    workshop.ok("reconcile", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))

@@ -30,9 +30,8 @@ def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = Fals
     if topic.source.kafka is None:
         return ReconcileDecision()
     if asked:
-        return ReconcileDecision(
-            bool(logs), "the run was triggered with reconcile" if logs else "there is no record yet"
-        )
+        why = "the run was triggered with reconcile" if logs else "the table has no records yet"
+        return ReconcileDecision(bool(logs), why)
     needed = [log.forgotten for log in logs if log.forgotten and not log.forgotten.hindrance]
     if not needed:
         return ReconcileDecision(reason="no reconciliation is needed: every deletion was read in time")

@@ -24,14 +24,16 @@ from cleantail.kafka.read_plan import Range, ReadPlan, portion_ranges, task_rang
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.ranks.versions import Booleans
 from spark_jobs.engine.columns.key_filter import Hashes
-from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.shared.key_buckets import RESULT, Message, blobs, hashed
+from spark_jobs.engine.columns.task_database import reading, task_database
+from spark_jobs.engine.shared.key_buckets import RESULT, Message, blobs
 from spark_jobs.engine.tasks import Failed, described, require_done
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
 
 PASSES = 5
+HASHED_RECORDS, BLOB_BYTES = 1 << 13, 8 << 20
+"""How many records are hashed at a time, and how many bytes of them go into buckets at a time."""
 SOURCE = "source"
 """What a message to a bucket holds: keys of the brokers."""
 SOURCE_KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary()), ("offset", pa.int64()), ("tombstone", pa.bool_())])
@@ -60,10 +62,14 @@ def read_source_keys(
     chosen = set(logs) & set(broker.logs)
     starts = {p: broker.logs[p].start for p in chosen}
     low, ends = dict(starts), {p: max(end, starts[p]) for p, end in source.ends(broker).items() if p in chosen}
-    while any(low[p] < ends[p] for p in chosen) and len(passes) < PASSES:
-        passes.append(_one_pass(context, source, ReadPlan(low, ends), buckets, memory_bytes))
-        now = source.ends(source.describe())
-        low, ends = ends, {p: max(end, now.get(p, end)) for p, end in ends.items()}
+    try:
+        while any(low[p] < ends[p] for p in chosen) and len(passes) < PASSES:
+            passes.append(_one_pass(context, source, ReadPlan(low, ends), buckets, memory_bytes))
+            now = source.ends(source.describe())
+            low, ends = ends, {p: max(end, now.get(p, end)) for p, end in ends.items()}
+    except CleantailError:
+        SourceKeys(tuple(passes), {}, {}).release()
+        raise
     return SourceKeys(tuple(passes), starts, low if passes else ends)
 
 
@@ -73,7 +79,10 @@ def _one_pass(context: Any, source: SourceTopic, plan: ReadPlan, buckets: int, m
     read = partial(messages_of_ranges, source.open_reader(), buckets, memory_bytes)
     with described(context, f"read the keys of {source.topic.kafka_topic} in Kafka"):
         messages = context.parallelize(tasks, max(len(tasks), 1)).flatMap(read).persist(StorageLevel.DISK_ONLY)
-        require_done(content for _, content in messages.values().filter(_is_result).collect())
+        failed = messages.values().filter(_is_result).collect()
+    if failed:
+        messages.unpersist()
+    require_done(content for _, content in failed)
     return messages
 
 
@@ -89,7 +98,7 @@ def messages_of_ranges(
         reader = open_reader()
         try:
             with task_database(1, memory_bytes) as database:
-                for bucket, blob in blobs(hashed(database, SOURCE_KEYS, _keys(reader, ranges)), everything, buckets):
+                for bucket, blob in in_buckets(database, SOURCE_KEYS, _keys(reader, ranges), buckets):
                     yield bucket, (SOURCE, blob)
         finally:
             reader.close()
@@ -97,8 +106,24 @@ def messages_of_ranges(
         yield 0, (RESULT, Failed(e))
 
 
-def everything(hashes: Hashes) -> Booleans:
-    """Lets every key through."""
+def in_buckets(
+    database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records wait
+    for one another than of short ones: BLOB_BYTES bounds them."""
+    waiting, size = list[pa.RecordBatch](), 0
+    with reading(database, "record", schema, batches):
+        rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
+        for batch in rows.to_arrow_reader(HASHED_RECORDS):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= BLOB_BYTES:
+                yield from blobs(waiting, _everything, buckets)
+                waiting, size = [], 0
+    yield from blobs(waiting, _everything, buckets)
+
+
+def _everything(hashes: Hashes) -> Booleans:
     return np.ones(len(hashes), np.bool_)
 
 

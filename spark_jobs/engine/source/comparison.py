@@ -40,7 +40,7 @@ def compared(
     decide: Decide,
     counting: Any = None,
 ) -> list[Any]:
-    """Returns what every bucket has decided, and what `counting` says of every share of the tables' files."""
+    """Returns what every bucket has decided, and what `counting` says of every share of the table's files."""
     context = table.spark.sparkContext
     store: Mapping[str, str] = file_io_properties(table.topic, platform, os.environ)
     require_python(context, platform)
@@ -50,7 +50,7 @@ def compared(
     try:
         with described(context, f"compare the keys of {table.topic.topic} with its source"):
             of_table = context.parallelize(shares, max(len(shares), 1)).flatMap(
-                partial(messages_of_share, store, (shipped,), buckets, counting)
+                partial(messages_of_share, store, shipped, buckets, counting)
             )
             both = context.union([of_table, *source.passes]).partitionBy(buckets, int)
             return require_done(both.mapPartitions(partial(decide, memory_bytes)).collect())

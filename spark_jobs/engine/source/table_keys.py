@@ -14,8 +14,9 @@ from cleantail.log.ranks.versions import Booleans
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.engine.shared.key_buckets import RESULT, Message, blobs, hashed
-from spark_jobs.engine.source.broker_keys import everything
+from spark_jobs.engine.shared.key_buckets import RESULT, Message
+from spark_jobs.engine.shared.shares import task_of_share
+from spark_jobs.engine.source.broker_keys import in_buckets
 from spark_jobs.engine.tasks import Failed
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
 
@@ -40,23 +41,21 @@ Counting = Callable[[LogTask, Records, Booleans, Booleans], None]
 
 def messages_of_share(
     properties: Mapping[str, str],
-    shares: tuple[Any, ...],
+    tasks: Any,
     buckets: int,
     counting: Callable[[LogTask], tuple[Counting, Callable[[], Any]]] | None,
     share: tuple[int, tuple[int, ...]],
 ) -> Iterator[tuple[int, Message]]:
     """Yields (bucket, records below the end of their log), and to the first bucket what a check has counted of all of
-    them, or what went wrong. `share`: which task of the broadcast ones, and the numbers of its files."""
-    from spark_jobs.engine.shared.shares import task_of_share
-
+    them, or what went wrong. `share`: which of the broadcast tasks, and the numbers of its files."""
     number, files = share
-    task = task_of_share(shares[0].value[number], files)
+    task = task_of_share(tasks.value[number], files)
     count, result = counting(task) if counting else (None, None)
     try:
         io = load_file_io(dict(properties), task.location)
         batches = (_batch(task, *each) for each in _records(task, io, count))
         with task_database(1, task.memory_bytes // max(task.threads, 1)) as database:
-            for bucket, blob in blobs(hashed(database, TABLE_KEYS, batches), everything, buckets):
+            for bucket, blob in in_buckets(database, TABLE_KEYS, batches, buckets):
                 yield bucket, (TABLE, blob)
         if result:
             yield 0, (RESULT, result())
