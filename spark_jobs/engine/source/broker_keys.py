@@ -109,8 +109,8 @@ def messages_of_ranges(
 def in_buckets(
     database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records wait
-    for one another than of short ones: BLOB_BYTES bounds them."""
+    """Yields (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records
+    wait for one another than of short ones: BLOB_BYTES bounds them."""
     waiting, size = list[pa.RecordBatch](), 0
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
