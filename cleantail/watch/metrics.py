@@ -175,9 +175,9 @@ ROUNDS = _metric(
     "counter",
     (*_LOG, "kind", "outcome"),
     "Rounds of the log by what became of them: kind compact, expire, reconcile or rollback, outcome published, "
-    "held_back (a check failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: the table changed "
-    "under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: withdrawn, and "
-    "held_back by a check that was made anew after a conflict.",
+    "held_back (a check failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: "
+    "the table changed under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: "
+    "withdrawn, and held_back by a check that was made anew after a conflict.",
     sent_by="check_quality, publish, expire_tombstones, reconcile, rollback",
 )
 CHECKS_FAILED = _metric(

@@ -22,6 +22,7 @@ from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.log.log_measure import LogMeasure
+from cleantail.log.policy.reconciliation import NO_SOURCE
 from cleantail.log.policy.retention import NO_DELETE
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RoundResult, RunResult
@@ -54,6 +55,8 @@ class Plan:
             if of_log.retention.reason != NO_DELETE:
                 page.line(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
         page.line(f"reclaim: {planned.reclaim.reason}")
+        if planned.reconcile.reason != NO_SOURCE:
+            page.line(f"reconcile: {planned.reconcile.reason}")
         tell_holds(planned.holds, page)
         tell_warnings(planned, page)
         tell_held_back(planned, page)

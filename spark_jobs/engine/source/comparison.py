@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,12 @@ def compared(
     store: Mapping[str, str] = file_io_properties(table.topic, platform, os.environ)
     require_python(context, platform)
     shipped = context.broadcast(list(tasks))
-    shares = [(number, share) for number, task in enumerate(tasks) for share in shares_of(task)]
+    fewest = -(-int(context.defaultParallelism) // max(len(tasks), 1))
+    shares = [
+        (number, share)
+        for number, task in enumerate(tasks)
+        for share in shares_of(replace(task, shares=max(task.shares, fewest)))
+    ]
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
     try:
         with described(context, f"compare the keys of {table.topic.topic} with its source"):
