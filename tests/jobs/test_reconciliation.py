@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from confluent_kafka.admin import AclOperation
 from pyroaring import BitMap64
 
 from cleantail.kafka import read_plan
-from spark_jobs.engine.source import broker_keys, comparison
+from spark_jobs.engine.source import broker_keys, comparison, gone_keys
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round import publish, reconcile
 from tests.jobs.kafka_site import LOGIN, PASSWORD
 
@@ -118,6 +120,7 @@ def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_not
     topic = behind(f"red-reconciliation-{records}")
     workshop.ok("ingest", topic)
     before = landed(topic)
+    kafka.client.alter(topic, {"delete.retention.ms": 86_400_000})
     as_found = reconcile.compare
 
     def compared_wrongly(*arguments):
@@ -136,6 +139,24 @@ def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_not
     assert workshop.json("reconcile", topic)["published"] == [0, 1]
     assert "quarantined since" not in workshop.ok("status", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_where_keys_may_have_gone_since_the_comparison_the_round_starts_over(
+    kafka, workshop, landed, behind, monkeypatch, table_of
+):
+    topic = behind("gone-since")
+    workshop.ok("ingest", topic)
+    as_found, tries = reconcile.compare, []
+
+    def compared_too_early(*arguments):
+        found = as_found(*arguments)
+        tries.append(found)
+        return found if len(tries) > 1 else replace(found, gone=gone_keys.GoneKeys())
+
+    monkeypatch.setattr(reconcile, "compare", compared_too_early)
+    assert workshop.json("reconcile", topic)["published"] == [0, 1]
+    assert len(tries) == 2 and state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+    assert not [name for name in texts(table_of(topic).load().refs()) if name != "main"]
 
 
 def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, workshop, landed, monkeypatch):
@@ -295,4 +316,25 @@ def test_a_crash_before_the_commit_leaves_all_as_it_was(kafka, workshop, landed,
     monkeypatch.undo()
     assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
     workshop.ok("reconcile", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+@pytest.mark.parametrize("seed", [17])
+def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(kafka, workshop, landed, seed):
+    topic = workshop.topic(f"random-{seed}", source=kafka.source())
+    kafka.create(topic, 2, **SOON)
+    rng = random.Random(seed)
+    for phase in range(3):
+        for partition in (0, 1):
+            writes = [(b"%d" % rng.randrange(40), rng.choice([None, b"", b"v%d" % phase])) for _ in range(60)]
+            kafka.send(topic, writes, partition=partition)
+        if phase == 1:
+            workshop.ok("compact", topic, "--force")
+            forget(kafka, topic, 2)
+        workshop.ok("ingest", topic)
+    forget(kafka, topic, 2)
+    assert workshop.json("reconcile", topic)["ok"]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("check", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))

@@ -1,18 +1,25 @@
 """What a reconciliation has done to its logs, measured on base, branch and the brokers, whose keys are read anew.
 
 The check takes nothing from the round but its bounds: it reads the topic in Kafka a second time and finds for itself
-which keys are alive in the table and gone there. Since the brokers go on meanwhile, a removed key of which they have a
-record now only from where the round's own reading ended on is no error: that record takes the place of what went.
+which keys are alive in the table and gone there. The brokers go on meanwhile, so two things are no error:
+
+1. A removed key of which they have a record now only from where the round's own reading ended on: that record takes the
+   place of what went.
+2. A key that is left and has gone since, where the time between allows it: their delete.retention.ms. The round starts
+   over.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from cleantail.config.platform import Platform
+from cleantail.errors import ConflictError
+from cleantail.human import duration
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.ranks.versions import Booleans
@@ -58,7 +65,21 @@ def measure_reconciliation(
         counts = by_log[work.partition].counts if work.partition in by_log else {}
         measure = measure_of_log(work, counts, 0, unit, change.data_files_changed)
         measures.append(with_registrations(measure, *(records.get(work.partition, 0) for records in again)))
+    if any(measure.gone_at_source_left for measure in measures):
+        _require_same_time(table, source, unit)
     return measures
+
+
+def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> None:
+    """Raises ConflictError where what is left may have gone between the round and its check: its branch is dropped."""
+    configs = source.brokers.cleaner_configs(table.topic.kafka_topic)
+    passed_ms = int(time.time() * 1000) - (unit.began_ms or 0)
+    if configs is not None and passed_ms > configs.delete_retention_ms:
+        table.drop_branch(unit.branch)
+        raise ConflictError(
+            f"keys may have gone from {table.topic.kafka_topic} between the comparison and its check: it took "
+            f"{duration(passed_ms)}, and delete.retention.ms is {duration(configs.delete_retention_ms)} there"
+        )
 
 
 def tally_of(task: LogTask) -> tuple[Counting, Callable[[], list[LogCounts]]]:
