@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, SourceError
+from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.forgotten import hindrance_of
 from cleantail.kafka.range_reader import RangeReader
-from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic
+from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic, plan_read
+from cleantail.kafka.source_lag import without_outcome
 from cleantail.log.source_position import SourcePosition
 
+CONTINUE = "continue"
+"""What a gap does to a comparison: nothing, since what was cut off there is left as it is."""
 _NOTHING = "nothing was compared, and nothing removed"
 
 
@@ -33,6 +36,16 @@ class SourceTopic:
         """Asks the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
         return self.brokers.describe(self.topic.kafka_topic)
 
+    def describe_again(self, before: BrokerTopic) -> BrokerTopic:
+        """Asks the brokers once more. Raises SourceError where the topic was made anew since."""
+        now = self.describe()
+        if now.topic_id != before.topic_id:
+            raise SourceError(
+                f"topic {before.topic} was made anew while it was read: its id was {before.topic_id} and is "
+                f"{now.topic_id}; {_NOTHING}"
+            )
+        return now
+
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
         """Returns up to where each log may be read: the last stable offset, or the log end of read_uncommitted."""
         uncommitted = self.topic.source.isolation == UNCOMMITTED
@@ -46,16 +59,16 @@ class SourceTopic:
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
         """Returns what the brokers have. Raises CleantailError where a key that is gone there need not have been
-        deleted, and SourceError where this is not the topic that the table was read from."""
+        deleted: SourceError or SourceUnreachableError where this is not the log that the table was read from, or not
+        all of it any more."""
         topic = self.topic
         if position is None:
             raise CleantailError(f"topic {topic.topic} was not read from Kafka yet: ingest it first; {_NOTHING}")
         broker = self.describe()
-        if (position.topic_id, position.cluster_id) != (broker.topic_id, broker.cluster_id):
-            raise SourceError(
-                f"topic {topic.kafka_topic} is not the one that the table was read from: its id is {broker.topic_id}, "
-                f"and was {position.topic_id}; {_NOTHING}"
-            )
+        try:
+            plan_read(position, {}, broker, topic.source.isolation, CONTINUE, now_ms=0)
+        except (SourceError, SourceUnreachableError) as e:
+            raise type(e)(f"{without_outcome(e)}; {_NOTHING}") from None
         if why := hindrance_of(topic, self.brokers.cleaner_configs(topic.kafka_topic)):
             raise CleantailError(f"topic {topic.topic} cannot be reconciled: {why}; {_NOTHING}")
         return broker

@@ -29,7 +29,7 @@ from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, Staged
 from cleantail.rounds.reconcile_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.source.broker_keys import read_source_keys
-from spark_jobs.engine.source.comparison import buckets_of, compared
+from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
 from spark_jobs.engine.source.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.iceberg.branches import branch_name
@@ -102,10 +102,10 @@ def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: Wo
     files = table.files_at(unit.base_snapshot_id)
     tasks = log_tasks(table, platform, unit, files)
     context, memory_bytes = table.spark.sparkContext, platform.cleaner.cleantail_task_memory_bytes
-    broker, logs = source.describe(), [w.partition for w in unit.partitions]
+    broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
     offsets = sum(broker.logs[p].end - broker.logs[p].start for p in logs if p in broker.logs)
     buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
-    keys = read_source_keys(context, source, logs, buckets, memory_bytes)
+    keys = read_source_keys(context, source, broker, logs, buckets, memory_bytes)
     try:
         works = tuple(
             replace(w, source_start=keys.starts[w.partition], source_end=keys.ends[w.partition])

@@ -338,3 +338,17 @@ def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(
     workshop.ok("compact", topic, "--force")
     workshop.ok("check", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("anew-meanwhile", source=kafka.source())
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    monkeypatch.setattr(broker_keys, "_one_pass", lambda *_: kafka.recreate(topic))
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 2 and "was made anew while it was read" in err and "nothing removed" in err
+    monkeypatch.undo()
+    code, _, err = workshop.run("reconcile", topic, "--dry-run")
+    assert code == 2 and "was made anew" in err and "nothing was compared, and nothing removed" in err
+    assert len(landed(topic)) == 2

@@ -20,7 +20,7 @@ from pyspark import StorageLevel
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.range_reader import RangeReader
-from cleantail.kafka.read_plan import Range, ReadPlan, portion_ranges, task_ranges
+from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.ranks.versions import Booleans
 from spark_jobs.engine.columns.key_filter import Hashes
@@ -54,18 +54,19 @@ class SourceKeys:
 
 
 def read_source_keys(
-    context: Any, source: SourceTopic, logs: Iterable[int], buckets: int, memory_bytes: int
+    context: Any, source: SourceTopic, broker: BrokerTopic, logs: Iterable[int], buckets: int, memory_bytes: int
 ) -> SourceKeys:
-    """Reads the keys of these logs from the beginning to where they end as the last pass begins. Raises CleantailError,
-    which names partition and offset where a read has failed."""
-    broker, passes = source.describe(), list[Any]()
+    """Reads the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
+    it was found to be the table's own. Raises CleantailError, which names partition and offset where a read has failed,
+    also where the topic was made anew meanwhile."""
+    passes = list[Any]()
     chosen = set(logs) & set(broker.logs)
     starts = {p: broker.logs[p].start for p in chosen}
     low, ends = dict(starts), {p: max(end, starts[p]) for p, end in source.ends(broker).items() if p in chosen}
     try:
         while any(low[p] < ends[p] for p in chosen) and len(passes) < PASSES:
             passes.append(_one_pass(context, source, ReadPlan(low, ends), buckets, memory_bytes))
-            now = source.ends(source.describe())
+            now = source.ends(source.describe_again(broker))
             low, ends = ends, {p: max(end, now.get(p, end)) for p, end in ends.items()}
     except CleantailError:
         SourceKeys(tuple(passes), {}, {}).release()

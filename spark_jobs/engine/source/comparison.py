@@ -12,18 +12,27 @@ from functools import partial
 from typing import Any
 
 from cleantail.config.platform import Platform
+from cleantail.kafka.read_plan import BrokerTopic
+from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.shares import bucket_count
+from cleantail.log.source_position import position_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared.key_buckets import Message
 from spark_jobs.engine.shared.shares import shares_of
 from spark_jobs.engine.source.broker_keys import SourceKeys
 from spark_jobs.engine.source.table_keys import messages_of_share
 from spark_jobs.engine.tasks import described, require_done, require_python
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 Decide = Callable[[int, Iterator[tuple[int, Message]]], Iterator[Any]]
 """Takes a task's memory in bytes and the messages to one bucket."""
+
+
+def comparable(table: TopicTable, source: SourceTopic) -> BrokerTopic:
+    """Returns what the brokers have of the topic that the table was read from. Raises as require_comparable does."""
+    return source.require_comparable(position_of(texts(table.load().properties()), table.name))
 
 
 def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int, cores: int) -> int:

@@ -30,7 +30,7 @@ from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.measures import files_of_round, measure_of_log, with_branch_deletes, with_registrations
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.source.broker_keys import read_source_keys
-from spark_jobs.engine.source.comparison import buckets_of, compared
+from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
 from spark_jobs.engine.source.gone_keys import LogBounds, judge_gone
 from spark_jobs.engine.source.table_keys import Counting
 from spark_jobs.engine.tasks import log_tasks
@@ -48,7 +48,8 @@ def measure_reconciliation(
     context, memory_bytes = table.spark.sparkContext, platform.cleaner.cleantail_task_memory_bytes
     offsets = sum((w.source_end or 0) - (w.source_start or 0) for w in unit.partitions)
     buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
-    keys = read_source_keys(context, source, [w.partition for w in unit.partitions], buckets, memory_bytes)
+    broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
+    keys = read_source_keys(context, source, broker, logs, buckets, memory_bytes)
     try:
         bounds = {
             w.partition: LogBounds(
