@@ -51,10 +51,13 @@ def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
 
 
 def _standing(logs: Iterable[LogState]) -> str:
-    """Says what a red check, or a person's no, holds back: a calm run does not make such a topic well."""
+    """Says what a red check, or a person's no, holds back, and that deletions may be missing: a calm run does not make
+    such a topic well."""
+    logs = list(logs)
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
-        return "all is well"
+        missing = any(log.forgotten for log in logs)
+        return "but a reconciliation is needed (why is on the tab Compaction)" if missing else "all is well"
     which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
     return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
 
