@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     home = Home.of(os.environ)
     try:
         if arguments.command in ("up", "down"):
-            console.print(_switch(home, arguments.command), markup=False, soft_wrap=True)
+            console.print(switch(home, arguments.command), markup=False, soft_wrap=True)
             return 0
         return _demonstrate(console, home, arguments.repository, arguments.keep)
     except (DemoError, BrokerError, CleantailError, KafkaException, OSError) as error:
@@ -70,7 +70,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _switch(home: Home, command: str) -> str:
+def switch(home: Home, command: str) -> str:
     """Starts or stops Airflow and the broker with the runs and the topic of the last demonstration. Returns what to
     say."""
     if not (home.path / "airflow").is_dir():
