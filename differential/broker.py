@@ -120,7 +120,11 @@ def start_broker(
     with (directory / "broker.log").open("wb") as log:
         # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
         return subprocess.Popen(
-            [*java, "kafka.Kafka", str(settings)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*java, "kafka.Kafka", str(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
 
