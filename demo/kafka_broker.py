@@ -26,6 +26,8 @@ from differential.broker import (
 CONNECTION = "kafka_demo"
 """The Airflow connection by which demo/config names the broker."""
 STATE = "up.json"
+CALM = {"log.cleaner.backoff.ms": 60_000, "log.retention.check.interval.ms": 300_000}
+"""Properties of a broker that has nothing to clean: it looks for work as seldom as Kafka's defaults have it, or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class KafkaBroker:
         if noted and _process(noted):
             return
         self.folder.mkdir(exist_ok=True)
-        process = start_broker(self.folder, java_command(self.jars), self.port)
+        process = start_broker(self.folder, java_command(self.jars), self.port, CALM)
         note = {"pid": process.pid, "port": self.port, "started": psutil.Process(process.pid).create_time()}
         (self.folder / STATE).write_text(json.dumps(note))
         wait_until_started(process, self.folder / "broker.log")
