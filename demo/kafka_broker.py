@@ -27,7 +27,7 @@ CONNECTION = "kafka_demo"
 """The Airflow connection by which demo/config names the broker."""
 STATE = "up.json"
 CALM = {"log.cleaner.backoff.ms": 60_000, "log.retention.check.interval.ms": 300_000}
-"""Properties of a broker that has nothing to clean: it looks for work as seldom as Kafka's defaults have it, or less."""
+"""Properties of a broker that has nothing to clean: it looks for work as seldom as by default, or less."""
 
 
 @dataclass(frozen=True, slots=True)
