@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def few_changes() -> Expected:
-    changes = topic_input("customers-of-demo", "", customer_changes(NOW_MS, count=1500, customers=100), 2)
+    # of now: a broker refuses timestamps of the future
+    now_ms = int(time.time() * 1000)
+    changes = topic_input("customers-of-demo", "", customer_changes(now_ms, count=1500, customers=100), 2)
     return Expected(changes, winners(changes.records, version_of), "")
 
 
