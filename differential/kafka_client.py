@@ -70,7 +70,7 @@ class KafkaClient:
     def _shows(self, topic: str, configs: Mapping[str, object]) -> bool:
         [described] = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         shown = described.result(ANSWER_TIMEOUT_S)
-        return all(float(shown[name].value) == float(str(value)) for name, value in configs.items())
+        return all(_same(shown[name].value, str(value)) for name, value in configs.items())
 
     def send(self, topic: str, segments: Mapping[int, Sequence[Segment]], compression: str) -> None:
         """Sends the segments of each partition, one after another, each in batches of its own."""
@@ -117,6 +117,11 @@ class KafkaClient:
         finally:
             consumer.close()
         return records
+
+
+def _same(shown: str, value: str) -> bool:
+    """Returns whether the broker shows a value that it may write in another way, as 0 for 0.0."""
+    return shown == value or (shown.replace(".", "", 1).isdigit() and float(shown) == float(value))
 
 
 class Sender:

@@ -17,6 +17,7 @@ from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
@@ -55,6 +56,24 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
     arguments.add_argument("--result", type=Path, help="file for the result, one JSON object")
     return arguments
+
+
+def with_client_settings(arguments: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Adds the argument of jobs that read from Kafka."""
+    arguments.add_argument("--client-settings", type=Path, metavar="F", help="settings of the Kafka client, as JSON")
+    return arguments
+
+
+def client_settings(job: Job) -> Mapping[str, str]:
+    """Returns the Kafka client's settings: of the file, else of the environment. Raises CleantailError where there are
+    none."""
+    source = job.topic.source.kafka
+    if source is None:
+        raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML; nothing was appended")
+    if job.arguments.client_settings is None:
+        return settings_of_environment(source, os.environ)
+    settings: Mapping[str, str] = json.loads(job.arguments.client_settings.read_text())
+    return settings
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:

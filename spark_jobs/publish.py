@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from cleantail.lake.recorded_rounds import answered_round
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
@@ -35,7 +35,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
     )
     arguments.add_argument("--round", required=True, help=reference_help)
-    kinds = (COMPACT, EXPIRE)
+    kinds = (COMPACT, EXPIRE, RECONCILE)
     arguments.add_argument("--kind", choices=kinds, default=COMPACT, help="what the round did (default: %(default)s)")
     return arguments.parse_args(argv)
 

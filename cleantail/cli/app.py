@@ -17,6 +17,7 @@ from cleantail.cli.commands.completion import completion
 from cleantail.cli.commands.configuration import check_config, import_config
 from cleantail.cli.commands.planning import plan, status
 from cleantail.cli.commands.readers import latest, read, reader
+from cleantail.cli.commands.reconcile import reconcile
 from cleantail.cli.commands.recovery import mend, release, rollback
 from cleantail.cli.commands.restore import restore
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
@@ -33,6 +34,7 @@ COMMANDS = (
     compact,
     check,
     reclaim,
+    reconcile,
     release,
     rollback,
     mend,

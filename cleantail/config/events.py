@@ -16,6 +16,7 @@ class Event(StrEnum):
     ERASURE = "erasure_overdue"
     APPROVAL = "approval_waits"
     GAP = "source_gap"
+    RECONCILE = "reconcile_needed"
 
 
 MEANING = {
@@ -29,6 +30,10 @@ MEANING = {
     Event.HOLD_CAP: "tombstones went that a registered reader had not read",
     Event.APPROVAL: "a round waits for somebody's approval",
     Event.GAP: "records had gone from Kafka before they were read, and ingestion went on behind them; over after a day",
+    Event.RECONCILE: (
+        "the broker's cleaner may have removed deletions before they were read, so that deleted keys are alive here; "
+        "over when a reconciliation is published"
+    ),
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }
 """Event -> when it occurs."""

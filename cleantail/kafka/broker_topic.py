@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.config.sources.kafka_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
+from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+Answer = TypeVar("Answer")
 ANSWERED_WITHIN_S = 20
 """How long an answer may take (s); less where a read may stand still for less."""
 PAUSE_S = 0.2
@@ -44,12 +46,21 @@ class Brokers:
     def describe(self, topic: str) -> BrokerTopic:
         """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
         not be read, SourceUnreachableError where nobody answers."""
+        return self._answered(topic, self._ask)
+
+    def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+        """Returns how the brokers clean the topic; None where this login may not describe configs. Raises as describe
+        does."""
+        return self._answered(topic, self._configs)
+
+    def _answered(self, topic: str, ask: Callable[[str], Answer]) -> Answer:
+        """Asks until there is an answer, or an error that stays."""
         from confluent_kafka import KafkaException
 
         until_s = time.monotonic() + self._within_s
         while True:
             try:
-                return self._ask(topic)
+                return ask(topic)
             except KafkaException as e:
                 error = e.args[0]
                 if problem := broker_problem(self._settings, topic, error):
@@ -59,6 +70,21 @@ class Brokers:
             except TimeoutError:
                 raise self._silent(topic) from None
             time.sleep(PAUSE_S)
+
+    def _configs(self, topic: str) -> CleanerConfigs | None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        [answer] = self._admin.describe_configs([resource], request_timeout=self._within_s).values()
+        try:
+            configs = {name: entry.value for name, entry in answer.result(self._within_s).items()}
+        except KafkaException as e:
+            if e.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+                return None
+            raise
+        policy = frozenset(word.strip() for word in str(configs["cleanup.policy"]).split(","))
+        return CleanerConfigs(policy, int(str(configs["delete.retention.ms"])))
 
     def _ask(self, topic: str) -> BrokerTopic:
         cluster = self._admin.describe_cluster(request_timeout=self._within_s).result(self._within_s)

@@ -11,6 +11,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
+from cleantail.kafka.source_looks import write_look
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
@@ -62,13 +63,16 @@ def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
 
 
 def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Returns whether the table has all that may be read. Raises CleantailError for everything that forbids to read,
-    before Spark is started."""
+    """Returns whether the table has all that may be read, and keeps the look where it has. Raises CleantailError for
+    everything that forbids to read, before Spark is started."""
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
     at = table_position(topic, platform)
     plan = at.plan(topic, broker, now_ms)
-    return at.position is not None and not plan.offsets and not plan.gaps
+    if at.position is None or plan.offsets or plan.gaps:
+        return False
+    write_look(topic, platform, at.position, now_ms)
+    return True
 
 
 def require_own_table(topic: Topic) -> None:

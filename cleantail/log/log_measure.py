@@ -45,6 +45,7 @@ class LogMeasure:
     invalid_left: int = 0
     resurrected: int = 0
     contradicting_offsets: int = 0
+    gone_at_source_left: int = 0
     imbalance: int = 0
     malformed_versions: int = 0
     future_timestamps: int = 0

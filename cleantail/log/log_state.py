@@ -27,7 +27,7 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
-from cleantail.log.source_position import GAPS_SHOWN, Gap, SourcePosition
+from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class LogState:
     ..._keyless                  records without a key in the two dirty sections
     registered_twice             which files a sink has registered more than once, in words; empty without any
     gaps                         offsets that had gone from Kafka before they were read, oldest first
+    forgotten                    where deletions may have gone from Kafka before they were read; None where none may
     """
 
     partition: int
@@ -75,6 +76,7 @@ class LogState:
     uncleanable_keyless: KeylessRecords = KeylessRecords()
     registered_twice: str = ""
     gaps: tuple[Gap, ...] = ()
+    forgotten: Forgotten | None = None
 
     @property
     def dirty_ratio(self) -> float:
@@ -148,7 +150,8 @@ def resolve_log_state(
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
     gaps = source.gaps_of(partition) if source else ()
-    warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]))
+    forgotten = source.forgotten_of(partition, state, now_ms) if source else None
+    warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))
     if twice := registered_twice_note(files):
         warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
     # 6. the numbers
@@ -177,6 +180,7 @@ def resolve_log_state(
         uncleanable_keyless=keyless[1],
         registered_twice=twice,
         gaps=gaps,
+        forgotten=forgotten,
     )
 
 
@@ -186,10 +190,7 @@ def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """Returns the first offset that a reader may see.
-
-    Retention moves the log start for good. Where it never did, a backfill may lower the start again.
-    """
+    """Returns the first offset that a reader may see. Retention moves it for good; else a backfill may lower it."""
     lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
@@ -209,8 +210,7 @@ def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
 def _first_dirty(
     state: PartitionState, late_offset: int | None, log_start: int, log_end: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Returns LogCleanerManager.cleanableOffsets' first dirty offset: the checkpoint, and warnings where it had to move
-    (semantics.md 1.2, 3.5)."""
+    """Returns LogCleanerManager.cleanableOffsets' first dirty offset, and warnings where it had to move (1.2, 3.5)."""
     checkpoint = state.checkpoint
     if checkpoint is None:
         return log_start, ()

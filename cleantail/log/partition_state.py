@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -47,6 +48,17 @@ class Horizon:
     swept_to: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Says of a log's last published reconciliation up to which offset (exclusive) its keys were compared with the
+    brokers', and when (Unix ms)."""
+
+    __pydantic_config__ = _NO_MORE
+
+    end_offset: int
+    at_ms: int
+
+
 CHECK_FAILED = "check failed"
 """The beginning of a quarantine's reason where a check failed, and no person said no."""
 
@@ -55,8 +67,9 @@ CHECK_FAILED = "check failed"
 class Quarantine:
     """Says why a log is not published, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed or that a person rejected: compact, expire or retain. `branch` keeps
-    what a failed round would have published, for inspection (failed_branches); it is empty where nothing is kept.
+    `kind` is that of the round whose check failed or that a person rejected: compact, expire, reconcile or retain.
+    `branch` keeps what a failed round would have published, for inspection (failed_branches); it is empty where nothing
+    is kept.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -84,7 +97,8 @@ class PartitionState:
     records moved it back; the ends ascend. `guards` counts due tombstones that stay until the records which they beat
     are cleaned. `head_tombstones` counts live tombstones at or above the checkpoint in the files known then.
     `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
-    retention has set; None where it never has, and a backfill may still lower the log start.
+    retention has set; None where it never has, and a backfill may still lower the log start. `reconciled` is None
+    before the first reconciliation with a source.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -101,6 +115,13 @@ class PartitionState:
     quarantine: Quarantine | None = None
     earlier_rounds: tuple[tuple[int, int], ...] = ()
     guards: int = 0
+    reconciled: Reconciled | None = None
+
+    def is_reconciled(self, end_offset: int, at_ms: int) -> bool:
+        """Returns whether a reconciliation of that time (Unix ms) or a later one has compared everything below an
+        offset."""
+        done = self.reconciled
+        return done is not None and done.end_offset >= end_offset and done.at_ms >= at_ms
 
     @property
     def ledger_end_offset(self) -> int:
@@ -109,8 +130,11 @@ class PartitionState:
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts."""
-        return _STATE_JSON.text(_Written(**_fields(self), version=STATE_VERSION))
+        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled` is
+        there only where it is known: without it the version before can read the text."""
+        plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
+        kept = plain if self.reconciled else {name: value for name, value in plain.items() if name != "reconciled"}
+        return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

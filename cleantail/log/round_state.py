@@ -2,8 +2,10 @@
 
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
 2. An expiry removes due tombstones (cleantail.log.tombstones). It changes the ledger, and not the checkpoint.
-3. A compaction lifts the quarantine of its log once its checks are green. An expiry, and a round that only moved the
-   log start, lift one of their own kind: they say nothing of the records that another check held back
+3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger: no tombstone
+   goes by it.
+4. A compaction lifts the quarantine of its log once its checks are green. An expiry, a reconciliation, and a round that
+   only moved the log start lift one of their own kind: they say nothing of the records that another check held back
    (cleantail.log.quarantine has what puts a log there).
 """
 
@@ -12,13 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cleantail.log.log_measure import LogMeasure
-from cleantail.log.partition_state import PartitionState, Quarantine, without_swept
+from cleantail.log.partition_state import PartitionState, Quarantine, Reconciled, without_swept
 from cleantail.log.work_units import PartitionWork
 
 COMPACT = "compact"
 """The kind of a round that compacts logs, or only moves their log start; of a quarantine that a compaction left."""
 EXPIRE = "expire"
 """The kind of a round that removes tombstones past their horizon, and of a quarantine that it left."""
+RECONCILE = "reconcile"
+"""The kind of a round that removes keys which are gone at the source, and of a quarantine that it left."""
 RETAIN = "retain"
 """The kind of a quarantine, and of no round: it was left by a round which only moved the log start."""
 
@@ -42,6 +46,7 @@ def after_round(
         last_round_ms=now_ms,
         proven_ms=measure.proven_ms,
         retained_from=work.log_start_offset if measure.deleted.get("retention") else state.retained_from,
+        reconciled=state.reconciled,
         quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
 
@@ -100,6 +105,18 @@ def after_expiry(state: PartitionState, work: PartitionWork, measure: LogMeasure
         state,
         horizons=without_swept(measure.horizons),
         guards=measure.guards,
+        last_round_ms=now_ms,
+        quarantine=None if lifted else state.quarantine,
+    )
+
+
+def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
+    """Returns the state after a reconciliation, which says how far the keys were compared. It lifts the quarantine of a
+    failed reconciliation, and no other."""
+    lifted = state.quarantine is not None and state.quarantine.kind == RECONCILE
+    return replace(
+        state,
+        reconciled=Reconciled(work.end_offset, now_ms),
         last_round_ms=now_ms,
         quarantine=None if lifted else state.quarantine,
     )

@@ -6,6 +6,8 @@
    offset, so an open transaction bounds what is cleaned, as in Kafka.
 3. Under read_uncommitted records beyond the last stable offset are there as well. The position remembers that offset,
    and no round goes beyond it.
+4. Where the brokers may have forgotten deletions before they were read (cleantail.kafka.forgotten), the position says
+   so until a reconciliation is published.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from cleantail.codec import Codec
+from cleantail.human import duration
 from cleantail.log.partition_state import PartitionState
 
 PROPERTY_POSITION = "cleantail.source.kafka"
@@ -24,6 +27,8 @@ PROPERTY_POSITION = "cleantail.source.kafka"
 POSITION_VERSION: Literal[1] = 1
 GAPS_KEPT = 100
 """The number of the newest gaps that a position keeps; the evidence has all of them."""
+HINDERED_TOLD_MS = 86_400_000
+"""How long it is told that something may be forgotten which no reconciliation can mend."""
 GAPS_SHOWN = 3
 """The number of the newest gaps that are among a log's warnings."""
 _NO_MORE = ConfigDict(extra="forbid")
@@ -50,13 +55,52 @@ class Gap:
         )
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Forgotten:
+    """Describes offsets [from_offset, to_offset) of a partition in which the brokers' cleaner may have removed
+    tombstones before they were read.
+
+    `holes` is how many of the offsets had no record, `retention_ms` the source topic's delete.retention.ms and `at_ms`
+    when the read was (Unix ms). `hindrance` says why no reconciliation can mend it, and is empty where one can.
+    """
+
+    __pydantic_config__ = _NO_MORE
+
+    partition: int
+    from_offset: int
+    to_offset: int
+    holes: int
+    retention_ms: int
+    at_ms: int
+    hindrance: str = ""
+
+    @property
+    def text(self) -> str:
+        """Returns what may be wrong, for a sentence."""
+        what = "deletions may be missing" if self.hindrance else "reconcile needed"
+        way_out = self.hindrance or "a reconciliation removes these"
+        return (
+            f"{what}, partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were read later "
+            f"than delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} "
+            f"of them had gone: deletions may be among them, of keys that are alive here; {way_out}"
+        )
+
+    def with_earlier(self, earlier: Forgotten) -> Forgotten:
+        """Returns this and what was found before it in the same log, as one."""
+        low, end = min(self.from_offset, earlier.from_offset), max(self.to_offset, earlier.to_offset)
+        return replace(self, from_offset=low, to_offset=end, holes=self.holes + earlier.holes)
+
+
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
     """Describes what the table has of its topic: everything below `next_offsets`, by partition.
 
     `topic_id` is Kafka's, which a topic that is made anew does not keep. `read_id` tells the ingestion that wrote the
     position from every other one. `read_at_ms` is when the log ends were asked for (Unix ms). `open_from` has, of the
-    partitions of which records of open transactions were read, the last stable offset.
+    partitions of which records of open transactions were read, the last stable offset. `as_of_ms` and
+    `delete_retention_ms` are what the next read tells by whether the brokers have forgotten anything: when each log
+    last had nothing that was not read (Unix ms), and the source topic's config at the last read. `forgotten` has one
+    entry at most for a log.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -70,6 +114,18 @@ class SourcePosition:
     read_at_ms: int
     gaps: tuple[Gap, ...] = ()
     open_from: Mapping[int, int] = field(default_factory=dict)
+    as_of_ms: Mapping[int, int] = field(default_factory=dict)
+    delete_retention_ms: int | None = None
+    forgotten: tuple[Forgotten, ...] = ()
+
+    def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
+        """Returns what the brokers may have forgotten of a log, None where no read says so, or where a reconciliation
+        has seen to it. What none can see to is told for a day."""
+        for entry in self.forgotten:
+            over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_TOLD_MS
+            if entry.partition == partition and not over and not state.is_reconciled(entry.to_offset, entry.at_ms):
+                return entry
+        return None
 
     def gaps_of(self, partition: int) -> tuple[Gap, ...]:
         """Returns the gaps of one partition, oldest first."""

@@ -32,6 +32,8 @@ class PartitionWork:
     dirty_records       upper limit of the records in [first dirty, end)
     dirty_bytes         in [first dirty, end)
     read_bytes          in [log start, end)
+    source_start        a reconciliation compares with what the brokers have from here on
+    source_end          and up to here; None before it has read them
     records             in the log's files: by them it is shared out to tasks. A round counts deleted ones, too
     hold_offset         an expiry leaves tombstones from here on for a reader; None where no reader holds any
     hold_cap_ms         and it does so this long beyond their horizon at most
@@ -51,6 +53,8 @@ class PartitionWork:
     dirty_bytes: int = 0
     read_bytes: int = 0
     records: int = 0
+    source_start: int | None = None
+    source_end: int | None = None
 
     @property
     def only_retention(self) -> bool:

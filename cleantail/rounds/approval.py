@@ -2,7 +2,8 @@
 
 1. `publish: approve` holds every round of a topic, and `cleantail.max.drop.ratio` a round that would remove more than
    that share of one of its logs.
-2. Compactions and expiries are both held: an expiry removes for good what no later round can tell.
+2. Compactions, expiries and reconciliations are all held: the latter two remove for good what no later round can
+   tell.
 3. One answer is for the whole round, since what passed its checks is published in one commit (semantics.md 3.2).
 4. A rejection takes the round's logs out of compaction and retention until a pause has passed, as a failed check does.
 5. Where approvers are named, only they may approve, undo a round or release a log.
@@ -19,7 +20,7 @@ from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine
-from cleantail.log.round_state import EXPIRE, RETAIN
+from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
 
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""
@@ -66,15 +67,16 @@ def can_be_held(topic: Topic) -> bool:
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
-    """Returns the state of a log whose round was rejected: it is out of compaction, and of retention, until the pause
-    has passed or a person releases it: the next run would ask the same again. `kind`: of what the log was to have,
-    compact, expire or retain. It has passed its check, so the quarantine of an earlier failed one of the kind is over.
-    That of a failed compaction is not where only an expiry or retention was due: its dirty records were not checked,
-    and only its pause gets longer. The same answer again changes nothing."""
+    """Returns the state of a log whose round was rejected: it is out of compaction, and of retention, until the
+    pause has passed or a person releases it: the next run would ask the same again. `kind`: of what the log was to
+    have, compact, expire, reconcile or retain. It has passed its check, so the quarantine of an earlier failed one
+    of the kind is over. That of a failed compaction is not where only an expiry, a reconciliation or retention was
+    due: its dirty records were not checked, and only its pause gets longer. The same answer again changes
+    nothing."""
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
     if held and held.check_failed:
-        if kind == RETAIN or (kind == EXPIRE and held.kind != EXPIRE):
+        if kind == RETAIN or (kind in (EXPIRE, RECONCILE) and held.kind != kind):
             return replace(state, quarantine=replace(held, retry_at_ms=max(held.retry_at_ms, retry_at_ms)))
         held = None
     if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):

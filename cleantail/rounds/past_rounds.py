@@ -64,8 +64,8 @@ class LogRound:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire, or
-    rollback, which is a decision and no round."""
+    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire,
+    reconcile, or rollback, which is a decision and no round."""
 
     name: str
     kind: str

@@ -19,7 +19,7 @@ from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.size_history import MEND, OPERATION, REGISTERED_ONCE
 
 ROUND = "cleantail.round"
@@ -55,7 +55,7 @@ class Commit:
     @property
     def is_round(self) -> bool:
         """Returns whether a round of ours made the commit."""
-        return self.summary.get(OPERATION) in (COMPACT, EXPIRE)
+        return self.summary.get(OPERATION) in (COMPACT, EXPIRE, RECONCILE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
@@ -68,7 +68,7 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
 
 def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
     """Returns when a round was last published, by the wall clock; None where no kept snapshot is of one."""
-    return max((p.at_ms for p in points if p.operation in (COMPACT, EXPIRE)), default=None)
+    return max((p.at_ms for p in points if p.operation in (COMPACT, EXPIRE, RECONCILE)), default=None)
 
 
 def _number(summary: Mapping[str, str], name: str) -> int:

@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import overdue_ms, quarantine_pause
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.tombstones import due_tombstones
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
@@ -44,6 +44,7 @@ def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
     yield Sample(m.TOMBSTONES, labels, log.pending_tombstones)
     yield Sample(m.TOMBSTONES_DUE, labels, due_tombstones(log, now_ms))
     yield Sample(m.QUARANTINED, labels, int(log.state.quarantine is not None))
+    yield Sample(m.RECONCILE_NEEDED, labels, int(log.forgotten is not None))
     yield Sample(m.LOG_RECORDS, labels, log.records)
     yield Sample(m.LOG_END, labels, log.log_end_offset)
     yield Sample(m.FIRST_DIRTY, labels, log.first_dirty_offset)
@@ -169,6 +170,11 @@ def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
     return _held_back(topic, EXPIRE, expired.verdicts) + _became(topic, expired)
 
 
+def _after_reconciliation(topic: str, result: Mapping[str, Any]) -> Totals:
+    done = ROUND_RESULT_JSON.of_plain(result, "the result of reconcile")
+    return _held_back(topic, RECONCILE, done.verdicts) + _became(topic, done)
+
+
 def _became(topic: str, result: RoundResult) -> Totals:
     """Returns the counters of a round's end: the logs that were published, with the records dropped of them, and those
     that were rejected."""
@@ -203,6 +209,7 @@ _AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] 
     "check_quality": _after_check,
     "publish": _after_publish,
     "expire_tombstones": _after_expiry,
+    "reconcile": _after_reconciliation,
     "reclaim": _after_reclaim,
     "rollback": _after_rollback,
 }

@@ -137,6 +137,12 @@ LOG_RECORDS = _metric("log-records", "gauge", _LOG, "Live records of the log.")
 LOG_END = _metric("log-end-offset", "gauge", _LOG, "Next offset of the log.")
 FIRST_DIRTY = _metric("log-first-dirty-offset", "gauge", _LOG, "The clean point of the log.")
 QUARANTINED = _metric("log-quarantined", "gauge", _LOG, "1 where the log is in quarantine, else 0.")
+RECONCILE_NEEDED = _metric(
+    "log-reconcile-needed",
+    "gauge",
+    _LOG,
+    "1 where deletions may have gone from Kafka before they were read, until a reconciliation is published, else 0.",
+)
 LAST_ROUND = _metric(
     "log-last-round-timestamp-seconds", "gauge", _LOG, "Clock of the log's last published round, Unix seconds."
 )
@@ -168,11 +174,11 @@ ROUNDS = _metric(
     "rounds",
     "counter",
     (*_LOG, "kind", "outcome"),
-    "Rounds of the log by what became of them: kind compact, expire or rollback, outcome published, held_back (a check "
-    "failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: the table changed "
-    "under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: withdrawn, and "
-    "held_back by a check that was made anew after a conflict.",
-    sent_by="check_quality, publish, expire_tombstones, rollback",
+    "Rounds of the log by what became of them: kind compact, expire, reconcile or rollback, outcome published, "
+    "held_back (a check failed), rejected (by a person, or not approved in time) or withdrawn (dropped unpublished: "
+    "the table changed under it, or it waited for an approval that nobody could be asked for). Scraped but not sent: "
+    "withdrawn, and held_back by a check that was made anew after a conflict.",
+    sent_by="check_quality, publish, expire_tombstones, reconcile, rollback",
 )
 CHECKS_FAILED = _metric(
     "checks-failed",
@@ -180,14 +186,15 @@ CHECKS_FAILED = _metric(
     (*_LOG, "severity"),
     "Expectations that a round did not meet. Scraped but not sent: those of a check that was made anew after a "
     "conflict.",
-    sent_by="check_quality, expire_tombstones",
+    sent_by="check_quality, expire_tombstones, reconcile",
 )
 DROPPED = _metric(
     "records-dropped",
     "counter",
     (*_LOG, "reason"),
-    "Records that published rounds removed: superseded, expired, invalid, retention, copies or registered_twice.",
-    sent_by="publish, expire_tombstones",
+    "Records that published rounds removed: superseded, expired, invalid, retention, copies, registered_twice "
+    "or gone_at_source.",
+    sent_by="publish, expire_tombstones, reconcile",
 )
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
 

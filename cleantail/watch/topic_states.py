@@ -24,6 +24,7 @@ class State(StrEnum):
     QUARANTINED = "quarantined"
     AWAITING_APPROVAL = "waits for approval"
     REJECTED = "rejected"
+    RECONCILE = "reconcile needed"
     OVERDUE = "overdue"
     PAUSED = "paused"
     DUE = "due"
@@ -47,6 +48,7 @@ MEANING = {
     State.QUARANTINED: "a check failed: partitions are held back until their next try",
     State.AWAITING_APPROVAL: "a round that was checked is published when a person says so",
     State.REJECTED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
+    State.RECONCILE: "deletions may have gone from Kafka before they were read: deleted keys may be alive",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
     State.PAUSED: "something is due, and its DAG is paused in Airflow: no run does it",
     State.DUE: "the next run has something to do",
@@ -73,7 +75,7 @@ def state_of(
     # 2. what the logs say, and whether a run will see to it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
-        adds_reason = state in (State.QUARANTINED, State.REJECTED, State.OVERDUE)
+        adds_reason = state in (State.QUARANTINED, State.REJECTED, State.RECONCILE, State.OVERDUE)
         return State.FAILED, "; ".join([failure_text(dag, now_ms), *([note] if adds_reason else [])])
     if state is State.OVERDUE and dag.stands_still:
         return state, f"{note}; {standstill_text(dag)}"
@@ -96,13 +98,16 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     # 2. there is nothing
     if not logs:
         return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
-    # 3. what a run would do
+    # 3. what is not known to be right
+    if forgotten := next((log.forgotten for log in logs if log.forgotten), None):
+        return State.RECONCILE, forgotten.text
+    # 4. what a run would do
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
     if work.any_due:
         return State.DUE, _due_text(work)
-    # 4. what waits, and why
+    # 5. what waits, and why
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):

@@ -11,8 +11,12 @@
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`.
 - `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. Updates the
   topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
+- `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a
+  branch and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is
+  `needed` and the broker may have removed deletions before they were read.
 - `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
-- `approve` and, for tombstones, `approve_expiry` with `publish_expiry` (only where the topic's YAML says `publish:
+- `approve` and, for tombstones, `approve_expiry` with `publish_expiry`, for keys that are gone in Kafka
+  `approve_reconcile` with `publish_reconcile` (only where the topic's YAML says `publish:
   approve` or sets `cleantail.max.drop.ratio`): a round that has to be approved waits here, and holds no process and no
   slot meanwhile.
 - `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
@@ -22,8 +26,8 @@
   by the task that saw it; a deadline that the run before was to keep, by `evaluate`; that a round waits and that it was
   answered, by `approve`; and where a round can wait for a person `alert_early` tells the rest before it waits.
 
-The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (tombstones, space)
-and `when_needed` (rollback, outcome, alert). Tasks keep their names without the group's.
+The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (keys that are gone
+in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). Tasks keep their names without the group's.
 
 Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is
 green and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
@@ -48,6 +52,8 @@ task.
   next run does it.
   Or what somebody approved cannot be published as it was shown: nothing was, the next run asks again.
   Or nobody who may has approved it, or an XCom says else than the evidence: the message says which, and what to clear.
+- `reconcile`: as `check_quality`, for keys that are gone in Kafka. Or the message says why the table cannot be compared
+  with its topic there, as where that has `delete` in its cleanup.policy: then nothing was removed.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `rollback`: the message says why nothing was undone, as a snapshot that has expired, or a user who is not among the
   approvers of a topic with `publish: approve`.
@@ -67,14 +73,16 @@ wait behind it, other topics do not. Where nothing had to be asked the task is s
 
 ## By hand
 **Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
-(another clock, in trials) and `rollback_to` (undo: `last` is to before the last published round; what was appended
-since stays; the next run compacts anew, so correct the YAML first). A run that is triggered with any other name ends at
-its first task. A wrong file that was ingested is taken back on the command line alone. The same code without Airflow:
+(another clock, in trials), of a topic with `source.kafka` for `reconcile` (compare with Kafka), and for `rollback_to`
+(undo: `last` is to before the last published round; what was appended since stays; the next run compacts anew, so
+correct the YAML first). A run that is triggered with any other name ends at its first task. A wrong file that was
+ingested is taken back on the command line alone. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
 cleantail plan TOPIC                   # what a run would do now, and why; changes nothing
 cleantail compact TOPIC --force        # the whole round
+cleantail reconcile TOPIC --dry-run    # keys that are alive here and gone in Kafka
 cleantail release TOPIC PARTITION      # out of quarantine
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
 cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
@@ -102,7 +110,7 @@ from cleantail.config.topic import Topic
 from cleantail.human import one_line
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.dag_docs import settings_section
-from cleantail_airflow.tasks.run_params import ROLLBACK_TO
+from cleantail_airflow.tasks.run_params import RECONCILE, ROLLBACK_TO
 from cleantail_airflow.topic_tasks import add_tasks
 
 RETRIES = 2
@@ -138,11 +146,21 @@ def topic_dag(topic: Topic, platform: Platform) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_tags(topic),
-        params=deepcopy(PARAMS),  # Airflow writes what a run of `dag.test` was given into its DAG's own
+        params=_params(topic),
         default_args=_default_args(topic, platform),
     ) as dag:
         add_tasks(topic, str(platform.config_dir))
     return dag
+
+
+def _params(topic: Topic) -> dict[str, Param]:
+    """Returns the parameters of a topic's runs: only one that is read from Kafka can be compared with its source."""
+    params = deepcopy(PARAMS)  # Airflow writes what a run of `dag.test` was given into its DAG's own
+    if topic.source.kafka is not None:
+        params[RECONCILE] = Param(
+            False, type="boolean", description="Remove keys that are alive here and gone in Kafka."
+        )
+    return params
 
 
 def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:

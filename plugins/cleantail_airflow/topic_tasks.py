@@ -14,6 +14,7 @@ from cleantail_airflow.task_ids import (
     ALERT_EARLY,
     APPROVE,
     APPROVE_EXPIRY,
+    APPROVE_RECONCILE,
     CHECK_QUALITY,
     COMPACT,
     EVALUATE,
@@ -21,12 +22,15 @@ from cleantail_airflow.task_ids import (
     OUTCOME,
     PUBLISH,
     PUBLISH_EXPIRY,
+    PUBLISH_RECONCILE,
+    RECONCILE,
 )
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.kafka_ingest import KafkaIngestOperator
 from cleantail_airflow.tasks.pool import POOL
+from cleantail_airflow.tasks.reconcile_task import ReconcileOperator
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
 from cleantail_airflow.tasks.spark_tasks import (
     CheckQualityOperator,
@@ -45,11 +49,15 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
     with _group("round", "What a round does: compact, check, publish"):
         tasks += _round_tasks(tasks[-1], topic, config_dir)
     publish = tasks[-1]
-    with _group("upkeep", "What is due by time: tombstones past their horizon, space"):
-        tasks += _upkeep_tasks(topic, config_dir)
+    with _group("upkeep", "What is due by time, or was forgotten at the source: tombstones, keys, space"):
+        reconciling = _reconcile_tasks(topic, config_dir)
+        tasks += [*reconciling, *_upkeep_tasks(topic, config_dir)]
     for before, after in itertools.pairwise(tasks):
         before >> after
     publish >> tasks[-1]  # evaluate may skip expire_tombstones before publish has ended
+    if reconciling:  # and reconcile as well
+        publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
+        reconciling[-1] >> tasks[-1]
     with _group("when_needed", "Only when asked for or needed: rollback, a red outcome, alerts"):
         rollback = RollbackOperator(task_id="rollback", **_on_spark(topic, config_dir))
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
@@ -84,6 +92,22 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
         AlertOperator(task_id=ALERT_EARLY, **early, **_of_topic(topic, config_dir)),
         _approve(APPROVE, CHECK_QUALITY, "one_done", topic, config_dir),
         PublishOperator(task_id=PUBLISH, trigger_rule="all_done", **spark),
+    ]
+
+
+def _reconcile_tasks(topic: Topic, config_dir: str) -> list[Any]:
+    """Makes `reconcile`, where the topic is read from Kafka; where a round can be held, with who asks and publishes."""
+    if topic.source.kafka is None:
+        return []
+    spark = _on_spark(topic, config_dir)
+    reconcile = ReconcileOperator(task_id=RECONCILE, trigger_rule="all_done", **spark)
+    if not can_be_held(topic):
+        return [reconcile]
+    approve = _approve(APPROVE_RECONCILE, RECONCILE, "all_done", topic, config_dir)
+    return [
+        reconcile,
+        approve,
+        PublishOperator(task_id=PUBLISH_RECONCILE, source=RECONCILE, trigger_rule="one_done", **spark),
     ]
 
 

@@ -43,7 +43,7 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
-    change, base, branch = _files(table, unit)
+    change, base, branch = files_of_round(table, unit)
     late_by_log = {
         w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
     }
@@ -69,11 +69,11 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     for work_of_log in unit.partitions:
         p = work_of_log.partition
         log = by_log.get(p, NO_COUNTS)
-        measure = _measure(
+        measure = measure_of_log(
             work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
         )
         measure = replace(measure, proven_ms=_proven_ms(work_of_log, states[p], proofs, unit.now_ms))
-        measure = _with_registrations(measure, *(records.get(p, 0) for records in again))
+        measure = with_registrations(measure, *(records.get(p, 0) for records in again))
         measure = _with_contradiction(measure, contradictions.get(p))
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
@@ -95,7 +95,7 @@ def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
     return merged_counts(log for part in parts for log in part)
 
 
-def _files(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
+def files_of_round(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
     """Reads what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
     time."""
     with ThreadPoolExecutor(3) as threads:
@@ -146,7 +146,7 @@ def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int
     return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
 
 
-def _measure(
+def measure_of_log(
     work: PartitionWork,
     counts: Mapping[str, int],
     proven_twice: int,
@@ -167,7 +167,7 @@ def _measure(
     )
 
 
-def _with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
+def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
     """Counts what further registrations of files show again, `before` the round and `after` it: none may be left."""
     return replace(
         measure,

@@ -8,9 +8,10 @@ then leaves that log out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ from cleantail.log.contradictions import MEASURE, Contradiction
 from cleantail.log.keyless import KEYLESS_RULE, held_reason
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.log_state import LogState
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.rules import RULES
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import holds_of
@@ -42,17 +43,26 @@ from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import with_sample
 from spark_jobs.round.evidence import append_evidence
 
-COMPACT_RULES = [name for name in RULES if name != "overdue_tombstones"]
-EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected")]
+COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "gone_at_source_left")]
+EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]
+RECONCILE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "head_changed", "early_tombstones"]
+RECONCILE_RULES += ["gone_at_source_left", "imbalance"]
 NO_KEYS = KeyCounts(0, 0)
+Measure = Callable[[StagedUnit], list[LogMeasure]]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
 
 
 def check_round(
-    table: TopicTable, platform: Platform, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT
+    table: TopicTable,
+    platform: Platform,
+    round_id: str,
+    units: Sequence[StagedUnit],
+    kind: str = COMPACT,
+    measure: Measure | None = None,
 ) -> CheckedRound:
     """Returns the round with measures and verdicts, and with the heads of its branches: what was checked, and nothing
-    else, is published. Raises ConflictError when a branch is gone.
+    else, is published. `measure` measures a unit of a kind that compares with more than the table itself. Raises
+    ConflictError when a branch is gone.
 
     1. Every log is measured on what the round has read and on its branch.
     2. Great Expectations judges the measures by the rules, and the records of the branch by the topic's own checks.
@@ -64,7 +74,8 @@ def check_round(
     with ThreadPoolExecutor(1) as beside:
         logs = [w.partition for unit in units for w in unit.partitions]
         opening = beside.submit(_prepared_auditor, platform.home, table.topic, rules, kind, logs)
-        measures = [m for unit in units for m in measure_unit(table, platform, unit, kind == EXPIRE)]
+        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE)
+        measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
     keyless = keyless_logs(units)
     measures = [_with_keyless(m, keyless.get(m.partition)) for m in measures]
@@ -105,6 +116,8 @@ def rules_of(topic: Topic, kind: str) -> list[str]:
     """Returns the rules of cleantail.log.rules that a round of this kind can break."""
     if kind == EXPIRE:
         return EXPIRE_RULES
+    if kind == RECONCILE:
+        return RECONCILE_RULES
     return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
 
 
@@ -112,7 +125,7 @@ def judged_logs(unit: StagedUnit, kind: str, keyless: Collection[int]) -> list[P
     """Returns the logs of a unit whose records the topic's own checks look at. Where a compaction only has retention to
     do, or has removed nothing since the log has records without a key, no record is newly published."""
     works = [w for w in unit.partitions if w.partition not in keyless]
-    return works if kind == EXPIRE else [w for w in works if not w.only_retention]
+    return works if kind != COMPACT else [w for w in works if not w.only_retention]
 
 
 def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:

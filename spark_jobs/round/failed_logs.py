@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping
 from cleantail.log.keyless import KEYLESS_RULE
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import after_failure
-from cleantail.log.round_state import EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import keyless_logs
 from cleantail.rounds.failed_branches import failed_name
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+
+BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r"}
+"""Kind of a round -> what stands before the number of the unit in the name of its branch."""
 
 
 def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
@@ -42,7 +45,7 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
     for unit in checked.units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):
-            name = failed_name(checked.round, unit.unit, "x" if checked.kind == EXPIRE else "u", unit.now_ms)
+            name = failed_name(checked.round, unit.unit, BRANCH_LETTERS[checked.kind], unit.now_ms)
             table.create_branch(name, table.head_of(unit.branch))
             kept |= dict.fromkeys(failed, name)
     return kept

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.log.round_state import COMPACT, EXPIRE, after_expiry, after_round
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
@@ -125,6 +125,8 @@ def _next_states(
             state, measure = states.get(work.partition, PartitionState()), checked.measure_of(work.partition)
             if checked.kind == EXPIRE:
                 after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
+            elif checked.kind == RECONCILE:
+                after[work.partition] = after_reconciliation(state, work, unit.now_ms)
             else:
                 after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
     return after
@@ -132,7 +134,7 @@ def _next_states(
 
 def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) -> dict[str, str]:
     properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    if checked.kind != EXPIRE and (last := LastCompaction.of_round(checked.units, checked.measures)):
+    if checked.kind == COMPACT and (last := LastCompaction.of_round(checked.units, checked.measures)):
         properties[PROPERTY_COMPACTION] = last.as_json()
     return properties
 

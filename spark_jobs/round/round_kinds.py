@@ -1,7 +1,7 @@
-"""The two kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them.
+"""The kinds of round, as what the one loop (spark_jobs.round.run) needs to know of them.
 
 A compaction removes superseded records, and what is past retention; of some of its logs only the log start moves
-(RoundLogs). An expiry removes tombstones that are due.
+(RoundLogs). An expiry removes tombstones that are due. A reconciliation removes keys that are gone at the source.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from cleantail.config.platform import Platform
+from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.staged_units import StagedUnit
+from spark_jobs.engine.source.gone_measures import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.check import Measure
 from spark_jobs.round.expire import expire_unit, expiry_unit
 from spark_jobs.round.make import compact_unit
+from spark_jobs.round.reconcile import reconcile_unit, reconciliation_unit
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -54,12 +58,14 @@ class RoundLogs:
 
 @dataclass(frozen=True, slots=True)
 class RoundKind:
-    """What all rounds of one kind have in common. `kind`: compact or expire; `now_ms`: the run's clock, Unix ms. `plan`
-    plans a round for some logs, on the table as it is when it is called."""
+    """What all rounds of one kind have in common. `kind`: compact, expire or reconcile; `now_ms`: the run's clock, Unix
+    ms. `plan` plans a round for some logs, on the table as it is when it is called. `measure` is what measures a unit,
+    where the table alone does not tell whether it is right."""
 
     kind: str
     now_ms: int
     plan: Callable[[RoundLogs], PlannedRound]
+    measure: Measure | None = None
 
 
 def compaction(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
@@ -118,11 +124,36 @@ def expiry(
     return RoundKind(EXPIRE, now_ms, plan)
 
 
+def reconciliation(
+    table: TopicTable, platform: Platform, source: SourceTopic, now_ms: int, wait: bool = False
+) -> RoundKind:
+    """Returns the kind of round that removes what is gone at the source. `wait`: as in reconciliation_unit."""
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        unit = reconciliation_unit(table, platform, source, now_ms, logs.cleaned | logs.retained or None, wait)
+        stage = partial(reconcile_unit, table, platform, source)
+        return PlannedRound(unit.round, (unit,) if unit.partitions else (), stage)
+
+    return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, platform, source))
+
+
+def _not_made_anew(checked: CheckedRound) -> RoundKind:
+    """Returns the kind of a checked reconciliation, whose login to the brokers this process has not: where the table
+    changed under it, it is withdrawn, and the next one compares anew."""
+    return RoundKind(RECONCILE, checked.now_ms, lambda _: PlannedRound(checked.round, (), _never))
+
+
+def _never(unit: WorkUnit) -> StagedUnit:
+    raise AssertionError(f"unit {unit.unit} of a round without units")
+
+
 def kind_of(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundKind:
     """Returns the kind of a round that an earlier task has checked."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, platform, checked.now_ms, fresh_from)
+    if checked.kind == RECONCILE:
+        return _not_made_anew(checked)
     return compaction(table, platform, checked.now_ms)
 
 

@@ -1,6 +1,6 @@
 """The one loop of a round: make, check, publish, and start over where the table changed under it.
 
-1. The round is planned: which logs are due. Compaction and expiry are its two kinds (spark_jobs.round.round_kinds).
+1. The round is planned: which logs are due. Its kinds are in spark_jobs.round.round_kinds.
 2. Each work unit is staged on a branch of its own.
 3. The branches are checked before any reader sees them.
 4. Where the round waits for a person, it ends here with its branches: `checked` of the result is what may be published.
@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
+from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.runs.evaluate import RunPlan
-from cleantail.log.round_state import COMPACT
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
@@ -39,6 +40,7 @@ from spark_jobs.round.round_kinds import (
     compaction,
     expiry,
     planned_compaction,
+    reconciliation,
     write_back,
 )
 
@@ -69,10 +71,10 @@ def run_plan(run: Run, plan: RunPlan) -> RunResult:
     that this very run has held back.
     """
     write_back(run.table, plan)
-    compacted = _dropped_if_waiting(run, compact_round(run, plan))
+    compacted = drop_if_waiting(run, compact_round(run, plan))
     sweep = [p for p in plan.sweep if p not in compacted.held_back]
     expired = expire_round(run, plan.now_ms, sweep, plan.fresh_from, retry_quarantined=True)
-    expired = _dropped_if_waiting(run, expired)
+    expired = drop_if_waiting(run, expired)
     run.table.drop_stale_branches()
     return RunResult(compacted.ok and expired.ok, compacted, expired)
 
@@ -105,6 +107,13 @@ def expire_round(
         return RoundResult()
     kind = expiry(run.table, run.platform, now_ms, fresh_from, retry_quarantined)
     return run_round(run, kind, kind.plan(RoundLogs(frozenset(partitions))))
+
+
+def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundResult:
+    """Removes, checks and publishes what is alive in the table and gone at its source. `wait`: as in
+    reconciliation_unit."""
+    kind = reconciliation(run.table, run.platform, source, now_ms, wait)
+    return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
 def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
@@ -152,14 +161,14 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
     """Steps 2 and 3; None where nothing is due."""
     if not planned.units:
         return None
-    doing = "compacting" if kind.kind == COMPACT else "expiring tombstones of"
+    doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind.kind]
     staged = []
     for unit in planned.units:
         of_all = f"unit {unit.unit + 1} of {len(planned.units)}"
         run.progress(f"{doing} {counted(len(unit.partitions), 'partition')} ({of_all})")
         staged.append(planned.stage(unit))
-    run.progress("checking" if kind.kind == COMPACT else "checking the expiry")
-    return check_round(run.table, run.platform, planned.round, staged, kind.kind)
+    run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
+    return check_round(run.table, run.platform, planned.round, staged, kind.kind, kind.measure)
 
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
@@ -188,7 +197,8 @@ def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
     run.table.drop_branches(unit.branch for unit in checked.units)
 
 
-def _dropped_if_waiting(run: Run, result: RoundResult) -> RoundResult:
+def drop_if_waiting(run: Run, result: RoundResult) -> RoundResult:
+    """Drops a round that waits for a person where none can be asked afterwards."""
     if result.checked:
         set_aside(run.table, run.platform, result.checked, None, NOBODY_ASKED)
     return replace(result, checked=None)

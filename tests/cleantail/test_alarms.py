@@ -8,7 +8,7 @@ from kernel_builders import HOUR_MS, configs, log_state
 from cleantail.config.events import Event
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.reader_positions import Reader
-from cleantail.log.source_position import Gap
+from cleantail.log.source_position import Forgotten, Gap
 from cleantail.watch.alerting.alarms import (
     check_failed,
     deadline_run_ms,
@@ -197,3 +197,14 @@ def test_a_gap_is_wrong_for_a_day_and_each_one_is_told():
     assert told.text.startswith("partition 0: offsets 9 to 10 had gone from the brokers before they were read; ")
     assert events(log, 2_000 + DAY_MS - 1) == [Event.GAP]
     assert events(log, 2_000 + DAY_MS) == []
+
+
+# ---- what the brokers have forgotten
+
+
+def test_a_reconciliation_that_is_needed_is_wrong_until_it_is_published():
+    entry = Forgotten(0, 2, 9, 3, DAY_MS, 1_000)
+    [told] = log_alarms([log_state(forgotten=entry)], (), configs(), 90 * DAY_MS)
+    assert (told.event, told.subject, told.text) == (Event.RECONCILE, "partition 0", entry.text)
+    assert told.text.startswith("reconcile needed, partition 0: offsets 2 to 8 were read later than")
+    assert events(log_state(), 2_000) == []

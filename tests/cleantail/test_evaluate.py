@@ -365,10 +365,15 @@ def test_a_plan_travels_as_json():
         "sweep_reason",
         "readers",
         "reclaim",
+        "reconcile",
     }
     assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}
     assert (document["partitions"][0]["partition"], document["partitions"][0]["dirty_ratio"]) == (0, 1.0)
     assert document["reclaim"]["due"] is False
+    assert document["reconcile"] == {
+        "due": False,
+        "reason": "its source is not Kafka, so there is nothing to compare with",
+    }
 
 
 def test_without_a_sweep_there_is_none_to_pass_on():

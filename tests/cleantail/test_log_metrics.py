@@ -8,6 +8,7 @@ from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.source_position import Forgotten
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
@@ -45,6 +46,11 @@ def test_a_log_that_waits_in_quarantine_is_uncleanable_and_not_the_dirtiest():
     assert found["max-dirty-percent",] == 50
     assert (found["uncleanable-partitions-count",], found["uncleanable-bytes",]) == (1, 300)
     assert (found["log-quarantined", "0"], found["log-quarantined", "1"]) == (0, 1)
+
+
+def test_a_log_of_which_deletions_may_be_missing_needs_a_reconciliation():
+    found = values(log_state(), log_state(partition=1, forgotten=Forgotten(1, 2, 9, 3, 1_000, 1_000)))
+    assert (found["log-reconcile-needed", "0"], found["log-reconcile-needed", "1"]) == (0, 1)
 
 
 def test_a_log_whose_next_try_has_come_counts_again():

@@ -9,6 +9,7 @@ from cleantail.config.columns import Columns
 from cleantail.config.topic import Topic
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.reader_positions import Reader
+from cleantail.log.source_position import Forgotten
 from cleantail.rounds.size_history import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
@@ -17,6 +18,7 @@ from cleantail.watch.topic_states import MEANING, State, ingestion_text
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
 RESTS = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "rejected by anna", 1, NOW_MS + 1))
+FORGOTTEN = Forgotten(0, 2, 9, 3, HOUR_MS, NOW_MS)
 CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
 
 
@@ -30,6 +32,7 @@ def row_of(*logs, asking="", readers=(), dag=None, **changes):
     [
         pytest.param({"state": HELD}, {}, State.QUARANTINED, "partition 0: check failed: x", id="quarantined"),
         pytest.param({"state": RESTS}, {}, State.REJECTED, "partition 0: rejected by anna", id="rejected"),
+        pytest.param({"forgotten": FORGOTTEN}, {}, State.RECONCILE, FORGOTTEN.text, id="reconcile needed"),
         pytest.param(
             {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS},
             {"max_compaction_lag_ms": HOUR_MS},
@@ -94,8 +97,8 @@ def test_a_topic_that_is_not_compacted_is_neither_dirty_nor_late():
 
 
 def test_what_a_person_has_to_do_something_about_comes_first_whatever_the_ratio():
-    order = ["broken", "unreadable", "no DAG", "failed", "quarantined", "waits for approval", "rejected", "overdue"]
-    order += ["paused", "due"]
+    order = ["broken", "unreadable", "no DAG", "failed", "quarantined", "waits for approval", "rejected"]
+    order += ["reconcile needed", "overdue", "paused", "due"]
     assert [state.value for state in State if state.for_people] == order
     rows = [TopicRow(state.value, state, "", dirty_ratio=i / 100) for i, state in enumerate(State)]
     rows.append(TopicRow("dirty", State.WAITING, "", dirty_ratio=0.99))

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cleantail.log.log_measure import LogMeasure
-from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.round_state import after_expiry, after_round, late_spans, proof_due
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Reconciled
+from cleantail.log.round_state import after_expiry, after_reconciliation, after_round, late_spans, proof_due
 from cleantail.log.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
@@ -198,3 +198,16 @@ def test_a_published_round_ends_the_quarantine():
 def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own_kind(held, left):
     work = replace(WORK, first_dirty_offset=20)
     assert after_round(PartitionState(quarantine=held), work, MEASURE, 7, 1).quarantine == left
+
+
+@pytest.mark.parametrize(("kind", "lifted"), [("reconcile", True), ("compact", False), ("expire", False)])
+def test_a_reconciliation_says_how_far_it_went_and_lifts_its_own_quarantine_alone(kind, lifted):
+    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, replace(QUARANTINE, kind=kind))
+    after = after_reconciliation(before, WORK, 600)
+    expected = replace(before, reconciled=Reconciled(WORK.end_offset, 600), last_round_ms=600)
+    assert after == replace(expected, quarantine=None if lifted else before.quarantine)
+
+
+def test_a_compaction_leaves_what_was_reconciled():
+    before = PartitionState(reconciled=Reconciled(20, 500))
+    assert after_round(before, WORK, SWEPT, 7, 600).reconciled == Reconciled(20, 500)

@@ -167,3 +167,16 @@ def test_free_text_is_one_line_of_plain_text_in_airflow(site: Site) -> None:
     dag = site.dag("orders")
     assert dag.description == "All orders. # Log in again ![x](http://evil.example/b.png)"
     assert "evil.example" not in dag.doc_md
+
+
+def test_a_topic_in_kafka_has_a_task_that_compares_it_with_its_source(site: Site) -> None:
+    site.topic("read", source={"kafka": {"bootstrap.servers": "127.0.0.1:9"}})
+    site.topic("asked", source={"kafka": {"bootstrap.servers": "127.0.0.1:9"}}, publish="approve")
+    upstream = {task.task_id: sorted(task.upstream_task_ids) for task in site.dag("read").tasks}
+    assert upstream["reconcile"] == ["publish"]
+    assert upstream["expire_tombstones"] == ["publish", "reconcile"]
+    assert upstream["reclaim"] == ["expire_tombstones", "publish", "reconcile"]
+    held = {task.task_id: sorted(task.upstream_task_ids) for task in site.dag("asked").tasks}
+    assert (held["approve_reconcile"], held["publish_reconcile"]) == (["reconcile"], ["approve_reconcile"])
+    assert held["expire_tombstones"] == ["publish", "publish_reconcile"]
+    assert "reconcile" in site.dag("read").params

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.records.latest import load_latest
 from cleantail.lake.runs.evaluate import read_facts
 from differential.broker import kafka_jars, running_broker
 from tests.airflow_environment import ROOT
@@ -56,6 +58,46 @@ def test_a_run_reads_from_kafka_and_compacts_and_the_next_one_finds_nothing_new(
         assert of_run(site)["ingest"] == "skipped"
 
 
-def of_run(site: Site) -> dict[str, Any]:
-    finished = site.dag("orders").test()
+def test_a_run_that_needs_it_removes_what_is_gone_in_kafka(
+    site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path, tmp_path: Path
+) -> None:
+    from tests.jobs.kafka_site import KafkaSite
+
+    forget_incidents("forgetting")
+    monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
+    (site.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    with running_broker(folder, JARS) as broker:
+        extra = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": broker.address}})
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_LAKE", extra)
+        kafka = KafkaSite(broker.address, "", broker)
+        kafka.create(
+            "forgetting",
+            cleanup_policy="compact",
+            segment_ms=100,
+            delete_retention_ms=100,
+            min_cleanable_dirty_ratio=0.01,
+        )
+        kafka.send("forgetting", [(b"k%d" % n, b"v") for n in range(9)])
+        site.topic(
+            "forgetting", source={"kafka": {"connection": "kafka_lake"}}, config={"cleantail.reconcile": "needed"}
+        )
+        assert of_run(site, "forgetting")["ingest"] == "success"
+        kafka.send("forgetting", [(b"k0", None), (b"k1", None)])
+        until = time.monotonic() + 60
+        while any(record.value is None for record in kafka.consumed("forgetting")):
+            assert time.monotonic() < until
+            kafka.send("forgetting", [(b"roll", b"x")])
+            time.sleep(0.3)
+        states = of_run(site, "forgetting")
+        assert (states["ingest"], states["reconcile"]) == ("success", "success")
+        topic, platform = find_topic("forgetting", site.config), load_platform(site.config, os.environ)
+        state = load_latest(topic, platform, int(time.time() * 1000))
+        assert {*state.to_arrow()["key"].to_pylist()} == {r.key for r in kafka.consumed("forgetting")}
+        assert of_run(site, "forgetting")["reconcile"] == "skipped"
+
+
+def of_run(site: Site, topic: str = "orders") -> dict[str, Any]:
+    finished = site.dag(topic).test()
     return {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}

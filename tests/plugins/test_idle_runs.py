@@ -8,6 +8,7 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.source_position import Forgotten
 from cleantail_airflow.tasks.idle_runs import idle_note
 from tests.cleantail.kernel_builders import log_state
 
@@ -31,3 +32,9 @@ def test_a_run_without_work_says_that_all_is_well_only_where_nothing_is_held_bac
     note = idle_note(ORDERS, "nothing is due: the log is clean", logs)
     assert note.startswith(words)
     assert ("all is well" in note) == ("held back" not in note)
+
+
+def test_a_calm_run_of_a_topic_that_may_lack_deletions_says_so():
+    missing = replace(log(0), forgotten=Forgotten(0, 2, 9, 3, 1_000, 1_000))
+    note = idle_note(ORDERS, "nothing is due: the log is clean", [missing])
+    assert note.startswith("Nothing was due, but a reconciliation is needed (why is on the tab Compaction): the log")

@@ -105,6 +105,13 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             id="gap",
         ),
         pytest.param(
+            of(Event.RECONCILE, "partition 3", partition=3),
+            [],
+            [],
+            "deletions may be missing, a reconciliation is needed, partition 3",
+            id="forgotten",
+        ),
+        pytest.param(
             ROUND, [], [], "a round waits for approval (Airflow: Browse, Required Actions)", id="a round that waits"
         ),
         pytest.param(
@@ -133,6 +140,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
         (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 has no overdue tombstone any more"),
         (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is not held back any more"),
         (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 was read on without another gap for a day"),
+        (of(Event.RECONCILE, "partition 3", partition=3)[0], "partition 3 needs no reconciliation any more"),
         (ROUND[0], "the round does not wait any more"),
     ],
     ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,

@@ -22,9 +22,10 @@ from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.log.log_measure import LogMeasure
+from cleantail.log.policy.reconciliation import NO_SOURCE
 from cleantail.log.policy.retention import NO_DELETE
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RunResult
+from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RoundResult, RunResult
 from cleantail.rounds.checked.staged_units import EXPIRED
 from cleantail.watch.approval_text import sample_lines
 
@@ -54,6 +55,8 @@ class Plan:
             if of_log.retention.reason != NO_DELETE:
                 page.line(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
         page.line(f"reclaim: {planned.reclaim.reason}")
+        if planned.reconcile.reason != NO_SOURCE:
+            page.line(f"reconcile: {planned.reconcile.reason}")
         tell_holds(planned.holds, page)
         tell_warnings(planned, page)
         tell_held_back(planned, page)
@@ -113,7 +116,7 @@ class Compacted:
             for measure in round_.measures:
                 table.add_row(*_run_row(measure, passed[measure.partition]))
         page.table(table)
-        _tell_checks(result, page)
+        tell_checks(result.rounds, page)
 
 
 def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
@@ -128,32 +131,37 @@ def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
     ]
 
 
-def _tell_checks(result: RunResult, page: Page) -> None:
+def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
     """Says how many checks passed, which failed, which readers an expiry left behind, and where the Data Docs are."""
-    total = counted(sum(r.checks_total for r in result.rounds), "check")
-    page.line(f"{sum(r.checks_passed for r in result.rounds)} of {total} passed")
-    for verdict in (v for r in result.rounds for v in r.verdicts):
+    total = counted(sum(r.checks_total for r in rounds), "check")
+    page.line(f"{sum(r.checks_passed for r in rounds)} of {total} passed")
+    for verdict in (v for r in rounds for v in r.verdicts):
         for failure in (*verdict.failures, *verdict.warnings):
             what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
             # an expectation that could not be evaluated holds its log back, whatever its severity
             blocks_anyway = failure in verdict.failures and failure.severity != "critical"
             weight = f"{failure.severity}, and yet held back" if blocks_anyway else failure.severity
             page.note(f"{weight}: partition {verdict.partition}: {what}")
-    for reader in (reader for r in result.rounds for reader in r.left_behind):
+    for reader in (reader for r in rounds for reader in r.left_behind):
         where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
         overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
         page.warning(f"{where}; {overrun}")
-    docs = next((r.data_docs for r in result.rounds if r.data_docs), None)
+    docs = next((r.data_docs for r in rounds if r.data_docs), None)
     if docs:
         page.line(f"data docs: {docs}")
 
 
 def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
     """Returns whether a round of the run waits for approval; says so on stderr, with a sample and what to do."""
-    waiting = [round_ for round_ in result.rounds if round_.holds]
+    return tell_waiting(topic, platform, result.rounds, output, "compact")
+
+
+def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
+    """Returns whether one of the rounds waits for approval; `command` is what makes it anew."""
+    waiting = [round_ for round_ in rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
         lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
         output.note("\n".join(lines or ["nothing would go"]))
-        output.note(f"cleantail compact {topic.topic} --approve makes the round anew and publishes it")
+        output.note(f"cleantail {command} {topic.topic} --approve makes the round anew and publishes it")
     return bool(waiting)

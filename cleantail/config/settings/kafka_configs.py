@@ -27,6 +27,7 @@ CleanupPolicy = Literal["compact", "delete"]
 CompactionStrategy = Literal["offset", "timestamp", "header"]
 HeaderOccurrence = Literal["last", "first"]
 KeylessPolicy = Literal["fail", "quarantine", "drop"]
+ReconcilePolicy = Literal["trigger", "needed"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 
@@ -170,6 +171,13 @@ class KafkaConfigs(Configs):
         "cleantail.keyless.policy",
         "fail",
         "Records without a key: hold their partition back, move them to a side table, or drop and count them.",
+        CLEANTAIL,
+    )
+    cleantail_reconcile: ReconcilePolicy = config(
+        "cleantail.reconcile",
+        "trigger",
+        "When a run compares the table with its topic in Kafka, and removes keys that are gone there: where it was "
+        "triggered with reconcile, or also where the broker may have removed deletions before they were read.",
         CLEANTAIL,
     )
     cleantail_tombstone_lateness_ms: int = config(

@@ -25,6 +25,7 @@ from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.due_work import DueWork, resolve_due_work
 from cleantail.log.policy.holds import Hold
+from cleantail.log.policy.reconciliation import NO_SOURCE, ReconcileDecision, resolve_reconcile
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import Decision
 from cleantail.log.reader_positions import Reader, namespace_of
@@ -52,6 +53,7 @@ class RunPlan:
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
     records: int = 0
     """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    reconcile: ReconcileDecision = ReconcileDecision()
     keyless: Mapping[int, str] = field(default_factory=dict)
     """Partition -> what will become of its records without a key, in words; of those logs that have some."""
 
@@ -98,12 +100,14 @@ class RunPlan:
             "sweep_reason": self.sweep_reason,
             "readers": [asdict(hold) for hold in self.holds],
             "reclaim": {"due": self.reclaim.due, "reason": self.reclaim.reason},
+            "reconcile": asdict(self.reconcile),
         }
 
     def table(self) -> str:
         """Returns the plan as text, for the log of a task."""
         lines = [line for planned in self.by_log for line in planned.lines()]
         rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
+        rest += [f"  reconcile: {self.reconcile.reason}"] if self.reconcile.reason != NO_SOURCE else []
         return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
 
 
@@ -194,6 +198,7 @@ def plan_run(
         holds=work.holds,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
+        reconcile=resolve_reconcile(topic, logs),
         keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cleantail.codec import Codec
 from cleantail.log.log_measure import LogMeasure
-from cleantail.log.round_state import EXPIRE, RETAIN
+from cleantail.log.round_state import COMPACT, RETAIN
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
@@ -43,9 +43,9 @@ class Verdict:
 class CheckedRound:
     """All that is known of a round once its branches were checked.
 
-    `kind`: compact or expire. `measures`, `verdicts`: one a log. `holds`: why it waits for a person; empty where it may
-    be published at once. `sample`: some of the records that it removes, where it waits. `data_docs`: the page with what
-    the checks say, None where the round comes from the evidence.
+    `kind`: compact, expire or reconcile. `measures`, `verdicts`: one a log. `holds`: why it waits for a person; empty
+    where it may be published at once. `sample`: some of the records that it removes, where it waits. `data_docs`: the
+    page with what the checks say, None where the round comes from the evidence.
     """
 
     topic: str
@@ -94,8 +94,8 @@ class CheckedRound:
         return next(m for m in self.measures if m.partition == partition)
 
     def kind_of(self, work: PartitionWork) -> str:
-        """Returns what the round was to do to a log: compact, expire or retain."""
-        return RETAIN if work.only_retention and self.kind != EXPIRE else self.kind
+        """Returns what the round was to do to a log: compact, expire, reconcile or retain."""
+        return RETAIN if work.only_retention and self.kind == COMPACT else self.kind
 
 
 CHECKED_ROUND_JSON: Codec[CheckedRound] = Codec(CheckedRound)

@@ -6,7 +6,8 @@
 3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
 5. GAP: records had gone from Kafka before they were read; for a day, since nothing brings them back.
-6. APPROVAL: a round waits for somebody.
+6. RECONCILE: deletions may have gone from Kafka before they were read, until a reconciliation is published.
+7. APPROVAL: a round waits for somebody.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def log_alarms(
         hold = hold_offset(readers, log.partition)
         conditions += [_red(log, configs), _quarantined(log, configs)]
         conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms), _gap(log, now_ms)]
+        conditions += [_forgotten(log)]
     return [condition for condition in conditions if condition is not None]
 
 
@@ -156,6 +158,13 @@ def _gap(log: LogState, now_ms: int) -> Condition | None:
     text = f"{gap.text}; ingestion went on behind them (source.kafka.on_gap: continue)"
     subject, occurrence = partition_subject(log.partition), f"to {gap.to_offset}"
     return Condition(Event.GAP, subject, text, partition=log.partition, occurrence=occurrence)
+
+
+def _forgotten(log: LogState) -> Condition | None:
+    if log.forgotten is None:
+        return None
+    subject = partition_subject(log.partition)
+    return Condition(Event.RECONCILE, subject, log.forgotten.text, partition=log.partition)
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
+from cleantail.log.policy.reconciliation import ReconcileDecision
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.round_request import ExpiryRequest
 from cleantail_airflow.task_ids import EVALUATE, PLAN
@@ -41,11 +42,12 @@ class PlannedRun:
     sweep_reason: str
     reclaim: ReclaimDecision
     records: int | None = None
+    reconcile: ReconcileDecision = ReconcileDecision()
 
     @property
     def due(self) -> bool:
         """Returns whether the run has anything to do."""
-        return bool(self.units or self.sweep or self.reclaim.due)
+        return bool(self.units or self.sweep or self.reclaim.due or self.reconcile.due)
 
 
 _PLANNED_RUN_JSON: Codec[PlannedRun] = Codec(PlannedRun)

@@ -29,13 +29,13 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
-from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log import round_state
 from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.outcomes.job_reports import checked_by
-from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES
+from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
@@ -162,5 +162,6 @@ def instance_of(context: Context) -> tuple[str, str, str]:
 
 
 def kind_of(source: str) -> str:
-    """Returns the kind of the round that the task `source` has checked: COMPACT or EXPIRE."""
-    return EXPIRE if source == EXPIRE_TOMBSTONES else COMPACT
+    """Returns the kind of the round that the task `source` has checked: COMPACT, EXPIRE or RECONCILE."""
+    kinds = {EXPIRE_TOMBSTONES: round_state.EXPIRE, RECONCILE: round_state.RECONCILE}
+    return kinds.get(source, round_state.COMPACT)

@@ -20,6 +20,7 @@ from cleantail_airflow.outcomes.planned_run import PlannedRun
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
 ROUND_TASKS = ("compact", "check_quality", "alert_early", "approve", "publish")
+RECONCILE_TASKS = ("reconcile", "approve_reconcile", "publish_reconcile")
 EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
 
 
@@ -28,6 +29,8 @@ def not_due(plan: PlannedRun) -> dict[str, str]:
     skipped = {"rollback": "the run was not triggered with rollback_to"}
     if not plan.units:
         skipped |= dict.fromkeys(ROUND_TASKS, plan.reason)
+    if not plan.reconcile.due:
+        skipped |= dict.fromkeys(RECONCILE_TASKS, plan.reconcile.reason)
     if not plan.sweep:
         skipped |= dict.fromkeys(EXPIRY_TASKS, plan.sweep_reason)
     if not plan.reclaim.due:
@@ -48,10 +51,13 @@ def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
 
 
 def _standing(logs: Iterable[LogState]) -> str:
-    """Says what a red check, or a person's no, holds back: a calm run does not make such a topic well."""
+    """Says what a red check, or a person's no, holds back, and that deletions may be missing: a calm run does not make
+    such a topic well."""
+    logs = list(logs)
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
-        return "all is well"
+        missing = any(log.forgotten for log in logs)
+        return "but a reconciliation is needed (why is on the tab Compaction)" if missing else "all is well"
     which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
     return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
 

@@ -1,4 +1,4 @@
-"""The task `ingest` of a topic whose source is Kafka: whether there is something to read, and with which login."""
+"""The tasks of a topic whose source is Kafka: whether `ingest` has something to read, and with which login."""
 
 from __future__ import annotations
 
@@ -19,20 +19,29 @@ from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
 
 
-class KafkaIngestOperator(CleantailSparkOperator):
-    """Reads from Kafka what the table does not have yet. The brokers are asked first, without Spark: what forbids to
-    read is told before anything is started, and where nothing is new the task is skipped.
+class KafkaClientOperator(CleantailSparkOperator):
+    """Is the base of the tasks that read from Kafka. The connection is read in `execute`, and its settings go to the
+    job in a file that only its owner can read."""
 
-    The connection is read in `execute`, and its settings go to the job in a file that only its owner can read.
-    """
-
-    job = "ingest_kafka"
     client_file: Path | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
         with TemporaryDirectory(prefix="cleantail-kafka-") as folder:
             self.client_file = Path(folder) / "client.json"
             return super().execute(context)
+
+    def client_arguments(self, settings: Mapping[str, str]) -> list[str]:
+        """Returns the job's arguments that name the file with these settings."""
+        assert self.client_file is not None, "execute has named it"
+        _write_private(self.client_file, settings)
+        return ["--client-settings", str(self.client_file)]
+
+
+class KafkaIngestOperator(KafkaClientOperator):
+    """Reads from Kafka what the table does not have yet. The brokers are asked first, without Spark: what forbids to
+    read is told before anything is started, and where nothing is new the task is skipped."""
+
+    job = "ingest_kafka"
 
     def arguments(self, context: Context) -> list[str]:
         require_known_params(context)
@@ -49,9 +58,7 @@ class KafkaIngestOperator(CleantailSparkOperator):
             raise kind(str(e)) from None
         if nothing_new:
             self.skip(f"nothing new: the table has all of {topic.kafka_topic} that may be read from Kafka")
-        assert self.client_file is not None, "execute has named it"
-        _write_private(self.client_file, settings)
-        return ["--client-settings", str(self.client_file)]
+        return self.client_arguments(settings)
 
 
 def _write_private(file: Path, settings: Mapping[str, str]) -> None:

@@ -10,6 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException
 ROLLBACK_TO = "rollback_to"
 """The parameter of a run that undoes rounds instead of doing one."""
 
+RECONCILE = "reconcile"
+"""The parameter of a run that compares the table with its source."""
+
 
 def require_known_params(context: Context) -> None:
     """Raises AirflowFailException where the run's conf has a name that the DAG has no parameter of.

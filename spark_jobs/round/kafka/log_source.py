@@ -9,6 +9,7 @@ from typing import Protocol
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.group_progress import tell_group
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import BrokerTopic
@@ -26,6 +27,13 @@ class LogSource(Protocol):
     @property
     def is_one_commit(self) -> bool:
         """Says whether all of it is to come in one commit, or portion by portion."""
+
+    @property
+    def is_current(self) -> bool:
+        """Says whether its log ends are the brokers' of now, or of a time that nobody knows."""
+
+    def cleaner_configs(self) -> CleanerConfigs | None:
+        """Returns how the brokers clean the topic, None where that is not said."""
 
     def position(self, platform: Platform) -> TablePosition:
         """Returns how far the table has come."""
@@ -49,6 +57,10 @@ class BrokerLogs:
     settings: Mapping[str, str] = field(repr=False)
     asking: str = "asking the brokers"
     is_one_commit: bool = False
+    is_current: bool = True
+
+    def cleaner_configs(self) -> CleanerConfigs | None:
+        return self.brokers.cleaner_configs(self.topic.kafka_topic)
 
     def position(self, platform: Platform) -> TablePosition:
         return table_position(self.topic, platform)

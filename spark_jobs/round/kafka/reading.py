@@ -37,6 +37,7 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.staged_records import lowest_offsets
 from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
+from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
 from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
 from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
 from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
@@ -125,8 +126,13 @@ class TopicRead:
             return None
         ranges = portion_ranges(plan, budget, self._cores)
         position = self._position(at, broker, plan, ranges)
+        watch = CleanerWatch.of(self.topic, self.platform, self.source, at, plan, self.now_ms)
+
+        def noted(files: Sequence[Any]) -> SourcePosition:
+            return watch.noted(position, at.position, plan, ranges, files, self._states())
+
         # 2. on a branch, then onto main with the position
-        records, written_bytes, warnings = self._append(at, position, broker, ranges, progress)
+        records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
         # 3. who is told of it
         record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
         self.source.tell(position.next_offsets)
@@ -135,18 +141,21 @@ class TopicRead:
     def _append(
         self,
         at: TablePosition,
-        position: SourcePosition,
+        read_id: str,
+        noted: Callable[[Sequence[Any]], SourcePosition],
         broker: BrokerTopic,
         ranges: Sequence[Range],
         progress: Progress,
     ) -> tuple[int, int, tuple[str, ...]]:
-        """Stages the ranges and commits them with the position. Returns how many records came, the bytes of their
-        files, and what a person should know of them."""
-        branch = branch_name(f"in_{position.read_id[:16]}_{os.getpid()}")
+        """Stages the ranges and commits them with the position that `noted` makes of their files. Returns how many
+        records came, the bytes of their files, and what a person should know of them."""
+        branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             files, records = self._staged(branch, ranges) if ranges else ([], 0)
-            warnings = self._warnings(branch) if files else ()
+            position = noted(files)
+            new = (entry for entry in position.forgotten if at.position is None or entry not in at.position.forgotten)
+            warnings = (*(self._warnings(branch) if files else ()), *(entry.text for entry in new))
             self._require_unchanged(at, broker)
             progress("committing")
             summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges).packed()}

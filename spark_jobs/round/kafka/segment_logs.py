@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SegmentError
+from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
 from cleantail.kafka.segments.log_folders import LogFolder, TopicFolders, find_logs
 from cleantail.kafka.segments.log_reader import LogReader
@@ -78,6 +79,11 @@ class SegmentLogs:
     limit_bytes: int
     asking: str = "looking what is new in the segments"
     is_one_commit: bool = True
+    is_current: bool = False
+
+    def cleaner_configs(self) -> CleanerConfigs | None:
+        """Returns None: a broker's folders do not have the topic's configs."""
+        return None
 
     def position(self, platform: Platform) -> TablePosition:
         """Returns how far the table has come, with what files have brought. A log that it has nothing of begins where

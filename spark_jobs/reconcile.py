@@ -1,0 +1,39 @@
+"""Remove the keys that are alive in the table and gone at its source: a round of its own, checked and published.
+
+    spark-submit spark_jobs/reconcile.py --config config --topic orders --client-settings /tmp/x/client.json
+
+The client's settings come as those of ingest_kafka do. The work itself is in spark_jobs/round/reconcile.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cleantail.kafka.source_topic import SourceTopic
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
+from spark_jobs.quality.project import preload
+from spark_jobs.round.run import Run, reconcile_round
+
+
+def _work(job: Job) -> Document:
+    source = SourceTopic.of(job.topic, client_settings(job))
+    preload()
+    spark = start_session(job.platform, f"cleantail reconcile {job.topic.topic}")
+    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    return dict(ROUND_RESULT_JSON.plain(reconcile_round(run, source, job.now_ms, wait=True)))
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    return with_client_settings(parser(__doc__)).parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

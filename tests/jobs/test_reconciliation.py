@@ -1,0 +1,356 @@
+"""What the broker has forgotten: its cleaner removes deletions before they are read, and a reconciliation mends it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka.admin import AclOperation
+from pyroaring import BitMap64
+
+from cleantail.kafka import read_plan
+from spark_jobs.engine.source import broker_keys, comparison, gone_keys
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.round import publish, reconcile
+from tests.jobs.kafka_site import LOGIN, PASSWORD
+
+SOON = {"cleanup_policy": "compact", "segment_ms": 100, "delete_retention_ms": 100, "min_cleanable_dirty_ratio": 0.01}
+"""A topic whose cleaner removes tombstones within a second or two."""
+WITHIN_S = 90
+
+
+def forget(kafka, topic, partitions=1):
+    """Writes on until the broker's cleaner has removed every tombstone."""
+    until = time.monotonic() + WITHIN_S
+    while any(r.value is None for r in kafka.consumed(topic, partitions)):
+        assert time.monotonic() < until, "the broker's cleaner has left a tombstone"
+        for partition in range(partitions):
+            kafka.send(topic, [(b"roll", b"x" * 100)], partition=partition)
+        time.sleep(0.3)
+
+
+def state_of(records):
+    state = {}
+    for r in sorted(records, key=lambda r: (r.partition, r.offset)):
+        state[r.partition, r.key] = r.value
+    return {name: value for name, value in state.items() if value is not None}
+
+
+@pytest.fixture
+def behind(kafka, workshop, request):
+    """A topic of two partitions whose table has keys that were deleted, and forgotten, before it was read again."""
+
+    def make(name, **more):
+        topic = workshop.topic(name, source=kafka.source(), **more)
+        kafka.create(topic, 2, **SOON)
+        for partition in (0, 1):
+            kafka.send(topic, [(b"k%d" % n, b"v%d" % n) for n in range(10)], partition=partition)
+        workshop.ok("ingest", topic)
+        kafka.send(topic, [(b"k%d" % n, None) for n in range(4)])
+        kafka.send(topic, [(b"k7", None), (b"", None)], partition=1)
+        forget(kafka, topic, 2)
+        kafka.send(topic, [(b"k3", b"again")])
+        return topic
+
+    return make
+
+
+def test_keys_that_are_gone_at_the_source_go_and_what_is_left_is_the_brokers_state(
+    kafka, workshop, landed, behind, position
+):
+    topic = behind("forgotten")
+    done = workshop.json("ingest", topic)
+    assert len([w for w in done["warnings"] if "deletions may be among them" in w]) == 2
+    assert [entry.partition for entry in position(topic).forgotten] == [0, 1]
+    assert "reconcile needed" in workshop.ok("status", topic)
+    assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == {
+        (0, b"k0"),
+        (0, b"k1"),
+        (0, b"k2"),
+        (1, b"k7"),
+    }
+    before = landed(topic)
+    told = workshop.json("reconcile", topic, "--dry-run")
+    assert [(log["partition"], log["keys"], log["records"]) for log in told["partitions"]] == [(0, 3, 3), (1, 1, 1)]
+    assert landed(topic) == before
+    done = workshop.json("reconcile", topic)
+    assert (done["ok"], done["kind"], done["published"]) == (True, "reconcile", [0, 1])
+    assert [m["deleted"]["gone_at_source"] for m in done["measures"]] == [3, 1]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+    assert "reconcile needed" not in workshop.ok("status", topic)
+    rows = [row for row in workshop.evidence(topic) if row["kind"] == "reconcile" and row["outcome"] == "published"]
+    assert [json.loads(row["deleted"]) for row in rows] == [{"gone_at_source": 3}, {"gone_at_source": 1}]
+    assert workshop.json("reconcile", topic)["measures"][0]["deleted"] == {"gone_at_source": 0}
+
+
+@pytest.mark.parametrize("policy", ["compact,delete", "delete"])
+def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed, policy):
+    topic = workshop.topic(f"deletes-{policy.replace(',', '-')}", source=kafka.source())
+    kafka.create(topic, cleanup_policy=policy)
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    for more in ([], ["--dry-run"]):
+        code, _, err = workshop.run("reconcile", topic, *more)
+        assert code == 2 and f"topic {topic} has delete in its cleanup.policy ({policy})" in err, err
+    assert len(landed(topic)) == 1
+
+
+def test_a_round_that_needs_approval_waits_and_is_published_once_it_is_given(kafka, workshop, landed, behind):
+    topic = behind("approved-reconciliation", publish="approve")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 5 and f"cleantail reconcile {topic} --approve makes the round anew" in err
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
+    assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+@pytest.mark.parametrize(
+    ("records", "rule"),
+    [(10, "missing_winners"), (0, "gone_at_source_left")],
+    ids=["a key of the source goes as well", "a key that is gone stays"],
+)
+def test_a_round_that_removes_anything_but_what_is_gone_is_red_and_publishes_nothing(
+    kafka, workshop, landed, behind, monkeypatch, records, rule
+):
+    topic = behind(f"red-reconciliation-{records}")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    kafka.client.alter(topic, {"delete.retention.ms": 86_400_000})
+    as_found = reconcile.compare
+
+    def compared_wrongly(*arguments):
+        found = as_found(*arguments)
+        positions = dict.fromkeys(found.gone.positions, BitMap64(range(records)).serialize())
+        return replace(found, gone=replace(found.gone, positions=positions))
+
+    monkeypatch.setattr(reconcile, "compare", compared_wrongly)
+    code, out, _ = workshop.run("reconcile", topic, "--json")
+    done = json.loads(out)
+    assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
+    assert {failure["expectation"] for verdict in done["verdicts"] for failure in verdict["failures"]} == {rule}
+    assert landed(topic) == before
+    assert "quarantined since" in workshop.ok("status", topic) and "reconcile needed" in workshop.ok("status", topic)
+    monkeypatch.undo()
+    assert workshop.json("reconcile", topic)["published"] == [0, 1]
+    assert "quarantined since" not in workshop.ok("status", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_where_keys_may_have_gone_since_the_comparison_the_round_starts_over(
+    kafka, workshop, landed, behind, monkeypatch, table_of
+):
+    topic = behind("gone-since")
+    workshop.ok("ingest", topic)
+    as_found, tries = reconcile.compare, []
+
+    def compared_too_early(*arguments):
+        found = as_found(*arguments)
+        tries.append(found)
+        return found if len(tries) > 1 else replace(found, gone=gone_keys.GoneKeys())
+
+    monkeypatch.setattr(reconcile, "compare", compared_too_early)
+    assert workshop.json("reconcile", topic)["published"] == [0, 1]
+    assert len(tries) == 2 and state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+    assert not [name for name in texts(table_of(topic).load().refs()) if name != "main"]
+
+
+def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("written-meanwhile", source=kafka.source())
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    read, passes = broker_keys._one_pass, []
+
+    def after_a_cleaning(*arguments):
+        if not passes:
+            kafka.send(topic, [(b"a", b"2")])
+            until = time.monotonic() + WITHIN_S
+            while (0, b"a", b"1") in {(r.offset, r.key, r.value) for r in kafka.consumed(topic)}:
+                assert time.monotonic() < until, "the broker's cleaner has left the superseded record"
+                kafka.send(topic, [(b"roll", b"x")])
+                time.sleep(0.3)
+        passes.append(arguments[2])
+        return read(*arguments)
+
+    monkeypatch.setattr(broker_keys, "_one_pass", after_a_cleaning)
+    told = workshop.json("reconcile", topic, "--dry-run")
+    assert [log["keys"] for log in told["partitions"]] == [0]
+    assert [plan.starts[0] for plan in passes[:2]] == [0, 2] and len(passes) == 2
+
+
+def test_what_is_read_in_time_asks_for_no_reconciliation(kafka, workshop, position):
+    topic = workshop.topic("in-time", source=kafka.source())
+    kafka.create(topic, **SOON | {"delete_retention_ms": 3_600_000})
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    for _ in range(20):
+        kafka.send(topic, [(b"a", b"2"), (b"roll", b"x")])
+        time.sleep(0.2)
+    assert len(kafka.consumed(topic)) < 42, "the broker's cleaner has made no hole"
+    assert workshop.json("ingest", topic)["warnings"] == [] and position(topic).forgotten == ()
+
+
+def test_a_topic_that_was_idle_for_long_was_looked_at_all_the_same(kafka, workshop, position):
+    topic = workshop.topic("idle", source=kafka.source())
+    kafka.create(topic, **SOON | {"delete_retention_ms": 20_000})
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    as_of = position(topic).as_of_ms[0]
+    while time.time() * 1000 - as_of < 21_000:
+        time.sleep(1)
+    assert workshop.json("ingest", topic)["records"] == 0
+    for _ in range(8):
+        kafka.send(topic, [(b"a", b"2"), (b"roll", b"x")])
+        time.sleep(0.2)
+    done = workshop.json("ingest", topic)
+    assert done["records"] < 16 and position(topic).forgotten == ()
+
+
+def test_an_undone_reconciliation_is_needed_again(kafka, workshop, landed, behind):
+    topic = behind("undone-reconciliation")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+    workshop.ok("reconcile", topic)
+    workshop.ok("rollback", topic, "--to", "last")
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("reconcile", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_transactions_keyless_records_and_empty_keys_are_compared_as_the_source_is_read(kafka, workshop, landed):
+    topic = workshop.topic("reconciled-transactions", {"cleantail.keyless.policy": "drop"}, source=kafka.source())
+    kafka.create(topic, **SOON)
+    sender = kafka.transactions(topic, "reconciled-transactions")
+    sender.commit([(b"a", b"1"), (b"b", b"1"), (b"", b"empty"), (b"c", b"")])
+    sender.abort([(b"d", b"aborted")])
+    workshop.ok("ingest", topic)
+    sender.commit([(b"a", None)])
+    sender.abort([(b"b", None)])
+    forget(kafka, topic)
+    sender.begin([(b"c", None)])
+    kafka.send(topic, [(b"roll", b"behind the open one")])
+    workshop.ok("ingest", topic)
+    done = workshop.json("reconcile", topic)
+    assert [m["deleted"] for m in done["measures"]] == [{"gone_at_source": 1}]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
+    assert (0, b"") in state_of(landed(topic)) and (0, b"c") in state_of(landed(topic))
+    sender.producer.abort_transaction(60)
+
+
+def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, landed):
+    topic = workshop.topic("cut-off", source=kafka.source())
+    kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    workshop.ok("ingest", topic)
+    kafka.delete_below(topic, 0, 2)
+    kafka.client.alter(topic, {"cleanup.policy": "compact"})
+    told = workshop.json("reconcile", topic, "--dry-run")
+    assert [(log["keys"], log["cut_off_keys"]) for log in told["partitions"]] == [(0, 2)]
+    assert len(landed(topic)) == 3
+
+
+def test_a_large_log_is_compared_by_many_tasks_and_in_many_buckets(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("compared-by-many", source=kafka.source())
+    kafka.create(topic, **SOON)
+    keys = [b"%05d" % n for n in range(6_000)]
+    kafka.send(topic, [(key, b"v") for key in keys])
+    workshop.ok("ingest", topic)
+    gone = keys[::3]
+    kafka.send(topic, [(key, None) for key in gone])
+    forget(kafka, topic)
+    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 500)
+    monkeypatch.setattr(comparison, "bucket_count", lambda *_: 7)
+    done = workshop.json("reconcile", topic)
+    assert (done["ok"], done["measures"][0]["deleted"]) == (True, {"gone_at_source": len(gone)})
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
+
+
+def test_a_login_that_may_not_see_configs_reads_by_the_yaml_and_reconciles_nothing(
+    kafka, workshop, monkeypatch, landed
+):
+    topic = workshop.topic("no-configs", source={"kafka": {"connection": "kafka_no_configs"}})
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1")])
+    kafka.allow(topic, AclOperation.DESCRIBE, AclOperation.READ)
+    extra = {**LOGIN, "bootstrap.servers": kafka.login_address, "sasl.password": PASSWORD}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_NO_CONFIGS", json.dumps({"conn_type": "kafka", "extra": extra}))
+    workshop.ok("ingest", topic)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 2 and "(Kafka's ACL: DescribeConfigs)" in err and len(landed(topic)) == 1
+    kafka.allow(topic, AclOperation.DESCRIBE_CONFIGS)
+    assert workshop.json("reconcile", topic)["published"] == [0]
+
+
+def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reason(kafka, workshop, position):
+    topic = workshop.topic("forgotten-and-deleting", source=kafka.source())
+    kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"a", None)])
+    forget(kafka, topic)
+    [told] = workshop.json("ingest", topic)["warnings"]
+    assert "deletions may be missing" in told and "has delete in its cleanup.policy" in told
+    assert "has delete in its cleanup.policy" in position(topic).forgotten[0].hindrance
+
+
+def test_a_crash_before_the_commit_leaves_all_as_it_was(kafka, workshop, landed, behind, monkeypatch):
+    topic = behind("crashed-reconciliation")
+    workshop.ok("ingest", topic)
+    before = landed(topic)
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_, **__):
+        raise Crash("before the commit")
+
+    monkeypatch.setattr(publish, "publish_deletes", crash)
+    with pytest.raises(Crash, match="before the commit"):
+        workshop.run("reconcile", topic)
+    monkeypatch.undo()
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
+    workshop.ok("reconcile", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+@pytest.mark.parametrize("seed", [17])
+def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(kafka, workshop, landed, seed):
+    topic = workshop.topic(f"random-{seed}", source=kafka.source())
+    kafka.create(topic, 2, **SOON)
+    rng = random.Random(seed)
+    for phase in range(3):
+        for partition in (0, 1):
+            writes = [(b"%d" % rng.randrange(40), rng.choice([None, b"", b"v%d" % phase])) for _ in range(60)]
+            kafka.send(topic, writes, partition=partition)
+        if phase == 1:
+            workshop.ok("compact", topic, "--force")
+            forget(kafka, topic, 2)
+        workshop.ok("ingest", topic)
+    forget(kafka, topic, 2)
+    assert workshop.json("reconcile", topic)["ok"]
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("check", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, workshop, landed, monkeypatch):
+    topic = workshop.topic("anew-meanwhile", source=kafka.source())
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
+    workshop.ok("ingest", topic)
+    nothing = SimpleNamespace(unpersist=lambda: None)
+    monkeypatch.setattr(broker_keys, "_one_pass", lambda *_: kafka.recreate(topic) or nothing)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 2 and "was made anew while it was read" in err and "nothing removed" in err
+    monkeypatch.undo()
+    code, _, err = workshop.run("reconcile", topic, "--dry-run")
+    assert code == 2 and "was made anew" in err and "nothing was compared, and nothing removed" in err
+    assert len(landed(topic)) == 2
