@@ -7,10 +7,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 import demo
@@ -18,11 +21,15 @@ from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
 from demo.airflow_api import AirflowApi
 from demo.home import CONFIG, DemoError, Home, free_port
-from demo.inputs import Expected, make_inputs
+from demo.inputs import IN_KAFKA, Expected, make_inputs
+from demo.kafka_broker import KafkaBroker
+from demo.kafka_topic import KafkaTopic
 from demo.proof import prove
 from demo.rounds import Scheduler
 from demo.summary import all_holds, print_locations, print_summary
 from demo.topic_runs import run_topics
+from differential.broker import BrokerError
+from differential.kafka_client import KafkaClient
 
 PIPE_WIDTH = 150
 HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"
@@ -35,10 +42,10 @@ def main(argv: list[str]) -> int:
     home = Home.of(os.environ)
     try:
         if arguments.command in ("up", "down"):
-            console.print(_switch(home, arguments.command), markup=False, soft_wrap=True)
+            console.print(switch(home, arguments.command), markup=False, soft_wrap=True)
             return 0
         return _demonstrate(console, home, arguments.repository, arguments.keep)
-    except (DemoError, CleantailError, OSError) as error:
+    except (DemoError, BrokerError, CleantailError, KafkaException, OSError) as error:
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
@@ -63,13 +70,23 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _switch(home: Home, command: str) -> str:
-    """Starts or stops Airflow with the runs of the last demonstration. Returns what to say."""
+def switch(home: Home, command: str) -> str:
+    """Starts or stops Airflow and the broker with the runs and the topic of the last demonstration. Returns what to
+    say."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
     if command == "down":
-        return home.airflow("down").strip()
-    return f"{home.airflow('up', '--port', str(free_port())).splitlines()[-2]}\n{HOW_TO_STOP}"
+        return home.airflow("down").strip() + ("\nKafka is down" if home.broker.down() else "\nKafka is not up")
+    broker = home.broker
+    if not broker.has_data:
+        raise DemoError(f"the last demonstration left no Kafka broker in {broker.folder}: run `make demo` first")
+    try:
+        broker.up()
+        said = home.start_airflow(free_port(), broker).splitlines()[-2]
+    except BaseException:
+        broker.down()
+        raise
+    return f"{said}\nKafka is up: {broker.address}\n{HOW_TO_STOP}"
 
 
 def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
@@ -88,7 +105,8 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
 
 
 def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
-    """Runs the demonstration. Airflow is stopped whatever happens, unless all went well and it is to be kept."""
+    """Runs the demonstration. Airflow and the broker are stopped whatever happens, unless all went well and they are to
+    be kept."""
     kept = False
     try:
         holds = _run(console, home, inputs, started)
@@ -97,31 +115,48 @@ def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bo
         if not kept:
             _stop(console, home)
     if kept:
-        console.print(f"\nAirflow keeps running; {HOW_TO_STOP}")
+        console.print(f"\nAirflow and Kafka keep running; {HOW_TO_STOP}")
     return holds
 
 
 def _stop(console: Console, home: Home) -> None:
-    """Stops Airflow. A second Ctrl-C must not leave half of it behind."""
+    """Stops Airflow and the broker. A second Ctrl-C must not leave half of it behind."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    console.print("stopping Airflow ...", style="dim")
-    home.airflow("down")
+    console.print("stopping Airflow and Kafka ...", style="dim")
+    try:
+        home.airflow("down")
+    finally:
+        home.broker.down()
 
 
 def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:
     platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
-    console.print("starting Airflow ...", style="dim")
-    port = free_port()
-    home.airflow("up", "--port", str(port))
+    console.print("starting Airflow, and Kafka beside it ...", style="dim")
+    broker, port = home.broker, free_port()
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(_start_kafka, broker, inputs)
+        home.start_airflow(port, broker)
+        kafka = sent.result()
     scheduler = Scheduler(AirflowApi(port, home.password), console, started)
+    scheduler.say(f"Kafka is up: {broker.address}, with the first transactions of {kafka.topic}")
     scheduler.say(f"Airflow is up: http://127.0.0.1:{port}  user: admin  password: in {home.passwords}")
-    results = run_topics(scheduler, home, platform, inputs)
+    results = run_topics(scheduler, home, platform, inputs, kafka)
     now_ms = int(time.time() * 1000)
     proofs = [prove(topic, platform, now_ms) for topic in results]
     print_summary(console, proofs)
-    print_locations(console, home, [proof.topic for proof in proofs])
+    print_locations(console, home, broker, [proof.topic for proof in proofs])
     return all_holds(proofs)
+
+
+def _start_kafka(broker: KafkaBroker, inputs: Sequence[Expected]) -> KafkaTopic:
+    """Starts the broker and sends the first batch of its topic. Raises BrokerError."""
+    broker.up()
+    [expected] = [each for each in inputs if each.input.topic == IN_KAFKA]
+    topic = KafkaTopic(expected, KafkaClient(broker.address))
+    topic.create()
+    topic.send(0)
+    return topic
 
 
 if __name__ == "__main__":

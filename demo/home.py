@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleantail.home.private_files import make_home
+from demo.kafka_broker import KafkaBroker
+from differential.broker import kafka_jars
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "demo" / "config"
@@ -30,28 +32,41 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Describes the demonstration's CLEANTAIL_HOME; the jars stay where `make setup` put them."""
+    """Describes the demonstration's CLEANTAIL_HOME; Spark's jars and the broker's stay where `make setup` put them."""
 
     path: Path
     jars: Path
+    kafka_jars: Path
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Home:
         callers = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail").absolute()
-        return cls(callers / "demo", Path(env.get("CLEANTAIL_JARS") or callers / "jars").absolute())
+        jars = Path(env.get("CLEANTAIL_JARS") or callers / "jars").absolute()
+        return cls(callers / "demo", jars, kafka_jars(env))
 
     def make_afresh(self) -> None:
         """Deletes what the last demonstration left, and nothing that no demonstration has made."""
         if not list(self.jars.glob("*.jar")):
             raise DemoError(f"no Spark jars in {self.jars}: run `make setup` first")
+        self.broker.require_parts()
         if self.path.exists():
             if not (self.path / MARK).exists() and any(self.path.iterdir()):
                 raise DemoError(f"{self.path} was not made by the demonstration: move it away first")
             self.airflow("down")
+            self.broker.down()
             shutil.rmtree(self.path)
         make_home(self.path.parent)
         make_home(self.path)
         (self.path / MARK).touch()
+
+    @property
+    def broker(self) -> KafkaBroker:
+        """Returns the broker as it is now: before its first start it has another port each time."""
+        return KafkaBroker.of(self.path / "broker", self.kafka_jars)
+
+    def start_airflow(self, port: int, broker: KafkaBroker) -> str:
+        """Starts Airflow with the connection to the broker, and returns what `up` printed. Raises DemoError."""
+        return self.airflow("up", "--port", str(port), variables=broker.variables)
 
     def environment(self) -> dict[str, str]:
         """Returns the caller's environment, without anything of the caller's own Airflow or configuration."""
@@ -73,17 +88,16 @@ class Home:
             **PARSED_ONCE,
         }
 
-    def airflow(self, command: str, *options: str) -> str:
-        """Runs bin/cleantail-airflow on this home, and returns what it printed. Raises DemoError with that when it
-        fails.
+    def airflow(self, command: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
+        """Runs bin/cleantail-airflow on this home, with more variables in its environment, and returns what it printed.
+        Raises DemoError with that when it fails.
 
         It runs in a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in
         order.
         """
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
-        done = subprocess.run(
-            argv, env=self.environment(), capture_output=True, text=True, check=False, start_new_session=True
-        )
+        env = self.environment() | dict(variables or {})
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, start_new_session=True)
         if done.returncode:
             raise DemoError(f"bin/cleantail-airflow {command} failed:\n{done.stdout}{done.stderr}")
         return done.stdout

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleantail.sources.kcat import Record
@@ -13,30 +13,33 @@ from demo.home import ROOT, DemoError
 from demo.records import TopicInput, topic_input
 
 FILES, CUSTOMERS, SENSORS = "repository-files", "customer-cdc", "sensor-readings"
+CUSTOMERS_ORIGIN = "from Kafka: generated, one change in six out of order, a third of the transactions aborted"
+IN_KAFKA = CUSTOMERS
+"""The topic that a broker has; the others are landed as files."""
 Rank = Callable[[Record], tuple[object, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Describes a topic's input with its end: key -> value of every key that is not deleted."""
+    """Describes a topic's input with its end: key -> value of every key that is not deleted. `claims` are what is known
+    of the input itself, each with whether it holds."""
 
     input: TopicInput
     values: dict[bytes, bytes]
     proof: str
+    claims: Mapping[str, bool] = field(default_factory=dict)
 
 
 def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
     """Returns the three inputs. Without `repository` the files are those of the repository that the demonstration runs
     in, or generated where it is none."""
-    customers = topic_input(CUSTOMERS, "generated, one change in six out of order", customer_changes(now_ms), 2)
+    customers = topic_input(CUSTOMERS, CUSTOMERS_ORIGIN, customer_changes(now_ms), 2)
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [
         _files(repository, now_ms),
-        Expected(
-            customers, _winners(customers.records, lambda r: (r.headers[0][1], r.offset)), "highest version of each"
-        ),
+        Expected(customers, winners(customers.records, version_of), "highest version of each"),
         # the first batch is past retention.bytes once the second is there
-        Expected(sensors, _winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
+        Expected(sensors, winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
     ]
 
 
@@ -54,11 +57,16 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
         origin = f"made, since there is no git history here ({error})"
     generated = topic_input(FILES, origin, file_changes(now_ms), 3)
     return Expected(
-        generated, _winners(generated.records, lambda r: (0, r.offset)), "latest version of each (no git here)"
+        generated, winners(generated.records, lambda r: (0, r.offset)), "latest version of each (no git here)"
     )
 
 
-def _winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
+def version_of(record: Record) -> tuple[object, int]:
+    """Returns the rank of a customer's change: its version, then its offset."""
+    return record.headers[0][1], record.offset
+
+
+def winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
     """Returns the value of the record with the highest rank of each key, without deleted keys."""
     best: dict[bytes, Record] = {}
     for record in records:

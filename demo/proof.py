@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleantail.config.platform import Platform
 from cleantail.sources.kcat import Record
 from demo.inputs import Expected
-from demo.tables import Audit, Size, audit, ingested_bytes, is_clean, live_bytes, live_records
+from demo.tables import Audit, Ingested, Size, audit, ingested, is_clean, live_bytes, live_records
 from demo.topic_runs import TopicResult
 
 
@@ -35,12 +35,13 @@ def prove(result: TopicResult, platform: Platform, now_ms: int) -> Proof:
     """Reads the table as any reader would."""
     topic = result.expected.input
     live, seen = live_records(platform, topic.topic), audit(platform, topic.topic)
+    came = ingested(platform, topic.topic)
     return Proof(
         result=result,
-        before=Size.of(topic.records, ingested_bytes(platform, topic.topic)),
+        before=Size.of(topic.records, came.bytes),
         after=Size.of(live, live_bytes(platform, topic.topic, now_ms)),
         audit=seen,
-        claims=_claims(result.expected, live)
+        claims=_claims(result.expected, live, came)
         | {
             "clean up to the end of every log": is_clean(platform, topic.topic, now_ms),
             "all checks of the published rounds passed": 0 < seen.passed == seen.total,
@@ -49,9 +50,11 @@ def prove(result: TopicResult, platform: Platform, now_ms: int) -> Proof:
     )
 
 
-def _claims(expected: Expected, live: list[Record]) -> dict[str, bool]:
+def _claims(expected: Expected, live: list[Record], came: Ingested) -> dict[str, bool]:
     first, second = (set(batch) for batch in expected.input.batches)
     return {
+        **expected.claims,
+        "every record of the input was ingested once": came.records == len(first | second),
         f"every key has its value: {expected.proof}": latest_values(live) == expected.values,
         "keys are unique": len({record.key for record in live}) == len(live),
         "records, values and headers are those of the input": set(live) <= first | second,

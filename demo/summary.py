@@ -11,6 +11,7 @@ from rich.table import Table
 from cleantail.human import size
 from demo.corrupted import CorruptedRound
 from demo.home import Home
+from demo.kafka_broker import KafkaBroker
 from demo.proof import Proof
 from demo.tables import Size
 
@@ -79,7 +80,7 @@ def all_holds(proofs: Sequence[Proof]) -> bool:
     return all(holds for topic_claims in claims for holds in topic_claims.values())
 
 
-def print_locations(console: Console, home: Home, topics: Sequence[str]) -> None:
+def print_locations(console: Console, home: Home, broker: KafkaBroker, topics: Sequence[str]) -> None:
     """Prints where to look, as commands and paths that can be copied."""
     settings = f"CLEANTAIL_HOME={home.path} CLEANTAIL_JARS={home.jars}"
     docs = [home.path / "data_docs" / topic / "gx/uncommitted/data_docs/local_site/index.html" for topic in topics]
@@ -89,7 +90,8 @@ def print_locations(console: Console, home: Home, topics: Sequence[str]) -> None
         *((f"checks of {topic}", str(path)) for topic, path in zip(topics, docs, strict=True)),
         ("evidence", "table cleantail.cleantail_evidence in " + str(home.path / "catalog.db")),
         ("alerts", str(home.alerts)),
-        ("Airflow's UI", ".venv/bin/python -m demo up   (these very runs; `demo down` stops it)"),
+        ("Kafka", f"{broker.folder / 'broker.log'}; while it is up it is at {broker.address}, without a login"),
+        ("Airflow's UI", ".venv/bin/python -m demo up   (these very runs, with Kafka; `demo down` stops both)"),
     ]
     console.print("\n[bold]Where to look[/bold]")
     for name, location in rows:

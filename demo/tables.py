@@ -15,7 +15,9 @@ from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import live_partitions
+from cleantail.rounds.ingestions import INGEST
 from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.rounds.size_history import OPERATION
 from cleantail.sources.kcat import Record
 
 
@@ -34,6 +36,14 @@ class Size:
         all_records = list(records)
         tombstones = sum(record.value is None for record in all_records)
         return cls(len(all_records), len({record.key for record in all_records}), tombstones, live_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Says what the commits of a topic's ingestions have added: records, and bytes of data files."""
+
+    records: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +82,12 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
     return log_states(named, read_facts(named, platform), now_ms)
 
 
-def ingested_bytes(platform: Platform, topic: str) -> int:
-    """Returns the data-file bytes as ingestion wrote them, before any round."""
+def ingested(platform: Platform, topic: str) -> Ingested:
+    """Returns what all ingestions have appended, before any round."""
     table = load_table(open_catalog(platform, {}), find_topic(topic, platform.config_dir), platform)
     snapshots = table.metadata.snapshots if table else []
-    summaries = [s.summary for s in snapshots if s.summary and s.summary["cleantail.operation"] == "ingest"]
-    return sum(int(summary["added-files-size"] or 0) for summary in summaries)
+    summaries = [s.summary for s in snapshots if s.summary and s.summary[OPERATION] == INGEST]
+    return Ingested(*(sum(int(s[name] or 0) for s in summaries) for name in ("added-records", "added-files-size")))
 
 
 def audit(platform: Platform, topic: str) -> Audit:

@@ -9,8 +9,9 @@
 3. Round by round: the cleaner is held back by min.cleanable.dirty.ratio=1.0 while records are produced (segments roll
    by record timestamps alone), then let go until cleaner-offset-checkpoint covers the dirty part. What was appended,
    what is left, the checkpoint and the bounds of the segments are written down.
-4. The broker is stopped. Cleantail ingests the same records, cut into files at the broker's active segment, under the
-   same topic configs, and compacts with `--now`, one virtual hour a round.
+4. Cleantail ingests the same records under the same topic configs, and compacts with `--now`, one virtual hour a round.
+   Most topics it reads from the broker itself, transactions and all, while the cleaner is held back: once before each
+   segment at which the cleaner may have to stop. Some come as files that are cut there; the summary says which.
 5. After each round every log must be equal: offsets, keys, values, timestamps, headers, checkpoint, and the tail
    above the bound. Two topics get a last round that brings nothing new, where an archive differs on purpose.
 

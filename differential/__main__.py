@@ -16,13 +16,12 @@ from typing import NoReturn
 from rich.console import Console
 
 import differential
+from cleantail.human import counted
 from differential.archive import Archive, ArchiveError
-from differential.broker import ROOT, BrokerError, kafka_jars, running_broker
-from differential.broker_rounds import BrokerRound, observe
+from differential.broker import ROOT, Broker, BrokerError, kafka_jars, running_broker
 from differential.families import CHANGELOG_TOPIC, FAMILIES, Plan, changelog_plan, random_plans
-from differential.kafka_client import KafkaClient
 from differential.summary import print_summary
-from differential.trial import Trial, replay
+from differential.trial import Progress, Trial, run_trial
 
 CHANGELOG = ROOT.parent / "shared" / "data" / "iceberg-python-files.jsonl.gz"
 HISTORIES = 56
@@ -83,26 +82,21 @@ def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
 
 
 def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
-    """Returns the trials: first the broker runs all plans, then, when it has stopped, the engine."""
-    observed = _observe(console, plans, directory)
-    config = _fresh_configuration(directory)
-    archive = Archive(config)
-    say = lambda text: console.print(f"  engine  {text}", style="dim", markup=False)  # noqa: E731
-    try:
-        return [replay(archive, plan, rounds, say) for plan, rounds in zip(plans, observed, strict=True)]
-    finally:
-        _stop_spark()
+    """Returns the trials, one topic after another, on one broker and one Spark application."""
+    jars = kafka_jars(os.environ)
+    archive = Archive(_fresh_configuration(directory))
+    say: Progress = lambda text: console.print(f"  {text}", style="dim", markup=False)  # noqa: E731
+    say("starting the broker ...")
+    with running_broker(directory, jars) as broker:
+        try:
+            return [_trial(archive, plan, broker, say) for plan in plans]
+        finally:
+            _stop_spark()
 
 
-def _observe(console: Console, plans: list[Plan], directory: Path) -> list[list[BrokerRound]]:
-    console.print("starting the broker ...", style="dim")
-    with running_broker(directory, kafka_jars(os.environ)) as broker:
-        observed = []
-        for plan in plans:
-            console.print(f"  broker  {plan.topic}: {len(plan.histories)} histories", style="dim", markup=False)
-            observed.append(observe(broker, KafkaClient(broker.address), plan))
-        console.print("stopping the broker ...", style="dim")
-    return observed
+def _trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial:
+    say(f"{plan.topic}: {counted(len(plan.histories), 'history', 'histories')}, from {plan.family.source}")
+    return run_trial(archive, plan, broker, say)
 
 
 def _fresh_configuration(directory: Path) -> Path:

@@ -28,11 +28,11 @@ class Archive:
     config: Path
     _files: int = 0
 
-    def configure(self, topic: str, configs: Mapping[str, object]) -> None:
+    def configure(self, topic: str, configs: Mapping[str, object], source: Mapping[str, object]) -> None:
         """Writes the topic's YAML (JSON is YAML), new or changed."""
         folder = self.config / "topics"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{topic}.yaml").write_text(json.dumps({"topic": topic, "config": configs}))
+        (folder / f"{topic}.yaml").write_text(json.dumps({"topic": topic, "config": configs, "source": source}))
 
     def ingest(self, topic: str, records: Iterable[Record]) -> None:
         """Ingests the records by one call, so that those of each partition become one data file."""
@@ -40,6 +40,10 @@ class Archive:
         file = self.config / f"{topic}-{self._files}.jsonl"
         file.write_text("".join(f"{format_record(topic, record)}\n" for record in records))
         self._run("ingest", topic, "--file", file)
+
+    def read_kafka(self, topic: str) -> None:
+        """Ingests what the topic has in Kafka by now, so that what came of each partition becomes one data file."""
+        self._run("ingest", topic)
 
     def compact(self, topic: str, now_ms: int) -> None:
         self._run("compact", topic, "--now", now_ms)

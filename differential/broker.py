@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil  # comes with Airflow
 import pyspark
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,27 +93,51 @@ def running_broker(
 
     `extra_properties` are added to those of a broker for tests, or replace them. `cluster_id` is random where None.
     """
-    java = _java(jars, jvm)
-    port, controller_port = free_port(), free_port()
-    settings, output = directory / "server.properties", directory / "broker.log"
-    properties = _properties(directory / "logs", port, controller_port) | dict(extra_properties or {})
-    settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    _format(java, settings, cluster_id or random_cluster_id())
-    with output.open("wb") as log:
-        # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(settings)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    java, port, output = java_command(jars, jvm), free_port(), directory / "broker.log"
+    process = start_broker(directory, java, port, extra_properties, cluster_id)
     try:
-        _wait_until_started(process, output)
+        wait_until_started(process, output)
         yield Broker(f"{LOOPBACK}:{port}", directory / "logs", output, process.pid)
     finally:
-        _stop(process)
+        stop_broker(process.pid)
+        process.wait()
 
 
-def _java(jars: Path, jvm: Sequence[str]) -> list[str]:
-    """Returns the command that starts Java with the jars. Spark's resolver leaves scala-library out, since Spark brings
-    its own: that one serves here too."""
+def start_broker(
+    directory: Path,
+    java: Sequence[str],
+    port: int,
+    extra_properties: Mapping[str, object] | None = None,
+    cluster_id: str | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a broker on the data in `directory`, which is formatted first where there is none. It runs until it is
+    stopped, also beyond the process that has started it, and what it says is in `broker.log`. Raises BrokerError."""
+    settings, logs = directory / "server.properties", directory / "logs"
+    properties = _properties(logs, port, free_port()) | dict(extra_properties or {})
+    settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    if not is_formatted(directory):
+        _format(java, settings, cluster_id or random_cluster_id())
+    with (directory / "broker.log").open("wb") as log:
+        # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
+        return subprocess.Popen(
+            [*java, "kafka.Kafka", str(settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def is_formatted(directory: Path) -> bool:
+    """Returns whether a broker has its data in `directory`."""
+    return (directory / "logs" / "meta.properties").exists()
+
+
+def java_command(jars: Path, jvm: Sequence[str] = JVM) -> list[str]:
+    """Returns the command that starts Java with the jars. Raises BrokerError where there is no Java, or no jars.
+
+    Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too.
+    """
     if shutil.which("java") is None:
         raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
     if not list(jars.glob("*kafka_2.13*.jar")):
@@ -153,7 +178,7 @@ def random_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _format(java: list[str], settings: Path, cluster_id: str) -> None:
+def _format(java: Sequence[str], settings: Path, cluster_id: str) -> None:
     """Formats the broker's directory. One id of 64 begins with a dash, so it is joined to its option: by itself it
     would be taken for another one."""
     command = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(settings)]
@@ -162,7 +187,9 @@ def _format(java: list[str], settings: Path, cluster_id: str) -> None:
         raise BrokerError(f"the broker's directory could not be formatted:\n{done.stderr[-2000:]}")
 
 
-def _wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
+def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
+    """Returns when the broker that writes `output` is up. Raises BrokerError with the end of that where it ended, or
+    takes too long."""
     began = time.monotonic()
     while "Kafka Server started" not in (log := output.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
@@ -170,14 +197,13 @@ def _wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
         time.sleep(0.1)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stops the broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
+def stop_broker(pid: int) -> None:
+    """Stops a broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
     with _signals_ignored():
-        _signal_group(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOPPED_WITHIN_S)
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _signal_group(pid, number)
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+                psutil.Process(pid).wait(STOPPED_WITHIN_S)
 
 
 @contextlib.contextmanager

@@ -1,14 +1,19 @@
-"""The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left."""
+"""The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left.
+
+A read from Kafka goes to the end of the topic, and what it brings of a partition is one data file. Where the archive
+reads the topic itself, a round is therefore sent in parts: up to the first young segment, up to the active one, and
+that one. Each part is read before the next one is sent, so that files end where the cleaner may have to stop.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cleantail.sources.kcat import Record
 from differential.broker import BACKOFF_MS, Broker, BrokerError
-from differential.families import LAG, RETENTION, SHORT_MS, Configs, Plan
+from differential.families import FROM_KAFKA, LAG, RETENTION, SHORT_MS, Configs, Plan
 from differential.histories import Draft, Segment
 from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 
@@ -17,6 +22,9 @@ SETTLED_S = 3 * BACKOFF_MS / 1000
 """After so many seconds the cleaner has looked at every log twice more."""
 
 Logs = dict[int, list[Record]]
+Segments = Mapping[int, tuple[Segment, ...]]
+ReadPart = Callable[[Configs], None]
+"""Is called whenever consumers see a part of a round, with the configs of the round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +43,49 @@ class BrokerRound:
     cleaned: frozenset[int]
 
 
-def observe(broker: Broker, client: KafkaClient, plan: Plan) -> list[BrokerRound]:
-    """Returns all rounds of a plan on a new topic. Raises BrokerError where the broker did not do what is compared."""
+def broker_rounds(broker: Broker, client: KafkaClient, plan: Plan, read_part: ReadPart) -> Iterator[BrokerRound]:
+    """Yields all rounds of a plan on a new topic, each when it has been cleaned. Raises BrokerError where the broker
+    did not do what is compared."""
     fixed = {
         "cleanup.policy": "compact",
         "segment.ms": plan.segment_ms,
         "message.timestamp.after.max.ms": (1 << 63) - 1,
     }
     client.create(plan.topic, len(plan.histories), fixed | HELD_BACK)
-    broker_topic = BrokerTopic(broker, client, plan)
-    return [broker_topic.round(number) for number in range(len(plan.family.configs))]
+    broker_topic = BrokerTopic(broker, client, plan, read_part)
+    for number in range(len(plan.family.configs)):
+        yield broker_topic.round(number)
+
+
+def parts(segments: Segments) -> list[Segments]:
+    """Returns a round as it is sent where the archive reads the topic: of each partition the segments that are not
+    young, the young ones that are not active, and the one that is."""
+    cut = {
+        p: (tuple(s for s in each[:-1] if not s.young), tuple(s for s in each[:-1] if s.young), each[-1:])
+        for p, each in segments.items()
+    }
+    all_parts = [{p: each[n] for p, each in cut.items()} for n in range(3)]
+    return [part for part in all_parts if any(part.values())]
 
 
 class BrokerTopic:
     """Keeps what is known of a topic between its rounds."""
 
-    def __init__(self, broker: Broker, client: KafkaClient, plan: Plan) -> None:
-        self._broker, self._client, self._plan = broker, client, plan
+    def __init__(self, broker: Broker, client: KafkaClient, plan: Plan, read_part: ReadPart) -> None:
+        self._broker, self._client, self._plan, self._read_part = broker, client, plan, read_part
         self._ends = dict.fromkeys(range(len(plan.histories)), 0)
         self._checkpoints = dict.fromkeys(self._ends, 0)
         self._young: dict[int, int] = {}
         self._cleanings = 0
 
     def round(self, number: int) -> BrokerRound:
-        """Does one round: with the cleaner held back it produces and reads what is new; then the cleaner is let go, and
-        what is left is read."""
+        """Does one round: with the cleaner held back it produces what is new, and has it read; then the cleaner is let
+        go, and what is left is read."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
         self._client.alter(topic, HELD_BACK | dict(configs))
         time.sleep(SETTLED_S)
-        appended = self._append({p: history.rounds[number] for p, history in enumerate(self._plan.histories)})
+        appended = self._append({p: h.rounds[number] for p, h in enumerate(self._plan.histories)}, configs)
         expected = {p: self._first_uncleanable(p, configs) for p in self._ends}
         self._client.alter(topic, LET_GO)
         self._wait_for(expected)
@@ -76,7 +97,18 @@ class BrokerTopic:
         bounds = {p: tuple(sorted({self._young.get(p, 0), self._active(p)})) for p in self._ends}
         return BrokerRound(configs, appended, bounds, left, expected, cleaned)
 
-    def _append(self, segments: Mapping[int, tuple[Segment, ...]]) -> Logs:
+    def _append(self, segments: Segments, configs: Configs) -> Logs:
+        from_kafka = self._plan.family.source == FROM_KAFKA
+        appended: Logs = {}
+        for part in parts(segments) if from_kafka else [segments]:
+            for partition, records in self._append_part(part).items():
+                appended.setdefault(partition, []).extend(records)
+            if from_kafka:
+                self._read_part(configs)
+                self._require_active_in(part, appended)
+        return appended
+
+    def _append_part(self, segments: Segments) -> Logs:
         topic, family = self._plan.topic, self._plan.family
         if family.transactional:
             self._client.send_in_transactions(topic, segments)
@@ -90,6 +122,19 @@ class BrokerTopic:
             self._ends[partition] = records[-1].offset + 1
             self._note_young(partition, segments[partition], records)
         return appended
+
+    def _require_active_in(self, part: Segments, appended: Logs) -> None:
+        """Raises BrokerError where the broker's active segment does not begin with the last segment of a part: the
+        archive's files are cut there."""
+        for partition, segments in part.items():
+            if not segments:
+                continue
+            offsets = [-1, *(record.offset for record in appended[partition])]
+            start = len(offsets) - len(segments[-1].records)
+            before, first = offsets[start - 1], offsets[start]
+            if not before < (base := self._active(partition)) <= first:
+                log = f"{self._plan.topic}-{partition}"
+                raise BrokerError(f"{log}: the active segment begins at {base}, expected from {before + 1} to {first}")
 
     def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
         """Raises BrokerError where what was read is not what was sent: nothing may be cleaned before the round."""

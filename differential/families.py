@@ -15,6 +15,8 @@ LAG = "min.compaction.lag.ms"
 DAY_MS = 86_400_000
 SHORT_MS = 500
 """A horizon that the broker's own clock reaches between two rounds."""
+FROM_KAFKA, FROM_FILES = "Kafka", "files"
+"""The sources by which the archive gets a topic's records."""
 CHANGELOG_TOPIC = "changelog"
 CHANGELOG_ROUNDS = 2
 CHANGELOG_SEGMENT_MS = 90 * DAY_MS
@@ -28,7 +30,8 @@ Configs = Mapping[str, int]
 class Family:
     """Describes one topic: the configs of each round, and what is special about its histories.
 
-    With `quiet_end` the archive looks at the topic once more, ten years after the last round.
+    With `quiet_end` the archive looks at the topic once more, ten years after the last round. From Kafka the archive
+    reads the very topic that the cleaner works on, each time before it does.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Family:
     transactional: bool = False
     compression: str = "none"
     quiet_end: bool = False
+    source: str = FROM_KAFKA
 
 
 FAMILIES = (
@@ -54,6 +58,7 @@ FAMILIES = (
         "retention-raised",
         "a horizon once set does not move away",
         ({RETENTION: SHORT_MS}, {RETENTION: DAY_MS}, {RETENTION: DAY_MS}),
+        source=FROM_FILES,
     ),
     Family(
         "lagging",
@@ -102,12 +107,16 @@ def _history(family: Family, seed: int, partition: int) -> History:
 
 
 def changelog_plan(file: Path) -> Plan:
-    """Returns the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds."""
+    """Returns the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds.
+
+    It goes into the archive by files: where its segments roll is known only when the broker has rolled them.
+    """
     logs: dict[int, list[Record]] = {}
     for record in read_records(file):
         logs.setdefault(record.partition, []).append(record)
     configs = ({RETENTION: SHORT_MS},) * CHANGELOG_ROUNDS
-    family = Family(CHANGELOG_TOPIC, "the changelog of a public repository", configs, quiet_end=True)
+    about = "the changelog of a public repository"
+    family = Family(CHANGELOG_TOPIC, about, configs, quiet_end=True, source=FROM_FILES)
     return Plan(family, tuple(_as_sent(logs[p]) for p in range(len(logs))), CHANGELOG_SEGMENT_MS)
 
 

@@ -23,11 +23,11 @@ def print_summary(console: Console, trials: Sequence[Trial], seed: int) -> None:
 def _topics(trials: Sequence[Trial]) -> Table:
     table = Table(title="Logs after every round: Kafka's cleaner against Cleantail")
     numbers = ["histories", "records in", "left (broker)", "left (archive)", "comparisons"]
-    for name in ["topic", "tried", *numbers, "equal"]:
+    for name in ["topic", "tried", "read from", *numbers, "equal"]:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for t in trials:
         row = (len(t.plan.histories), t.records_in, t.broker_records, t.archive_records, t.comparisons)
-        table.add_row(t.plan.topic, t.plan.family.about, *(f"{n:,}" for n in row), _verdict(t))
+        table.add_row(t.plan.topic, t.plan.family.about, t.plan.family.source, *(f"{n:,}" for n in row), _verdict(t))
     return table
 
 

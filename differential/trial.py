@@ -1,15 +1,17 @@
-"""A plan on both sides: the engine repeats what the broker did, and every log is compared after every round."""
+"""A plan on both sides: the engine does what the broker does, and every log is compared after every round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cleantail.sources.kcat import Record
 from differential.archive import Archive
-from differential.broker_rounds import BrokerRound, Logs
+from differential.broker import Broker
+from differential.broker_rounds import BrokerRound, Logs, broker_rounds
 from differential.comparison import Declared, Difference, Kept, Log, compare
-from differential.families import RETENTION, Plan
+from differential.families import FROM_FILES, FROM_KAFKA, RETENTION, Configs, Plan
+from differential.kafka_client import KafkaClient
 
 HOUR_MS = 3_600_000
 FIRST_NOW_MS = 1_800_000_000_000
@@ -21,12 +23,14 @@ Progress = Callable[[str], None]
 
 @dataclass(slots=True)
 class Trial:
-    """Describes the result of one plan: records in, left at the broker and in the archive, comparisons, differences.
+    """Describes the result of one plan: the broker's rounds, records in, left at the broker and in the archive,
+    comparisons, differences.
 
     Counts are those after the last round with records; the quiet one adds comparisons and differences.
     """
 
     plan: Plan
+    broker_rounds: list[BrokerRound] = field(default_factory=list)
     records_in: int = 0
     broker_records: int = 0
     archive_records: int = 0
@@ -43,21 +47,24 @@ class Trial:
         return sum(d.is_record for d in explained), len({(d.partition, d.round) for d in explained})
 
 
-def replay(archive: Archive, plan: Plan, broker_rounds: list[BrokerRound], say: Progress) -> Trial:
-    """Returns the trial of every round of the broker's, and, for some families, of a quiet one that the broker does not
-    know of."""
-    trial, engine = Trial(plan), Engine(archive, plan)
-    for number, broker_round in enumerate(broker_rounds):
-        say(f"{plan.topic}: round {number + 1}")
+def run_trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial:
+    """Returns the trial of every round of a plan, and, for some families, of a quiet one that the broker does not know
+    of."""
+    trial, engine = Trial(plan), Engine(archive, plan, broker.address)
+    rounds = broker_rounds(broker, KafkaClient(broker.address), plan, engine.read_part)
+    for number, broker_round in enumerate(rounds):
+        say(f"{plan.topic}: round {number + 1} is cleaned at the broker")
         engine.append(broker_round)
         _compare(trial, engine.compacted(number, broker_round, _now_ms(plan, number, broker_round)))
+        trial.broker_rounds.append(broker_round)
         trial.records_in = sum(map(len, engine.ingested.values()))
         trial.broker_records = sum(map(len, broker_round.left.values()))
         trial.archive_records = engine.live_records
     if plan.family.quiet_end:
         say(f"{plan.topic}: quiet round")
         last_ms = max(r.timestamp_ms or 0 for records in engine.ingested.values() for r in records)
-        _compare(trial, engine.compacted(len(broker_rounds), _quiet(broker_rounds[-1]), last_ms + QUIET_MS))
+        quiet = _quiet(trial.broker_rounds[-1])
+        _compare(trial, engine.compacted(len(trial.broker_rounds), quiet, last_ms + QUIET_MS))
     return trial
 
 
@@ -90,25 +97,40 @@ def _quiet(last: BrokerRound) -> BrokerRound:
 class Engine:
     """Is the archive's side of a trial, with all that a comparison needs to know of the input."""
 
-    def __init__(self, archive: Archive, plan: Plan) -> None:
+    def __init__(self, archive: Archive, plan: Plan, address: str) -> None:
         self._archive, self._plan = archive, plan
+        self._source: Mapping[str, object] = (
+            {"kafka": {"bootstrap.servers": address}} if plan.family.source == FROM_KAFKA else {}
+        )
         self.ingested: Logs = {p: [] for p in range(len(plan.histories))}
         self.live_records = 0
         self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
+    def read_part(self, configs: Configs) -> None:
+        """Ingests what the broker has of the round by now."""
+        self._configure(configs)
+        self._archive.read_kafka(self._plan.topic)
+
     def append(self, broker_round: BrokerRound) -> None:
-        """Sets the configs of the round, and ingests its records as files that end where the broker's cleaner may have
-        to stop."""
+        """Sets the configs of the round, and notes its records. From files they are ingested now, as files that end
+        where the broker's cleaner may have to stop."""
+        self._configure(broker_round.configs)
+        if self._plan.family.source == FROM_FILES:
+            self._ingest_files(broker_round)
+        for partition, records in broker_round.appended.items():
+            self.ingested[partition] += records
+
+    def _configure(self, configs: Configs) -> None:
         fixed = {"segment.ms": self._plan.segment_ms, "min.cleanable.dirty.ratio": 0}
-        self._archive.configure(self._plan.topic, fixed | dict(broker_round.configs))
+        self._archive.configure(self._plan.topic, fixed | dict(configs), self._source)
+
+    def _ingest_files(self, broker_round: BrokerRound) -> None:
         for part in range(1 + max(map(len, broker_round.bounds.values()))):
             records = [
                 r for p, each in broker_round.appended.items() for r in each if _part(r, broker_round.bounds[p]) == part
             ]
             if records:
                 self._archive.ingest(self._plan.topic, records)
-        for partition, records in broker_round.appended.items():
-            self.ingested[partition] += records
 
     def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
         """Compacts, and yields both sides of every log."""

@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from differential.families import DAY_MS, FAMILIES, LAG, RETENTION, changelog_plan, random_plans
+from differential.broker_rounds import parts
+from differential.families import (
+    DAY_MS,
+    FAMILIES,
+    FROM_FILES,
+    FROM_KAFKA,
+    LAG,
+    RETENTION,
+    changelog_plan,
+    random_plans,
+)
 from differential.histories import JITTER_MS, SEGMENT_MS, SHAPES, YOUNG_MS, make_history
 
 PLANS = random_plans(84, seed=3)
@@ -58,6 +68,24 @@ def test_the_families_try_both_sides_of_the_horizon_and_of_the_lag():
     retentions = {configs[RETENTION] for family in FAMILIES for configs in family.configs}
     assert min(retentions) == 0 and max(retentions) == DAY_MS
     assert {configs.get(LAG) for family in FAMILIES if family.lagging for configs in family.configs} == {0, DAY_MS}
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.topic)
+def test_a_round_is_sent_in_parts_that_end_before_the_first_young_and_before_the_active_segment(plan):
+    for number in range(len(plan.family.configs)):
+        segments = {p: history.rounds[number] for p, history in enumerate(plan.histories)}
+        sent = parts(segments)
+        assert {p: sum((part[p] for part in sent), ()) for p in segments} == segments
+        assert all(any(part.values()) for part in sent)
+        for each in (part[p] for part in sent for p in segments if len(part[p]) > 1):
+            assert len({s.young for s in each}) == 1
+        assert {p: sent[-1][p] for p in segments} == {p: each[-1:] for p, each in segments.items()}
+
+
+def test_most_families_are_read_from_kafka_and_some_come_as_files():
+    sources = [family.source for family in FAMILIES]
+    assert sources.count(FROM_KAFKA) > sources.count(FROM_FILES) > 0
+    assert all(family.source == FROM_KAFKA for family in FAMILIES if family.transactional or family.lagging)
 
 
 def test_a_changelog_keeps_its_partitions_its_order_and_its_timestamps(tmp_path):

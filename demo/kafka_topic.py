@@ -1,0 +1,107 @@
+"""The topic that comes from Kafka: its records are sent in transactions, of which a third are aborted.
+
+What is aborted would win if it landed: it has the keys of what is committed around it, with versions above all others.
+What has to land is what a plain consumer with isolation.level=read_committed sees of the topic in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cleantail.sources.kcat import Record
+from demo.inputs import Expected, version_of, winners
+from demo.records import TopicInput
+from differential.histories import Draft, Segment
+from differential.kafka_client import KafkaClient
+
+STEP_RECORDS = 300
+"""So many records of a partition are sent in two transactions that are committed, with one between that is aborted."""
+ABORTED_RECORDS = 20
+ABORTED_VERSION = 1 << 40
+
+
+@dataclass(slots=True)
+class KafkaTopic:
+    """Is one topic of a running broker, and knows what it was sent. `expected` is reckoned without the broker."""
+
+    expected: Expected
+    client: KafkaClient
+    _ends: list[dict[int, int]] = field(default_factory=list)
+    """By batch, the end of every partition after it: one past its last committed record."""
+    _aborted: int = 0
+
+    @property
+    def topic(self) -> str:
+        return self.expected.input.topic
+
+    @property
+    def _partitions(self) -> range:
+        return range(1 + max(record.partition for record in self.expected.input.records))
+
+    def create(self) -> None:
+        self.client.create(self.topic, len(self._partitions), {"cleanup.policy": "delete", "retention.ms": -1})
+
+    def send(self, batch: int) -> None:
+        """Sends a batch, unless it was sent, and returns when a consumer sees all of it: markers of transactions are
+        written a moment later."""
+        if batch < len(self._ends):
+            return
+        records = self.expected.input.batches[batch]
+        logs = {p: [r for r in records if r.partition == p] for p in self._partitions}
+        segments = {p: steps(log) for p, log in logs.items()}
+        self.client.send_in_transactions(self.topic, segments)
+        before = self._ends[-1] if self._ends else dict.fromkeys(logs, 0)
+        counts = {p: len(log) for p, log in logs.items()}
+        seen = self.client.read_new(self.topic, before, counts, committed=True)
+        self._ends.append(before | {p: log[-1].offset + 1 for p, log in seen.items()})
+        self._aborted += max(map(len, segments.values()))
+
+    def as_consumed(self) -> Expected:
+        """Returns what has to be in the table by what a consumer sees of the whole topic, and whether that is what was
+        committed."""
+        logs = self.client.read(self.topic, self._partitions, committed=True)
+        seen = [record for log in logs.values() for record in log]
+        first_ends = self._ends[0]
+        batches = (
+            [record for record in seen if record.offset < first_ends[record.partition]],
+            [record for record in seen if record.offset >= first_ends[record.partition]],
+        )
+        values = winners(seen, version_of)
+        claim = f"a read_committed consumer sees what was committed, and not the {self._aborted} aborted transactions"
+        as_committed = contents(seen) == contents(self.expected.input.records) and values == self.expected.values
+        return replace(
+            self.expected,
+            input=TopicInput(self.topic, self.expected.input.origin, batches),
+            values=values,
+            proof=f"{self.expected.proof} that a read_committed consumer sees",
+            claims={claim: as_committed},
+        )
+
+
+def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
+    """Returns what is sent of one partition: some is committed, some aborted, the rest committed, and so on."""
+    parts = [log[start : start + STEP_RECORDS] for start in range(0, len(log), STEP_RECORDS)]
+    return tuple(
+        Segment(
+            records=tuple(Draft(r.key or b"", r.value, r.timestamp_ms or 0, r.headers) for r in part),
+            aborted=tuple(rolled_back(r) for r in part[:ABORTED_RECORDS]),
+            committed_first=len(part) // 2,
+        )
+        for part in parts
+    )
+
+
+def rolled_back(record: Record) -> Draft:
+    """Returns a change of the same customer that the source database took back: newer than all that it kept."""
+    version = ABORTED_VERSION + record.offset
+    headers = (("version", version.to_bytes(8, "big")),)
+    return Draft(record.key or b"", b'{"rolled_back": true}', record.timestamp_ms or 0, headers)
+
+
+def contents(records: Sequence[Record]) -> dict[int, list[tuple[object, ...]]]:
+    """Returns what the records of each partition are, in their order, without their offsets."""
+    logs: dict[int, list[tuple[object, ...]]] = {}
+    for r in records:
+        logs.setdefault(r.partition, []).append((r.timestamp_ms, r.key, r.value, r.headers))
+    return logs
