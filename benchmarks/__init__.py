@@ -12,6 +12,7 @@
 | reclaim | rewriting files, against a plain copy of the same files |
 | reading | a scan of a compacted topic, against the same records rewritten clean |
 | restore | a restore into Kafka, against a bare producer of the same records |
+| ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 
 Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is
 reported as cold, the median of the others as warm. Every repetition starts from the same table or log, and is worth

@@ -34,6 +34,7 @@ NAMES = (
     "reclaim",
     "reading",
     "restore",
+    "ingestion",
 )
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"

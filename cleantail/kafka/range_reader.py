@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
@@ -84,7 +85,7 @@ class RangeReader:
 
     def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
         """Returns what lies in the range, and how far it is read: to its end where something behind it was met."""
-        if any(message.error() is not None for message in messages):
+        if any(map(methodcaller("error"), messages)):
             kept = []
             for message in messages:
                 error = message.error()
@@ -153,7 +154,7 @@ class RangeReader:
     def _fit(self, records: Sequence[Message]) -> None:
         """Adapts how many records are asked for, so that a batch has about BATCH_BYTES: one may have a few bytes or
         many megabytes."""
-        size = sum(len(m) for m in records) // len(records) + 1
+        size = sum(map(len, records)) // len(records) + 1
         self._records = min(max(BATCH_BYTES // size, 1), RECORDS_MAX)
 
     def _note_progress(self, text: str) -> None:

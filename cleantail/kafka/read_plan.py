@@ -22,7 +22,7 @@ RANGE_OFFSETS_MIN = 100_000
 """The size of the smallest range of a log that is cut. A range costs a connection and a file, and a smaller one is not
 worth a task of its own."""
 TASKS_PER_CORE = 2
-PORTION_OFFSETS, PORTION_OFFSETS_MIN, PORTION_OFFSETS_MAX = 2_000_000, 10_000, 50_000_000
+PORTION_OFFSETS, PORTION_OFFSETS_MIN, PORTION_OFFSETS_MAX = 4_000_000, 10_000, 50_000_000
 """How many offsets the first portion passes at most, and the bounds of those after it."""
 PORTION_BYTES = 4 << 30
 """What the data files of one portion take, about: so much of the work a crash can cost."""

@@ -15,20 +15,22 @@ from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_resolved
 
 BLOCK_BYTES = 1 << 20
+LINE_BLOCK_BYTES = 2 << 20
+"""Lines are read together in blocks of this size, and to the end of the last one."""
 
 
 class Content:
     """Reads the bytes of a file, decompressed where its name ends in .gz.
 
-    Both readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
+    All readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
     """
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
         self._stream = _opened(file)
-        packed_bytes = os.fstat(self._stream.fileno()).st_size
-        self._packed_bytes = packed_bytes if file.name.endswith(".gz") else None
+        self._size = os.fstat(self._stream.fileno()).st_size
+        self._packed_bytes = self._size if file.name.endswith(".gz") else None
         self._limits = limits
-        self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._packed_bytes)
+        self._most = limits.file_bytes if self._packed_bytes is None else limits.unpacked_bytes(self._size)
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +56,37 @@ class Content:
             if (left := left - size) < 0:
                 raise self._too_much()
             yield line
+
+    def line_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yields the lines that begin in bytes [start, end), whole lines together, of about BLOCK_BYTES; the last line
+        of a file may have no end. A .gz file is read from its start."""
+        left, most, stream = self._most, self._limits.line_bytes, self._stream
+        if self._packed_bytes is None and self._size > left:
+            raise self._too_much()
+        at = self._begin(start)
+        while end is None or at < end:
+            block = stream.read(LINE_BLOCK_BYTES if end is None else min(LINE_BLOCK_BYTES, end - at))
+            if not block:
+                return
+            if not block.endswith(b"\n"):
+                block += stream.readline(most + 1)
+                if not block.endswith(b"\n") and stream.read(1):
+                    raise ValueError(f"a line of more than {most} bytes; {limit_text(LINE_BYTES)}")
+            at += len(block)
+            if (left := left - len(block)) < 0:
+                raise self._too_much()
+            yield block
+
+    def _begin(self, start: int) -> int:
+        """Goes to the first line that begins at `start` or behind it, and returns where that is."""
+        if not start:
+            return 0
+        at = self._stream.seek(start - 1)
+        while piece := self._stream.readline(BLOCK_BYTES):
+            at += len(piece)
+            if piece.endswith(b"\n"):
+                break
+        return at
 
     def _too_much(self) -> ValueError:
         if self._packed_bytes is None or self._most == self._limits.file_bytes:

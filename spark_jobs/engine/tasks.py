@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pyspark import SparkContext
 
@@ -140,14 +140,28 @@ def run_tasks(
 ) -> list[R]:
     """Runs the tasks on Spark's executors, and returns what each of them returns, in their order. `what` names the
     Spark job for people."""
-    if not tasks:
-        return []
+    return run_stored(table, with_store(table, platform, work), tasks, what) if tasks else []
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWork(Generic[T, R]):
+    """What a task does, with what it takes to open the table's files: for several calls of run_stored."""
+
+    run: Callable[[T], R | Failed]
+
+
+def with_store(table: TopicTable, platform: Platform, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
+    """Returns the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
+    require_python(table.spark.sparkContext, platform)
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
-    with_store = partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ))
+    return StoredWork(partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ)))
+
+
+def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
+    """Runs the tasks as run_tasks does."""
     context = table.spark.sparkContext
-    require_python(context, platform)
     with described(context, f"{what} of {table.topic.topic}"):
-        return require_done(context.parallelize(list(tasks), len(tasks)).map(with_store).collect())
+        return require_done(context.parallelize(list(tasks), len(tasks)).map(work.run).collect())
 
 
 def require_python(context: SparkContext, platform: Platform) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import watched_command
+from benchmarks import ingestion, watched_command
 from benchmarks.__main__ import NAMES, main
 from benchmarks.compare import COLUMNS, Measured, _rows
 from benchmarks.dataset import Shape
 from benchmarks.growth import shapes
+from benchmarks.ingested_kafka import Measured as Measurement
 from benchmarks.report import Times
 from benchmarks.watched_command import Finder, Watch
 
@@ -28,6 +29,14 @@ def test_every_system_is_compared_with_the_whole_round_the_unchecked_one_and_the
     rows = list(_rows([Measured(shape, name, Times((99.0, s, s, s))) for name, s in seconds.items()]))
     assert all(len(row) == len(COLUMNS) for row in rows)
     assert rows[-1] == ("steady, 20 % dirty", "another", 99.0, 16.0, "16.00 to 16.00", 2.0, 4.0, 16.0)
+
+
+def test_rates_of_an_ingestion_are_compared_with_what_does_nothing_with_the_records() -> None:
+    measured = {"bare": Measurement(Times((4.0, 2.0, 2.0))), "Cleantail": Measurement(Times((8.0, 3.0, 5.0)), 1 << 30)}
+    bare, own = ingestion._rows(1_000, measured)
+    assert all(len(row) == len(ingestion.COLUMNS) for row in (bare, own))
+    assert bare == (1_000, "bare", 4.0, 2.0, "2.00 to 2.00", 250.0, 500.0, 1.0, None)
+    assert own == (1_000, "Cleantail", 8.0, 4.0, "3.00 to 5.00", 125.0, 250.0, 0.5, 1 << 30)
 
 
 def test_growth_has_four_sizes_at_one_share_and_other_shares_at_one_size() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.ingest import parsed_records
+from spark_jobs.round.intake.line_tasks import parsed_records
 from tests.jobs.conftest import settings
 from tests.jobs.test_format_2 import full
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record

@@ -10,7 +10,7 @@ import pytest
 from cleantail.sources.digest_cache import FILE_NAME
 from cleantail.sources.kcat import Record
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.round.intake.ingest import BATCH_BYTES, BATCH_RECORDS, chunks
+from spark_jobs.round.intake.record_batches import BATCH_BYTES, BATCH_RECORDS, chunks
 from tests.jobs.test_rounds import record
 
 

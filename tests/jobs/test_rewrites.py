@@ -13,11 +13,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestamptzType
 
 from cleantail.lake.catalogs import open_catalog
+from spark_jobs.engine.rewrites.table_files import write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.file_removal import remove_orphans
 from spark_jobs.iceberg.iceberg_reads import planned_files
 from spark_jobs.round.upkeep import rewriting, staged_rewrites
-from spark_jobs.round.upkeep.task_files import write_settings
 from tests.jobs.conftest import REDPANDA, SINK, settings
 
 NOW, FAR = 1_800_000_000_000, 1 << 45

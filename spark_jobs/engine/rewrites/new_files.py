@@ -1,4 +1,4 @@
-"""New Parquet files of a rewrite: row groups of bounded size, rolled at the table's target size."""
+"""New Parquet files that a task writes: row groups of bounded size, rolled at the table's target size."""
 
 from __future__ import annotations
 
@@ -71,10 +71,13 @@ class NewFiles:
         """Begins the records of a file with this footer. Raises RefusedError where its columns differ from those of the
         files before it."""
         if self._schema is None:
-            self._schema = schema
-            self._dictionaries = [*_with_dictionary(footer), LAST_UPDATED]
+            self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
         if not schema.equals(self._schema):
             raise RefusedError("the files have columns of different types")
+
+    def begin_new(self, schema: pa.Schema, dictionaries: list[str]) -> None:
+        """Begins records that were in no file yet. `dictionaries`: the columns that get one."""
+        self._schema, self._dictionaries = schema, dictionaries
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes records; a row group is written where it has become large enough."""
@@ -82,6 +85,15 @@ class NewFiles:
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._settings.group_bytes:
             self._write_group()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Returns what waits for its row group to be large enough."""
+        return self._pending_bytes
+
+    def flush(self) -> None:
+        """Writes what waits as a row group."""
+        self._write_group()
 
     def close(self) -> tuple[WrittenFile, ...]:
         """Writes what is left, and returns the files."""

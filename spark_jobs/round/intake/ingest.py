@@ -9,20 +9,18 @@ offset once. And so does a file that changes while it is read: its digest would 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS
-from cleantail.errors import BadLineError, CleantailError
+from cleantail.errors import CleantailError
 from cleantail.home.locks import exclusive
 from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
@@ -30,20 +28,24 @@ from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.size_history import OPERATION
 from cleantail.sources.digest_cache import DigestCache
-from cleantail.sources.kcat import Record, read_records
 from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.line_files import LineReading, write_files_of_lines
+from spark_jobs.round.intake.line_tasks import (
+    SuspectLinesError,
+    bad_line,
+    is_suspect,
+    parsed_line_by_line,
+    parsed_records,
+)
+from spark_jobs.round.intake.record_files import UnwritableError, append_written
 from spark_jobs.round.intake.staged_records import lowest_offsets, require_below_position, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
 
-BATCH_RECORDS = 20_000
-BATCH_BYTES = 64 << 20
-"""A batch of Arrow ends with the record that reaches either: a task holds one batch."""
-BAD_LINE = "cleantail.bad-line"
-"""Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
+logger = logging.getLogger("cleantail.ingest")
 Progress = Callable[[str], None]
 
 
@@ -73,10 +75,9 @@ def ingest_files(
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:
-            line_topic = None if any_topic else topic.line_topic
+            reading = LineReading(encoding, None if any_topic else topic.line_topic, limits)
             read = {file: states[file] for file in fresh.values()}
-            work = (encoding, line_topic, limits, progress)
-            records, warnings = _append(table, fresh, read, *work) if fresh else (0, ())
+            records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         except CleantailError:
             if is_new:
                 table.drop()
@@ -88,11 +89,10 @@ def ingest_files(
 
 def _append(
     table: TopicTable,
+    platform: Platform,
     fresh: dict[str, Path],
     states: Mapping[Path, str | None],
-    encoding: str,
-    line_topic: str | None,
-    limits: InputLimits,
+    reading: LineReading,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
     """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
@@ -101,9 +101,10 @@ def _append(
     table.create_branch(branch, None)
     try:
         progress("reading and writing records")
-        _stage(table, branch, parsed_records(table.spark, list(fresh.values()), encoding, line_topic, limits))
+        files = list(fresh.values())
+        once = _stage(table, platform, branch, files, reading)
         progress("comparing with what is there")
-        require_one_record_an_offset(table, branch, list(fresh.values()), encoding, limits)
+        require_one_record_an_offset(table, branch, files, reading.encoding, reading.limits, once)
         require_below_position(table, branch)
         progress("committing")
         records, warnings = table.added_records(branch), _warnings(table, branch)
@@ -130,85 +131,36 @@ def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
     return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
 
 
-def parsed_records(
-    spark: SparkSession,
-    files: list[Path],
-    encoding: str,
-    line_topic: str | None = None,
-    limits: InputLimits = DEFAULT_LIMITS,
-) -> DataFrame:
-    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; one task parses one
-    file. `line_topic`: the topic that lines have to name where they name one; None lets them name any."""
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
-    paths = spark.createDataFrame([(str(f),) for f in files], "path string").repartition(len(files))
-
-    def parse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path in batch.column(0).to_pylist():
-                yield from _batches(Path(path), encoding, line_topic, limits)
-
-    return paths.mapInArrow(parse, schema)
-
-
-def _batches(file: Path, encoding: str, line_topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
+def _stage(table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading) -> bool:
+    """Appends the records of the files to the branch, and returns whether each of their offsets is known to be there
+    once. Raises BadLineError for a line that is no record."""
+    work = (table.spark, files, reading.encoding, reading.topic, reading.limits)
     try:
-        for chunk in chunks(read_records(file, encoding, line_topic, limits)):
-            yield arrow_batch(chunk)
-    except BadLineError as e:
-        raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+        written = write_files_of_lines(table, platform, files, reading)
+        append_written(table, branch, written)
+        return all(log.once for log in written)
+    except UnwritableError as e:
+        logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
+        if _append_parsed(table, branch, parsed_records(*work)):
+            return False
+    except SuspectLinesError as e:
+        logger.info("%s", e)
+    _append_parsed(table, branch, parsed_line_by_line(*work))
+    return False
 
 
-def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Yields lists of up to BATCH_RECORDS records, and of little more than BATCH_BYTES: of large records a few at a
-    time."""
-    chunk: list[Record] = []
-    held_bytes = 0
-    for record in records:
-        chunk.append(record)
-        held_bytes += len(record.key or b"") + len(record.value or b"")
-        if record.headers:
-            held_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
-        if len(chunk) >= BATCH_RECORDS or held_bytes >= BATCH_BYTES:
-            yield chunk
-            chunk, held_bytes = [], 0
-    if chunk:
-        yield chunk
-
-
-ARROW_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-
-
-def arrow_batch(records: list[Record]) -> pa.RecordBatch:
-    """Returns records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
-    columns = [
-        [r.partition for r in records],
-        [r.offset for r in records],
-        [None if r.timestamp_ms is None else r.timestamp_ms * 1000 for r in records],
-        [r.timestamp_type for r in records],
-        [r.key for r in records],
-        [r.value for r in records],
-        [[{"key": k, "value": v} for k, v in r.headers] for r in records],
-    ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
-
-
-def _stage(table: TopicTable, branch: str, records: DataFrame) -> None:
-    """Raises BadLineError for what a worker found; Spark wraps it in a message with a traceback."""
+def _append_parsed(table: TopicTable, branch: str, records: DataFrame) -> bool:
+    """Appends records, and returns False where a range of lines has to be looked at line by line. Raises BadLineError
+    for a line that is no record."""
+    before = table.head_of(branch)
     try:
         table.append_to(branch, records)
     except PythonException as e:
-        parts = str(e).split(BAD_LINE)
-        if len(parts) < 5:
+        if is_suspect(e):
+            return False
+        if (error := bad_line(e)) is None:
             raise
-        raise BadLineError(parts[1], int(parts[2]), f"{parts[3]}; nothing was appended") from None
+        raise error from None
+    if table.head_of(branch) == before:  # without a record Spark makes no commit, and the last one is another's
+        append_written(table, branch, ())
+    return True

@@ -32,11 +32,11 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def require_one_record_an_offset(
-    table: TopicTable, branch: str, files: list[Path], encoding: str, limits: InputLimits
+    table: TopicTable, branch: str, files: list[Path], encoding: str, limits: InputLimits, once: bool = False
 ) -> None:
     """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
-    offset, staged with it or in the table."""
-    contradictions = contradictions_in(_compared(table, branch))
+    offset, staged with it or in the table. `once`: each offset is known to be staged once."""
+    contradictions = contradictions_with_table(table, branch) if once else contradictions_in(_compared(table, branch))
     if contradictions:
         first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)

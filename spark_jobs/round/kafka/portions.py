@@ -14,13 +14,14 @@ from cleantail.rounds.ingest_results import KafkaIngestResult, OffsetRange
 @dataclass(frozen=True, slots=True)
 class Portion:
     """Says what one commit of a read has appended: its ranges by partition, records, bytes of data files, and the gaps
-    before them."""
+    before them. After a `last` one there is nothing left of the read."""
 
     ranges: tuple[Range, ...]
     records: int
     written_bytes: int
     gaps: tuple[Gap, ...] = ()
     warnings: tuple[str, ...] = ()
+    last: bool = False
 
     @property
     def offsets(self) -> int:

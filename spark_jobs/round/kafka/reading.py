@@ -106,6 +106,8 @@ class TopicRead:
         budget = ALL_OFFSETS if self.source.is_one_commit else PORTION_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
+            if portion.last:
+                break
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
         return portions
 
@@ -136,7 +138,8 @@ class TopicRead:
         # 3. who is told of it
         record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
         self.source.tell(position.next_offsets)
-        return Portion(ranges, records, written_bytes, plan.gaps, warnings)
+        is_last = all(position.next_offsets[p] >= end for p, end in plan.ends.items())
+        return Portion(ranges, records, written_bytes, plan.gaps, warnings, is_last)
 
     def _append(
         self,
@@ -188,7 +191,7 @@ class TopicRead:
         """Stages the ranges. Raises the error that says most: a read often came to grief because of what the brokers
         say of the topic by now."""
         try:
-            return Staging(self.table, self.source.open_reader(), self._cores).append(branch, ranges)
+            return Staging(self.table, self.platform, self.source.open_reader(), self._cores).append(branch, ranges)
         except (SourceError, OutsideError):
             self._plan_again()
             raise

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,14 +19,16 @@ from cleantail.errors import CleantailError, OutsideError, SegmentError, SourceE
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import Range
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
-from spark_jobs.round.intake.ingest import ARROW_SCHEMA
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
+from spark_jobs.round.intake.record_files import FileTarget, LogWriter, WrittenLog
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 MARK = "cleantail.kafka-source"
 """Stands around the one message that comes back from a worker: kind and text as JSON."""
-NO_TIMESTAMP = (None, -1)
+BAD_NAME = "the name of a header is not UTF-8, which Kafka's strings are"
+UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
@@ -65,6 +71,53 @@ def read_frame(
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
 
 
+@dataclass(frozen=True, slots=True)
+class RangesTask:
+    """What one task reads, and where it writes it: path of each log's new files."""
+
+    ranges: tuple[Range, ...]
+    paths: Mapping[int, str]
+
+
+def write_ranges(
+    open_reader: Callable[[], ArrowReader], target: FileTarget, properties: Mapping[str, str], task: RangesTask
+) -> list[WrittenLog]:
+    """Writes the records of the ranges into files of their own, in their order: a task of Spark. `properties`: of
+    PyIceberg's FileIO. Raises CleantailError, and no file is left then."""
+    writers = [
+        (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
+    ]
+    reader = open_reader()
+    try:
+        with _without_collector():
+            return [_written(reader, each, writer) for each, writer in writers]
+    except BaseException:
+        for _, writer in writers:
+            writer.discard()
+        raise
+    finally:
+        reader.close()
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Lets Python look for no cycles: it would look at every one of thousands of records, again and again, and none of
+    them is in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _written(reader: ArrowReader, each: Range, writer: LogWriter) -> WrittenLog:
+    for batch in reader.batches(each):
+        writer.add(batch)
+    return writer.close()
+
+
 def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], ArrowReader]) -> Iterator[pa.RecordBatch]:
     """Yields the records of the ranges. Raises RuntimeError, which Spark carries to the driver, with what `raised`
     makes an error of again."""
@@ -93,50 +146,59 @@ def raised(error: PythonException) -> CleantailError | None:
 def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
     """Returns records of one partition as an Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's
     microseconds. Raises SourceError for what no table can hold."""
-    times = [_time(message) for message in messages]
     arrays = [
-        pa.array([partition] * len(messages), pa.int32()),
+        pa.array(np.full(len(messages), partition, np.int32)),
         pa.array([m.offset() for m in messages], pa.int64()),
-        pa.array([ms if ms is None else ms * 1000 for ms, _ in times], ARROW_SCHEMA.field("timestamp").type),
-        pa.array([kind for _, kind in times], pa.int32()),
+        *_times(messages),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
-        header_lists(_headers_of(message) for message in messages),
+        header_lists(_header_lists(messages)),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
-def _time(message: Message) -> tuple[int | None, int]:
-    kind, ms = message.timestamp()
-    if kind not in TYPES:
-        return NO_TIMESTAMP
-    if ms > TIMESTAMP_MAX_MS:
-        raise _unfit(message, f"timestamp {ms} is beyond what the table can hold, {TIMESTAMP_MAX_MS}")
-    return (ms if ms >= 0 else None), TYPES[kind]
+def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
+    """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
+    stamps = [m.timestamp() for m in messages]
+    ms = np.fromiter((time for _, time in stamps), np.int64, len(stamps))
+    if (late := np.flatnonzero(ms > TIMESTAMP_MAX_MS)).size:
+        text = f"timestamp {ms[late[0]]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}"
+        raise _unfit(messages[int(late[0])], text)
+    numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in {kind for kind, _ in stamps}}
+    types = np.full(len(stamps), next(iter(numbers.values())), np.int32)
+    if len(numbers) > 1:
+        types = np.array([numbers[kind] for kind, _ in stamps], np.int32)
+    unknown = (ms < 0) | (types == UNKNOWN_TYPE)
+    micros = pa.array(ms * 1000, pa.int64(), mask=unknown if unknown.any() else None)
+    return micros.cast(ARROW_SCHEMA.field("timestamp").type), pa.array(types)
 
 
-def header_lists(records: Iterable[Sequence[tuple[str, Any]]]) -> pa.Array:
+def header_lists(records: Sequence[Sequence[tuple[str, Any]]]) -> pa.Array:
     """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
-    ends, keys, values = [0], [], []
-    for headers in records:
-        for key, value in headers:
-            keys.append(key)
-            values.append(value)
-        ends.append(len(keys))
-    pairs = pa.StructArray.from_arrays(
-        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(KEY_VALUE)
-    )
+    if any(records):
+        ends = np.cumsum([0, *map(len, records)], dtype=np.int32)
+    else:
+        ends, records = np.zeros(len(records) + 1, np.int32), ()
+    keys = pa.array([key for headers in records for key, _ in headers], pa.string())
+    values = pa.array([value for headers in records for _, value in headers], pa.binary())
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(KEY_VALUE))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs).cast(ARROW_SCHEMA.field("headers").type)
 
 
-def _headers_of(message: Message) -> Sequence[tuple[str, Any]]:
+def _header_lists(messages: Sequence[Any]) -> Sequence[Sequence[tuple[str, Any]]]:
+    """Returns the headers of each record. Raises SourceError for one whose name no table can hold."""
     try:
-        headers: Any = message.headers()
+        return [message.headers() or () for message in messages]
     except UnicodeDecodeError:
-        raise _unfit(message, "the name of a header is not UTF-8, which Kafka's strings are") from None
-    if isinstance(headers, Mapping):
-        return list(headers.items())
-    return headers or ()
+        raise _unfit(next(filter(_has_bad_name, messages)), BAD_NAME) from None
+
+
+def _has_bad_name(message: Message) -> bool:
+    try:
+        message.headers()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _unfit(message: Message, why: str) -> SourceError:

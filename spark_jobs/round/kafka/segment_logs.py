@@ -33,7 +33,7 @@ from cleantail.rounds.ingest_results import KafkaIngestResult
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.ingest import ARROW_SCHEMA
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
 from spark_jobs.round.kafka.reading import Progress, read_source
 from spark_jobs.round.kafka.records import ArrowReader, header_lists
 
@@ -137,7 +137,7 @@ def arrow_batch(partition: int, records: Sequence[DefaultRecordProtocol]) -> pa.
         pa.array([r.timestamp_type for r in records], pa.int32()),
         pa.array([r.key for r in records], pa.binary()),
         pa.array([r.value for r in records], pa.binary()),
-        header_lists(r.headers for r in records),
+        header_lists([r.headers for r in records]),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 

@@ -16,12 +16,13 @@ from cleantail.human import counted
 from cleantail.log.segments import DataFile
 from spark_jobs.engine.rewrites.new_files import WrittenFile
 from spark_jobs.engine.rewrites.rewrite_task import rewrite_files
+from spark_jobs.engine.rewrites.table_files import new_data_files
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.iceberg_reads import PlannedFile, added_data_files, by_path, planned_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.upkeep.branch_rewriting import stage_on_branch
-from spark_jobs.round.upkeep.task_files import new_data_files, rewrite_task
+from spark_jobs.round.upkeep.task_files import rewrite_task
 
 logger = logging.getLogger("cleantail.reclaim")
 
@@ -122,7 +123,9 @@ def _by_task(
         if rewritten.refusal:
             raise RefusedError(rewritten.refusal)
         written = rewritten.files
-        new = new_data_files(table, iceberg, old[0], written)
+        like = old[0].task.file()
+        spec = iceberg.specs().get(like.specId())
+        new = new_data_files(table, iceberg, spec, like.partition(), written)
         return Staged(plan.snapshot_id, old, new, live_records=rewritten.live_records)
     except RefusedError as e:
         logger.info("Spark rewrites %s: %s", counted(len(old), "file"), e)

@@ -1,0 +1,86 @@
+"""How a table wants its files written, and what it is told of those that tasks have written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cleantail.config.topic_table import FILE_BYTES, OFFSET
+from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
+from spark_jobs.engine.rewrites.written_schema import RefusedError
+from spark_jobs.iceberg.file_columns import Layout, layout_of
+from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.tables import TopicTable
+
+PARQUET = "write.parquet."
+CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}
+"""Codecs that pyarrow writes as Iceberg does, and the level that Iceberg takes where the table names none."""
+DEFAULT_CODEC = "gzip"
+"""Iceberg's own where a table names none. It writes another into the properties of each table that it makes."""
+SIZES = {"row-group-size-bytes": 128 << 20, "page-size-bytes": 1 << 20, "dict-size-bytes": 2 << 20}
+"""Properties of sizes, and Iceberg's defaults."""
+TARGET = "write.target-file-size-bytes"
+WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-record-count", "page-row-limit")
+
+
+def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSettings:
+    """Returns how a table of these properties has its files written; a row group takes a quarter of the task's memory
+    at most. Raises RefusedError for a property that asks for something else."""
+    asked = {name.removeprefix(PARQUET): text for name, text in properties.items() if name.startswith(PARQUET)}
+    codec = asked.pop("compression-codec", DEFAULT_CODEC).lower()
+    level = asked.pop("compression-level", None)
+    numbers = [level or "0", *(asked.get(name, "0") for name in SIZES), properties.get(TARGET, "0")]
+    if not all(number.isdecimal() for number in numbers):
+        raise RefusedError("a size or level that the table asks for is no number")
+    sizes = {name: int(asked.pop(name, default)) for name, default in SIZES.items()}
+    others = sorted(asked.keys() - set(WITHOUT_EFFECT))
+    format_ = properties.get("write.format.default", "parquet").lower()
+    if codec not in CODECS or others or format_ != "parquet":
+        asks = f"{PARQUET}{others[0]}" if others else codec if codec not in CODECS else format_
+        raise RefusedError(f"the table asks for {asks}")
+    return WriteSettings(
+        codec="none" if codec == "uncompressed" else codec,
+        level=CODECS[codec] if level is None or CODECS[codec] is None else int(level),
+        target_bytes=int(properties.get(TARGET, FILE_BYTES)),
+        row_group_bytes=min(sizes["row-group-size-bytes"], memory_bytes // 4),
+        page_bytes=sizes["page-size-bytes"],
+        dictionary_bytes=sizes["dict-size-bytes"],
+    )
+
+
+def new_data_files(
+    table: TopicTable, iceberg: Any, spec: Any, partition: Any, written: Iterable[WrittenFile]
+) -> list[Any]:
+    """Returns Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
+    `partition`: Iceberg's, by the spec."""
+    jvm = table.jvm
+    metrics_of = getattr(jvm, "org.apache.iceberg.parquet.ParquetUtil").fileMetrics
+    config = jvm.org.apache.iceberg.MetricsConfig.forTable(iceberg)
+    files = []
+    for file in written:
+        metrics = metrics_of(iceberg.io().newInputFile(file.path), config)
+        builder = jvm.org.apache.iceberg.DataFiles.builder(spec)
+        builder = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file.size_bytes)
+        builder = builder.withPartition(partition).withMetrics(metrics)
+        builder = builder.withSplitOffsets(_longs(table, file.split_offsets))
+        files.append((_in_order(table, iceberg, builder)).build())
+    return files
+
+
+def _in_order(table: TopicTable, iceberg: Any, builder: Any) -> Any:
+    """Names the table's sort order, where that is the order of offsets in which the files are."""
+    order, columns = iceberg.sortOrder(), table.topic.columns
+    offset: Layout = layout_of(iceberg, {OFFSET: OFFSET if columns is None else columns.offset})
+    fields = [(int(f.sourceId()), str(f.direction()), str(f.transform())) for f in each(order.fields())]
+    by_offset = OFFSET in offset and fields == [(offset[OFFSET].ids[-1], "ASC", "identity")]
+    return builder.withSortOrder(order) if by_offset else builder
+
+
+def _longs(table: TopicTable, numbers: Sequence[int]) -> Any:
+    """Returns a Java list of Long: a small number Py4J sends as an Integer."""
+    gateway: Any = table.spark.sparkContext._gateway
+    array = gateway.new_array(gateway.jvm.long, len(numbers))
+    for i, number in enumerate(numbers):
+        array[i] = number
+    collectors = table.jvm.java.util.stream.Collectors
+    return table.jvm.java.util.Arrays.stream(array).boxed().collect(collectors.toList())

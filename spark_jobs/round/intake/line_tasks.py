@@ -1,0 +1,127 @@
+"""Tasks that read lines of kcat: each has ranges of files, and yields their records as Arrow batches.
+
+A task does not know how many lines are before its range, so it does not say what is wrong with one of them. It says
+that there is something (`is_suspect`), and then the files are read whole, each by one task and line by line.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.topic_table import COLUMNS
+from cleantail.errors import BadLineError, CleantailError
+from cleantail.sources.file_ranges import FileRange, file_tasks
+from cleantail.sources.input_content import Content
+from cleantail.sources.kcat import parse_line, read_records
+from spark_jobs.round.intake.plain_lines import plain_batch
+from spark_jobs.round.intake.record_batches import arrow_batch, chunks
+
+BAD_LINE = "cleantail.bad-line"
+"""Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
+SUSPECT = "cleantail.suspect-lines"
+"""Marks what a worker says of a range in which something is wrong."""
+
+
+class SuspectLinesError(CleantailError):
+    """Is raised where something is wrong with a range of lines."""
+
+
+def parsed_records(
+    spark: SparkSession,
+    files: Sequence[Path],
+    encoding: str,
+    topic: str | None = None,
+    limits: InputLimits = DEFAULT_LIMITS,
+) -> DataFrame:
+    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; a large file is read
+    by several tasks, small ones together by one."""
+    tasks = line_tasks(spark, files)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for each in tasks[number]:
+                yield from range_batches(each, encoding, topic, limits)
+        except SuspectLinesError:
+            raise RuntimeError(SUSPECT) from None
+
+    return _frame(spark, len(tasks), read)
+
+
+def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
+    """Returns the ranges of each task that reads these files."""
+    sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
+    return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
+
+
+def parsed_line_by_line(
+    spark: SparkSession, files: Sequence[Path], encoding: str, topic: str | None, limits: InputLimits
+) -> DataFrame:
+    """Returns the same, of whole files: one task reads one of them, line by line."""
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for chunk in chunks(read_records(files[number], encoding, topic, limits)):
+                yield arrow_batch(chunk)
+        except BadLineError as e:
+            raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+
+    return _frame(spark, len(files), read)
+
+
+def _frame(spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.RecordBatch]]) -> DataFrame:
+    """Returns what the tasks read; each calls `read` with its number."""
+
+    def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(number)
+
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
+
+
+def range_batches(lines: FileRange, encoding: str, topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
+    """Yields the records of a range. Raises SuspectLinesError where something is wrong with it."""
+    blank = 0
+    try:
+        with Content(lines.file, limits) as content:
+            for block in content.line_blocks(lines.start, lines.end):
+                batch = plain_batch(block, topic, limits) if encoding == "text" else None
+                if batch is not None:
+                    yield batch
+                    continue
+                filled = [line for line in BytesIO(block) if line.strip()]
+                blank += _lines_in(block) - len(filled)
+                if blank > lines.blank_lines or max(map(len, filled), default=0) > limits.line_bytes:
+                    raise ValueError("more blank lines, or a longer one, than this range can answer for")
+                for chunk in chunks(parse_line(line, encoding, topic, limits) for line in filled):
+                    yield arrow_batch(chunk)
+    except (ValueError, OSError, EOFError, zlib.error, CleantailError):
+        raise SuspectLinesError(f"{lines.file} has to be looked at line by line") from None
+
+
+def _lines_in(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+def is_suspect(error: PythonException) -> bool:
+    """Returns whether a task says that something is wrong with its range."""
+    return SUSPECT in str(error)
+
+
+def bad_line(error: PythonException) -> BadLineError | None:
+    """Returns what a task says of a line, None where it failed for another reason. Spark wraps it in a message with a
+    traceback."""
+    parts = str(error).split(BAD_LINE)
+    if len(parts) < 5:
+        return None
+    return BadLineError(parts[1], int(parts[2]), f"{parts[3]}; nothing was appended")
