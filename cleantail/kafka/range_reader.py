@@ -17,7 +17,8 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
-from cleantail.kafka.broker_topic import broker_problem, refusal_text, without_values
+from cleantail.kafka.broker_topic import broker_problem
+from cleantail.kafka.client_messages import Complaint, wrong_setting
 from cleantail.kafka.read_plan import Range
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RangeReader:
         self._topic, self._stall_s = topic, stall_ms / 1000
         self._settings = settings
         self._fetched_to: dict[int, int] = {}
-        self._complaint = ""
+        self._complaint = Complaint(settings)
         self._records = FIRST_RECORDS
         fixed: dict[str, Any] = {
             "group.id": READER_GROUP,
@@ -53,12 +54,12 @@ class RangeReader:
             "isolation.level": isolation,
             "statistics.interval.ms": STATISTICS_MS,
             "stats_cb": self._note_progress,
-            "error_cb": self._note_complaint,
+            "error_cb": self._complaint.note,
         }
         try:
             self._consumer = Consumer({**settings, **fixed})
         except (KafkaException, TypeError, ValueError) as e:
-            raise CleantailError(f"a setting of the Kafka client is wrong: {refusal_text(e, settings)}") from None
+            raise wrong_setting(e, settings) from None
 
     def close(self) -> None:
         self._consumer.close()
@@ -113,7 +114,7 @@ class RangeReader:
         after = (kept[-1].offset() or 0) + 1 if kept else each.start
         if problem := self._problem(error, each.partition, known or 0 if has_offset else after, has_offset):
             raise problem
-        self._note_complaint(error)
+        self._complaint.note(error)
         return False
 
     def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
@@ -140,12 +141,12 @@ class RangeReader:
     def _require_fit(self, partition: int, position: int) -> None:
         """Raises SourceError for an answer that is too long: it is asked for again and again, and gets no
         shorter."""
-        if "receive.message.max.bytes" in self._complaint:
+        if "receive.message.max.bytes" in self._complaint.text:
             where = f"topic {self._topic}: partition {partition}, from offset {position} on"
             raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
 
     def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
-        why = f": {self._complaint}" if self._complaint else ""
+        why = f": {self._complaint.text}" if self._complaint.error else ""
         return SourceUnreachableError(
             f"topic {self._topic}: partition {partition} was not read on from offset {offset} for {self._stall_s:g} s "
             f"(source.kafka.stall.timeout.ms){why}; {_NOTHING}"
@@ -160,12 +161,6 @@ class RangeReader:
     def _note_progress(self, text: str) -> None:
         partitions = json.loads(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
         self._fetched_to |= {int(p): int(row["next_offset"]) for p, row in partitions.items() if int(p) >= 0}
-
-    def _note_complaint(self, error: KafkaError) -> None:
-        from confluent_kafka import KafkaError as Codes
-
-        if not self._complaint or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
-            self._complaint = without_values(error.str(), self._settings)
 
 
 def _below(end: int, messages: Sequence[Message]) -> list[Message]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.broker_topic import Brokers, without_values
+from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.client_messages import Complaint, without_values
 from cleantail.kafka.range_reader import RangeReader
+from cleantail.kafka.restore.client_errors import lasting, problem
+from cleantail.kafka.restore.target_client import TargetBrokers
+from cleantail.kafka.restore.target_log import TargetLog
 
 HERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -22,7 +27,14 @@ HERE = {"bootstrap.servers": "127.0.0.1:1"}
     ids=["value", "number", "name", "file"],
 )
 def test_a_setting_that_is_not_taken_is_named_without_its_value(settings, says):
-    for client in (lambda: Brokers(HERE | settings), lambda: RangeReader(HERE | settings, "t", "read_committed", 1)):
+    given = HERE | settings
+    clients = (
+        lambda: Brokers(given),
+        lambda: RangeReader(given, "t", "read_committed", 1),
+        lambda: TargetBrokers(given),
+        lambda: TargetLog(given, "t", 0),
+    )
+    for client in clients:
         with pytest.raises(CleantailError, match="a setting of the Kafka client is wrong") as caught:
             client()
         assert says in str(caught.value) and "hunter2" not in str(caught.value)
@@ -35,3 +47,21 @@ def test_what_librdkafka_says_later_is_shown_without_values_as_well():
     )
     text = "Failed to acquire SASL OAUTHBEARER token: Unrecognized sasl.oauthbearer.config beginning at: nter2"
     assert without_values(text, settings) == "sasl.oauthbearer.config cannot be parsed"
+
+
+def test_a_restore_shows_no_values_of_what_brokers_say():
+    settings = HERE | {"sasl.password": "hunter2", "sasl.username": "hunter22"}
+    for code in (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.INVALID_RECORD, KafkaError._TRANSPORT):
+        error = KafkaError(code, "login hunter22 with hunter2 failed")
+        said = [str(problem("here", "t", error, settings)), str(lasting("here", "t", error, settings))]
+        complaint = Complaint(settings)
+        complaint.note(error)
+        assert all("hunter2" not in text for text in (*said, complaint.text)) and "login … with … failed" in said[0]
+
+
+def test_that_no_broker_is_there_does_not_hide_why():
+    complaint = Complaint(HERE)
+    assert complaint.text == ""
+    complaint.note(KafkaError(KafkaError._TRANSPORT, "connection refused"))
+    complaint.note(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert complaint.text == "connection refused"

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
-from cleantail.kafka.restore.client_errors import AGAIN, lasting, problem, wrong_setting
+from cleantail.kafka.client_messages import Complaint, wrong_setting
+from cleantail.kafka.restore.client_errors import AGAIN, lasting, problem
 from cleantail.kafka.restore.record_rows import Rows
 from cleantail.kafka.restore.target_settings import TIMEOUT_MS, consumer, producer
 
@@ -36,12 +37,12 @@ class TargetLog:
         self.topic, self.partition = topic, partition
         self.where = f"topic {topic}: partition {partition}"
         self._settings, self._place = settings, TopicPartition(topic, partition)
-        self._complaint: KafkaError | None = None
+        self._complaint = Complaint(settings)
         self._records = FIRST_RECORDS
         try:
-            self._consumer = Consumer({**consumer(settings), "error_cb": self._complain})
+            self._consumer = Consumer({**consumer(settings), "error_cb": self._complaint.note})
         except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e) from None
+            raise wrong_setting(e, settings) from None
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +57,7 @@ class TargetLog:
         try:
             start, end = self._consumer.get_watermark_offsets(self._place, timeout=ANSWERED_WITHIN_S, cached=False)
         except KafkaException as e:
-            raise problem(self.where, self.topic, self._complaint or e.args[0]) from None
+            raise self.problem(self._complaint.error or e.args[0]) from None
         if start > 0:
             raise RestoreMismatchError(f"{self.where} begins at offset {start}: records that were restored are gone")
         return int(end)
@@ -75,7 +76,7 @@ class TargetLog:
                 at, progressed_s = at + len(records), time.monotonic()
                 self._fit(records)
             elif time.monotonic() - progressed_s > TIMEOUT_MS / 1000:
-                why = f" ({self._complaint.str()})" if self._complaint else ""
+                why = f" ({self._complaint.text})" if self._complaint.error else ""
                 raise TargetUnreachableError(f"{self.where} was not read on from offset {at}{why}; {AGAIN}")
         self._consumer.unassign()
 
@@ -96,10 +97,10 @@ class TargetLog:
             if error.code() == Codes._PARTITION_EOF:
                 if not records and (message.offset() or 0) >= end:  # what is between has offsets, and is no record
                     raise self._missing(at)
-            elif stays := lasting(f"{self.where}, offset {at}", self.topic, error):
+            elif stays := lasting(f"{self.where}, offset {at}", self.topic, error, self._settings):
                 raise stays
             else:  # such as a right on the consumer group, which nothing is asked of
-                self._complaint = error
+                self._complaint.error = error
         return records
 
     def _missing(self, offset: int) -> RestoreMismatchError:
@@ -110,11 +111,9 @@ class TargetLog:
         size = sum(map(len, some)) // len(some) + 1
         self._records = min(max(READ_BYTES // size, 1), MOST_RECORDS)
 
-    def _complain(self, error: KafkaError) -> None:
-        from confluent_kafka import KafkaError as Codes
-
-        if self._complaint is None or error.code() != Codes._ALL_BROKERS_DOWN:  # which says that, and not why
-            self._complaint = error
+    def problem(self, error: KafkaError, where: str = "") -> CleantailError:
+        """Returns the error for what ended the restore. `where`: of what it is, if not of the whole partition."""
+        return problem(where or self.where, self.topic, error, self._settings)
 
     def writer(self, max_message_bytes: int) -> Writer:
         """Returns what writes into the partition."""
@@ -134,7 +133,7 @@ class Writer:
         try:
             self._producer = Producer({**producer(settings, max_message_bytes), "error_cb": self._note_fatal})
         except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e) from None
+            raise wrong_setting(e, settings) from None
 
     def send(self, rows: Rows) -> None:
         """Queues the records, in their order. Raises what the brokers said of an earlier one."""
@@ -176,7 +175,7 @@ class Writer:
     def _require_taken(self) -> None:
         failure = self._fatal or self._failure  # after a fatal error every record fails, and says no more
         if failure is not None:
-            raise problem(self._log.where, self._log.topic, failure)
+            raise self._log.problem(failure)
 
     def _refused(self, error: Exception, offset: int, size: int) -> CleantailError:
         from confluent_kafka import KafkaError as Codes
@@ -186,4 +185,4 @@ class Writer:
         where = f"{self._log.where}: the archive's record at offset {offset}, of {size} bytes"
         if not isinstance(cause, Codes):
             return CleantailError(f"{where}: {type(error).__name__}")
-        return problem(where, self._log.topic, cause)
+        return self._log.problem(cause, where)

@@ -9,20 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-OF_CONSUMERS = frozenset(
-    {
-        "check.crcs",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "max.partition.fetch.bytes",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-    }
-)
+from cleantail.kafka.administrator import OF_CONSUMERS
+
 OF_PRODUCERS = frozenset(
     {
         "batch.num.messages",
