@@ -63,8 +63,6 @@ def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
     """Returns why the table cannot be compared with its source; empty where it can. `configs` is None where the brokers
     do not say."""
     kafka_topic = topic.kafka_topic
-    if topic.source.kafka is None:
-        return f"the YAML of {topic.topic} names no topic in Kafka (source: kafka) that could be compared with"
     if configs is None:
         return f"the brokers do not show the configs of topic {kafka_topic} (Kafka's ACL: DescribeConfigs)"
     if "delete" in configs.policy:

@@ -23,6 +23,7 @@ from cleantail.log.source_position import HINDERED_TOLD_MS, Forgotten, SourcePos
 DAY_MS = 86_400_000
 COMPACT = CleanerConfigs(frozenset({"compact"}), DAY_MS)
 READ = LogRead(partition=0, start=10, end=20, records=9, as_of_ms=1_000)
+FROM_KAFKA = {"source": {"kafka": {"bootstrap.servers": "kafka:9092"}}}
 POSITION = SourcePosition("c", "orders", "id", {0: 20}, "read_committed", "r", 5, as_of_ms={0: 700})
 ENTRY = Forgotten(0, 10, 20, 1, DAY_MS, 9_000)
 
@@ -84,7 +85,9 @@ def test_of_two_retentions_the_lower_counts():
     ],
 )
 def test_what_is_gone_at_the_source_need_not_have_been_deleted(strategy, configs, words):
-    topic = Topic.model_validate({"topic": "orders", "table": "n.orders", "config": {"compaction.strategy": strategy}})
+    topic = Topic.model_validate(
+        {"topic": "orders", "table": "n.orders", "config": {"compaction.strategy": strategy}} | FROM_KAFKA
+    )
     why = hindrance_of(topic, configs)
     assert words in why and bool(why) is bool(words)
 

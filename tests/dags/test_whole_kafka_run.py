@@ -1,6 +1,6 @@
 """One run of a topic's DAG with the real jobs on real Spark, from a real broker to the published table.
 
-CLEANTAIL_KILLS=1 python -m pytest tests/dags/test_whole_kafka_run.py: it starts two Spark applications and more.
+It starts two Spark applications and more, and is of `make test-deep`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.gx,
-    pytest.mark.skipif(not os.environ.get("CLEANTAIL_KILLS"), reason="minutes: CLEANTAIL_KILLS asks for it"),
+    pytest.mark.deep,
 ]
 JARS = kafka_jars(os.environ)
 

@@ -1,6 +1,7 @@
 """Ingestions that are killed with -9 while producers go on, and a broker that restarts in the middle of a read.
 
-CLEANTAIL_KILLS=20 python -m pytest tests/jobs/test_kafka_kills.py: so many kills, each of a process of its own.
+These take minutes and are of `make test-deep`. CLEANTAIL_KILLS says how many kills there are, each of a process of its
+own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import TopicRead
 from tests.jobs.kafka_site import kafka_site
 
-KILLS = int(os.environ.get("CLEANTAIL_KILLS", "0"))
-pytestmark = pytest.mark.skipif(not KILLS, reason="minutes: CLEANTAIL_KILLS says how many")
+KILLS = int(os.environ.get("CLEANTAIL_KILLS", "5"))
+pytestmark = pytest.mark.deep
 PARTITIONS = 3
 
 

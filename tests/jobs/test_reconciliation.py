@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -342,7 +343,7 @@ def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, workshop, landed, monkeypatch):
-    topic = workshop.topic("anew-meanwhile", source=kafka.source())
+    topic = workshop.topic("anew-while-compared", source=kafka.source())
     kafka.create(topic, **SOON)
     kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
     workshop.ok("ingest", topic)
@@ -354,3 +355,20 @@ def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, works
     code, _, err = workshop.run("reconcile", topic, "--dry-run")
     assert code == 2 and "was made anew" in err and "nothing was compared, and nothing removed" in err
     assert len(landed(topic)) == 2
+
+
+def test_after_copies_of_segments_nobody_knows_how_late_a_read_is(kafka, workshop, position, tmp_path):
+    topic = workshop.topic("copied-then-read", source=kafka.source())
+    kafka.create(topic, **SOON)
+    kafka.send(topic, [(b"k%d" % n, b"v%d" % n) for n in range(10)])
+    shutil.copytree(kafka.broker.logs / f"{topic}-0", tmp_path / f"{topic}-0")
+    workshop.ok("ingest", topic, "--segments", tmp_path)
+    assert position(topic).forgotten == () and position(topic).as_of_ms == {}
+    kafka.send(topic, [(b"k0", None)])
+    forget(kafka, topic)
+    kafka.client.alter(topic, {"delete.retention.ms": 7 * 86_400_000})
+    # within the time that the configs give, if the copies were new
+    done = workshop.json("ingest", topic)
+    assert any("reconcile needed, partition 0" in warning for warning in done["warnings"])
+    workshop.ok("reconcile", topic)
+    assert position(topic).as_of_ms.keys() == {0}

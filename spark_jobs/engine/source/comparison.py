@@ -54,7 +54,8 @@ def compared(
     context = table.spark.sparkContext
     store: Mapping[str, str] = file_io_properties(table.topic, platform, os.environ)
     require_python(context, platform)
-    shipped = context.broadcast(list(tasks))
+    tasks = _one_log_each(tasks)
+    shipped = context.broadcast(tasks)
     fewest = -(-int(context.defaultParallelism) // max(len(tasks), 1))
     shares = [
         (number, share)
@@ -71,3 +72,13 @@ def compared(
             return require_done(both.mapPartitions(partial(decide, memory_bytes)).collect())
     finally:
         shipped.destroy()
+
+
+def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
+    """Returns a task for each log of those that were packed together: where a task has several logs its keys begin with
+    the log, and the brokers' do not."""
+    return [
+        replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
+        for task in tasks
+        for work in task.works
+    ]

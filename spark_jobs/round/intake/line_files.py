@@ -19,6 +19,7 @@ import pyarrow as pa
 from cleantail.config.platform import Platform
 from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic_table import PARTITION
+from cleantail.human import counted
 from cleantail.sources.file_ranges import FileRange
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import line_tasks, range_batches
@@ -85,7 +86,7 @@ def write_lines(
             if log not in writers:
                 writers[log] = LogWriter(properties, target, log, path.format(log))
                 if len(writers) > logs_max:
-                    raise UnwritableError(f"there are more than {logs_max} partitions")
+                    raise UnwritableError(f"there are more than {counted(logs_max, 'partition')}")
             writers[log].add(records)
             if sum(writer.pending_bytes for writer in writers.values()) > target.settings.group_bytes:
                 max(writers.values(), key=lambda writer: writer.pending_bytes).flush()

@@ -44,6 +44,7 @@ class CleanerWatch:
     as_of_ms: Mapping[int, int]
     began_ms: int
     is_current: bool
+    at_once: frozenset[int] = frozenset()
 
     @classmethod
     def of(
@@ -53,7 +54,9 @@ class CleanerWatch:
         configs = source.cleaner_configs() or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
         retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, platform, at.position)
         times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
-        return cls(configs, retention_ms, hindrance_of(topic, configs), times, began_ms, source.is_current)
+        known = {p for p in plan.starts if at.next_offsets.get(p)}
+        at_once = frozenset() if source.is_current else frozenset(plan.starts) - known
+        return cls(configs, retention_ms, hindrance_of(topic, configs), times, began_ms, source.is_current, at_once)
 
     def noted(
         self,
@@ -68,7 +71,11 @@ class CleanerWatch:
         records = Counter[int]()
         for file in files:
             records[partition_of(file)] += int(file.recordCount())
-        reads = [LogRead(p, low, end, records[p], self.as_of_ms[p]) for p, (low, end) in offset_spans(ranges).items()]
+        reads = [
+            LogRead(p, low, end, records[p], self.as_of_ms[p])
+            for p, (low, end) in offset_spans(ranges).items()
+            if p not in self.at_once
+        ]
         read_ms = max(int(time.time() * 1000), self.began_ms)
         new = forgotten_by(reads, self.configs, self.retention_ms, read_ms, self.hindrance)
         ended = {p for p, end in plan.ends.items() if position.next_offsets[p] >= end}
