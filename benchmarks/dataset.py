@@ -192,6 +192,7 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
     from spark_jobs.iceberg.branches import branch_name
     from spark_jobs.iceberg.commits import append_files
+    from spark_jobs.iceberg.iceberg_reads import added_data_files
 
     branch = branch_name(f"in_bench_{first}")
     logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]
@@ -204,7 +205,7 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
         frame = frame.unionAll(log)
     table.create_branch(branch, None)
     table.append_to(branch, frame)
-    append_files(table, branch, {}, {"cleantail.operation": "ingest"})
+    append_files(table, added_data_files(table.load(), branch), {}, {"cleantail.operation": "ingest"})
     table.drop_branch(branch)
 
 

@@ -1,8 +1,9 @@
 """The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
 
-All work the same way: the change is written to a branch, then its files are replayed onto `main` in one Iceberg
-transaction together with the table properties that go with it (docs/architecture.md, decision 4). A crash leaves all
-that was old or all that is new, and appends to `main` meanwhile neither block nor break it.
+All work the same way: the change is written to files that readers do not see, on a branch or in no snapshot, then these
+are put onto `main` in one Iceberg transaction together with the table properties that go with it (docs/architecture.md,
+decision 4). A crash leaves all that was old or all that is new, and appends to `main` meanwhile neither block nor break
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from spark_jobs.iceberg.delete_commits import register_once, replay, same_delete
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
-    added_data_files,
     history,
     require_own_deletes,
     texts,
@@ -44,12 +44,13 @@ class Rollback:
     removed: tuple[str, ...] = ()
 
 
-def append_files(table: TopicTable, branch: str, properties: Mapping[str, str], summary: Mapping[str, str]) -> None:
-    """Replays the data files that were appended to the branch onto `main`, with the properties, in one commit."""
-    iceberg = table.load()
-    transaction = iceberg.newTransaction()
+def append_files(
+    table: TopicTable, files: Iterable[Any], properties: Mapping[str, str], summary: Mapping[str, str]
+) -> None:
+    """Appends data files to `main`, with the properties, in one commit."""
+    transaction = table.load().newTransaction()
     append = transaction.newAppend()
-    for file in added_data_files(iceberg, branch):
+    for file in files:
         append.appendFile(file)
     with_summary(append, summary).commit()
     _commit(transaction, properties)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation
@@ -262,7 +263,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice_nor_onto_another_posit
     assert len(landed(topic)) == 1 and table.load().properties().get(PROPERTY_POSITION) == now
 
 
-def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, landed):
+def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, landed, table_of):
     topic = workshop.topic("files-first", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x", None, 5), (b"b", b"x", None, 6), (b"c", b"x", None, 7)])
@@ -270,9 +271,12 @@ def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, la
     workshop.ok("ingest", topic, "--file", workshop.file("first.jsonl", lines))
     assert workshop.json("ingest", topic)["partitions"] == [{"partition": 0, "from_offset": 2, "to_offset": 3}]
     assert landed(topic) == kafka.consumed(topic)
+    data = Path(str(table_of(topic).load().location()).removeprefix("file:")) / "data"
+    files, refs = {*data.rglob("*")}, {*table_of(topic).load().refs()}
     beyond = [{"partition": 0, "offset": 3, "ts": 8, "key": "d", "payload": "x"}]
     code, _, err = workshop.run("ingest", topic, "--file", workshop.file("beyond.jsonl", beyond))
     assert code == 2 and "would come a second time; nothing was appended" in err
+    assert {*data.rglob("*")} == files and {*table_of(topic).load().refs()} == refs == {"main"}
 
 
 def test_files_that_come_while_a_first_read_is_under_way_are_not_read_a_second_time(kafka, workshop, table_of, landed):

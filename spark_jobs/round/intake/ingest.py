@@ -31,7 +31,7 @@ from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
-from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_files import LineReading, write_files_of_lines
 from spark_jobs.round.intake.line_tasks import (
@@ -41,8 +41,9 @@ from spark_jobs.round.intake.line_tasks import (
     parsed_line_by_line,
     parsed_records,
 )
-from spark_jobs.round.intake.record_files import UnwritableError, append_written
-from spark_jobs.round.intake.staged_records import lowest_offsets, require_below_position, require_one_record_an_offset
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
+from spark_jobs.round.intake.record_files import UnwritableError
+from spark_jobs.round.intake.staged_records import require_below_position, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
 
 logger = logging.getLogger("cleantail.ingest")
@@ -95,72 +96,65 @@ def _append(
     reading: LineReading,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
-    """Stages all records on a branch, then replays them onto `main` with the marks of their files, unless a file has
-    changed since its state in `states`. Returns their number, and what a person should know of them."""
+    """Writes all records where no reader sees them, then appends them to `main` with the marks of their files, unless a
+    file has changed since its state in `states`. Returns their number, and what a person should know of them."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
-    table.create_branch(branch, None)
     try:
         progress("reading and writing records")
         files = list(fresh.values())
-        once = _stage(table, platform, branch, files, reading)
-        progress("comparing with what is there")
-        require_one_record_an_offset(table, branch, files, reading.encoding, reading.limits, once)
-        require_below_position(table, branch)
+        records = _new_records(table, platform, branch, files, reading)
+        with records.deleted_unless_staged(table, branch):
+            progress("comparing with what is there")
+            require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
+            require_below_position(table, records.ranges)
+            marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
+            states_of_logs = states_of_properties(texts(table.load().properties()), table.name)
+            sources = _sources(fresh, records, states_of_logs).packed()
+            require_unchanged(states)
         progress("committing")
-        records, warnings = table.added_records(branch), _warnings(table, branch)
-        marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
-        sources = _sources(table, branch, fresh).packed()
-        require_unchanged(states)
-        append_files(table, branch, marks, {OPERATION: INGEST, SOURCES: sources})
+        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources})
     finally:
         table.drop_branch(branch)
-    return records, warnings
+    return records.count, late_warnings(records.lowest, states_of_logs, table.topic.config)
 
 
-def _warnings(table: TopicTable, branch: str) -> tuple[str, ...]:
-    states = states_of_properties(texts(table.load().properties()), table.name)
-    return late_warnings(lowest_offsets(table, branch), states, table.topic.config)
-
-
-def _sources(table: TopicTable, branch: str, fresh: dict[str, Path]) -> Sources:
+def _sources(fresh: dict[str, Path], records: NewRecords, states: Mapping[int, PartitionState]) -> Sources:
     """Returns what is needed to take the ingestion back."""
-    iceberg = table.load()
-    states = states_of_properties(texts(iceberg.properties()), table.name)
-    logs = sorted({partition_of(file) for file in added_data_files(iceberg, branch)})
-    ends = {p: states.get(p, PartitionState()).log_end_offset for p in logs}
+    ends = {p: states.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
     return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
 
 
-def _stage(table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading) -> bool:
-    """Appends the records of the files to the branch, and returns whether each of their offsets is known to be there
-    once. Raises BadLineError for a line that is no record."""
+def _new_records(
+    table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading
+) -> NewRecords:
+    """Writes the records of the files: by tasks, or by Spark, which appends them to the branch. Raises BadLineError for
+    a line that is no record."""
     work = (table.spark, files, reading.encoding, reading.topic, reading.limits)
     try:
-        written = write_files_of_lines(table, platform, files, reading)
-        append_written(table, branch, written)
-        return all(log.once for log in written)
+        return NewRecords.of_tasks(table, write_files_of_lines(table, platform, files, reading))
     except UnwritableError as e:
         logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
-        if _append_parsed(table, branch, parsed_records(*work)):
-            return False
+        if (records := _append_parsed(table, branch, parsed_records(*work))) is not None:
+            return records
     except SuspectLinesError as e:
         logger.info("%s", e)
-    _append_parsed(table, branch, parsed_line_by_line(*work))
-    return False
+    records = _append_parsed(table, branch, parsed_line_by_line(*work))
+    assert records is not None, "each line is looked at by itself"
+    return records
 
 
-def _append_parsed(table: TopicTable, branch: str, records: DataFrame) -> bool:
-    """Appends records, and returns False where a range of lines has to be looked at line by line. Raises BadLineError
-    for a line that is no record."""
+def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewRecords | None:
+    """Appends records to a new branch, and returns None where a range of lines has to be looked at line by line. Raises
+    BadLineError for a line that is no record."""
+    table.create_branch(branch, None)
     before = table.head_of(branch)
     try:
-        table.append_to(branch, records)
+        table.append_to(branch, parsed)
     except PythonException as e:
         if is_suspect(e):
-            return False
+            return None
         if (error := bad_line(e)) is None:
             raise
         raise error from None
-    if table.head_of(branch) == before:  # without a record Spark makes no commit, and the last one is another's
-        append_written(table, branch, ())
-    return True
+    # without a record Spark makes no commit, and the last one is another's
+    return NO_RECORDS if table.head_of(branch) == before else NewRecords.of_branch(table, branch)

@@ -1,8 +1,8 @@
-"""Records that tasks write into data files themselves, with pyarrow, and that a branch gets in one commit.
+"""Records that tasks write into data files themselves, with pyarrow.
 
 1. A task writes records of one log, in offset order, into files of the table's target size: Spark neither sees nor
    sorts them. Their columns are the table's, by its field ids, and `tombstone` is written beside them.
-2. The driver reads the footers for Iceberg's metrics, and appends the files to the branch.
+2. The driver reads the footers for Iceberg's metrics. Until they are committed no snapshot knows the files.
 3. Where the table asks for what is not done here (another codec, encryption, another partitioning, more columns),
    UnwritableError says so, and Spark writes.
 4. After an error the tasks under way are waited for, and no file is left.
@@ -229,16 +229,15 @@ def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
             logger.warning("%s is left, and no snapshot knows it: %s", file.path, type(e).__name__)
 
 
-def append_written(table: TopicTable, branch: str, logs: Sequence[WrittenLog]) -> None:
-    """Appends the files to the branch in one commit, which is also there where there are no records: what a branch has
-    appended is told by its last commit."""
+def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:
+    """Returns Iceberg's `DataFile` of each file, log by log."""
     iceberg = table.load()
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:
         by_log.setdefault(log.partition, []).extend(log.files)
-    append = iceberg.newFastAppend().toBranch(branch)
-    for partition, files in sorted(by_log.items()):
-        place = _partition(table, iceberg, partition)
-        for file in new_data_files(table, iceberg, iceberg.spec(), place, files):
-            append.appendFile(file)
-    append.commit()
+    return [
+        file
+        for partition, files in sorted(by_log.items())
+        if files
+        for file in new_data_files(table, iceberg, iceberg.spec(), _partition(table, iceberg, partition), files)
+    ]

@@ -1,4 +1,4 @@
-"""What an ingestion has staged, compared with what the table has at the same offsets before anything is appended.
+"""What an ingestion brings, compared with what the table has at the same offsets before anything is appended.
 
 Which offsets those are is told by the files' metadata: where records only follow on what is there, none is read.
 Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first
@@ -7,7 +7,7 @@ offsets of a topic that was made anew are mostly of records that were superseded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,44 +23,44 @@ from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
-from spark_jobs.iceberg.iceberg_reads import added_data_files, each, partition_of, texts
-from spark_jobs.iceberg.snapshot_files import offset_bounds
+from spark_jobs.iceberg.iceberg_reads import each, texts
 from spark_jobs.iceberg.tables import TopicTable
-
-Ranges = Mapping[int, tuple[int, int]]
-"""Partition -> [from, to) of offsets."""
+from spark_jobs.round.intake.new_records import NewRecords, Ranges, ranges_of
 
 
 def require_one_record_an_offset(
-    table: TopicTable, branch: str, files: list[Path], encoding: str, limits: InputLimits, once: bool = False
+    table: TopicTable, branch: str, records: NewRecords, files: list[Path], encoding: str, limits: InputLimits
 ) -> None:
-    """Raises ContradictionError, naming the files, where a record staged on the branch differs from another one of its
-    offset, staged with it or in the table. `once`: each offset is known to be staged once."""
-    contradictions = contradictions_with_table(table, branch) if once else contradictions_in(_compared(table, branch))
+    """Raises ContradictionError, naming the files that the records are of, where one differs from another one of its
+    offset, that comes with it or is in the table."""
+    contradictions = contradictions_of(table, branch, records)
     if contradictions:
         first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
         raise ContradictionError(refusal(contradictions, holders), contradictions)
 
 
-def contradictions_with_table(table: TopicTable, branch: str) -> list[Contradiction]:
-    """Returns by log where a record staged on the branch differs from another one of its offset in the table. It is for
-    what has each of its offsets once by itself: nothing is read where the table has no file with such offsets."""
-    iceberg = table.load()
-    if not _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch))):
+def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> list[Contradiction]:
+    """Returns by log where a record differs from another one of its offset, that comes with it or is in the table.
+
+    Nothing is read where each offset comes once and the table has no file with such offsets. Else the records are
+    staged on the branch, for Spark.
+    """
+    overlaps = _overlaps(table, table.load(), records.ranges)
+    if records.once and not overlaps:
         return []
-    return contradictions_in(_compared(table, branch))
+    records.stage(table, branch)
+    return contradictions_in(_compared(table, branch, overlaps))
 
 
-def require_below_position(table: TopicTable, branch: str) -> None:
+def require_below_position(table: TopicTable, ranges: Ranges) -> None:
     """Raises CleantailError where a table that is read from Kafka would get records of a file that are still to come
     from there, and so twice. Below its position files may fill in what is missing, and where the source is files again
     they go on beyond it."""
-    iceberg = table.load()
-    position = position_of(texts(iceberg.properties()), table.topic.table)
+    position = position_of(texts(table.load().properties()), table.topic.table)
     if position is None or table.topic.source.kafka is None:
         return
-    for partition, (_, end) in sorted(_ranges(table, iceberg, added_data_files(iceberg, branch)).items()):
+    for partition, (_, end) in sorted(ranges.items()):
         if end > (next_offset := position.next_offsets.get(partition, 0)):
             raise CleantailError(
                 f"topic {table.topic.topic} is read from Kafka, up to offset {next_offset} of partition {partition}: "
@@ -68,12 +68,11 @@ def require_below_position(table: TopicTable, branch: str) -> None:
             )
 
 
-def _compared(table: TopicTable, branch: str) -> DataFrame:
+def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
     """Returns the staged records and, where their offsets overlap with the table's, those of the table, hidden ones
     too."""
     iceberg = table.load()
     staged = all_candidates(_staged(table, iceberg, branch))
-    overlaps = _overlaps(table, iceberg, _ranges(table, iceberg, added_data_files(iceberg, branch)))
     if not overlaps:
         return staged
     here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
@@ -87,33 +86,17 @@ def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
     return table.spark.read.options(**span).table(table.name)
 
 
-def lowest_offsets(table: TopicTable, branch: str) -> dict[int, int]:
-    """Returns partition -> the lowest offset that is staged on the branch."""
-    iceberg = table.load()
-    return {p: low for p, (low, _) in _ranges(table, iceberg, added_data_files(iceberg, branch)).items()}
-
-
 def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return {}
     tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
     try:
-        there = _ranges(table, iceberg, (task.file() for task in each(tasks)))
+        there = ranges_of(table, iceberg, (task.file() for task in each(tasks)))
     finally:
         tasks.close()
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
-
-
-def _ranges(table: TopicTable, iceberg: Any, files: Iterable[Any]) -> Ranges:
-    """Returns the offsets of each log's files, by their bounds."""
-    ranges: dict[int, tuple[int, int]] = {}
-    for file in files:
-        low, high = offset_bounds(table.jvm, iceberg.schema(), file)
-        before = ranges.get(partition_of(file), (low, high + 1))
-        ranges[partition_of(file)] = (min(before[0], low), max(before[1], high + 1))
-    return ranges
 
 
 def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:

@@ -35,7 +35,7 @@ from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.staged_records import lowest_offsets
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
 from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
 from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
 from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
@@ -153,19 +153,23 @@ class TopicRead:
         """Stages the ranges and commits them with the position that `noted` makes of their files. Returns how many
         records came, the bytes of their files, and what a person should know of them."""
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
+        staging = Staging(self.table, self.platform, self.source.open_reader(), self._cores)
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
-            files, records = self._staged(branch, ranges) if ranges else ([], 0)
-            position = noted(files)
-            new = (entry for entry in position.forgotten if at.position is None or entry not in at.position.forgotten)
-            warnings = (*(self._warnings(branch) if files else ()), *(entry.text for entry in new))
-            self._require_unchanged(at, broker)
+            records = self._written(staging, branch, ranges) if ranges else NO_RECORDS
+            with records.deleted_unless_staged(self.table, branch):
+                staging.require_one_record_an_offset(branch, records)
+                position, states = noted(records.files), self._states()
+                new = [entry for entry in position.forgotten if not at.position or entry not in at.position.forgotten]
+                late = late_warnings(records.lowest, states, self.topic.config)
+                self._require_unchanged(at, broker)
+                summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges, states).packed()}
             progress("committing")
-            summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges).packed()}
-            append_and_advance(self.table, files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
+            append_and_advance(self.table, records.files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
         finally:
             self.table.drop_branch(branch)
-        return records, sum(int(file.fileSizeInBytes()) for file in files), warnings
+        written_bytes = sum(int(file.fileSizeInBytes()) for file in records.files)
+        return records.count, written_bytes, (*late, *(entry.text for entry in new))
 
     def _position(
         self, at: TablePosition, broker: BrokerTopic, plan: ReadPlan, ranges: Sequence[Range]
@@ -187,11 +191,11 @@ class TopicRead:
     def _cores(self) -> int:
         return int(self.table.spark.sparkContext.defaultParallelism)
 
-    def _staged(self, branch: str, ranges: Sequence[Range]) -> tuple[list[Any], int]:
-        """Stages the ranges. Raises the error that says most: a read often came to grief because of what the brokers
+    def _written(self, staging: Staging, branch: str, ranges: Sequence[Range]) -> NewRecords:
+        """Writes the ranges. Raises the error that says most: a read often came to grief because of what the brokers
         say of the topic by now."""
         try:
-            return Staging(self.table, self.platform, self.source.open_reader(), self._cores).append(branch, ranges)
+            return staging.write(branch, ranges)
         except (SourceError, OutsideError):
             self._plan_again()
             raise
@@ -215,15 +219,12 @@ class TopicRead:
                 f"{now.topic_id}; nothing was appended"
             )
 
-    def _warnings(self, branch: str) -> tuple[str, ...]:
-        return late_warnings(lowest_offsets(self.table, branch), self._states(), self.topic.config)
-
     def _states(self) -> dict[int, PartitionState]:
         return states_of_properties(texts(self.table.load().properties()), self.table.name)
 
-    def _sources(self, at: TablePosition, ranges: Sequence[Range]) -> Sources:
+    def _sources(self, at: TablePosition, ranges: Sequence[Range], states: Mapping[int, PartitionState]) -> Sources:
         """Returns what is needed to take the ingestion back."""
-        states, spans = self._states(), offset_spans(ranges)
+        spans = offset_spans(ranges)
         ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
         return Sources((), ends, KafkaRead(spans, at.text))
 

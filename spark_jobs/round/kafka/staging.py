@@ -1,4 +1,4 @@
-"""The records of a portion on a branch of which readers see nothing, compared with what the table has there."""
+"""The records of a portion, written where readers see nothing, and compared with what the table has there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pyspark.errors import PythonException
 
@@ -14,10 +13,10 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ContradictionError
 from cleantail.kafka.read_plan import Range, task_ranges
 from cleantail.log.contradictions import OTHERS
-from spark_jobs.iceberg.iceberg_reads import added_data_files
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.record_files import UnwritableError, append_written, file_target, new_paths, run_writers
-from spark_jobs.round.intake.staged_records import contradictions_with_table
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
+from spark_jobs.round.intake.record_files import UnwritableError, file_target, new_paths, run_writers
+from spark_jobs.round.intake.staged_records import contradictions_of
 from spark_jobs.round.kafka.records import ArrowReader, RangesTask, raised, read_frame, write_ranges
 
 logger = logging.getLogger("cleantail.kafka")
@@ -33,31 +32,24 @@ class Staging:
     open_reader: Callable[[], ArrowReader]
     cores: int
 
-    def append(self, branch: str, ranges: Sequence[Range]) -> tuple[list[Any], int]:
-        """Creates the branch and appends the ranges' records to it. Returns its data files, and how many records they
-        have: none where there were only markers and aborted records. Raises SourceError, SourceUnreachableError and
-        ContradictionError."""
-        self.table.create_branch(branch, None)
-        before = self.table.head_of(branch)
-        self._write(branch, task_ranges(ranges, self.cores))
-        if self.table.head_of(branch) == before:
-            return [], 0
-        self._require_one_record_an_offset(branch)
-        return added_data_files(self.table.load(), branch), self.table.added_records(branch)
-
-    def _write(self, branch: str, tasks: Sequence[Sequence[Range]]) -> None:
-        """Appends what the tasks read: they write it themselves, and where they cannot, Spark does."""
+    def write(self, branch: str, ranges: Sequence[Range]) -> NewRecords:
+        """Writes the ranges' records: tasks do it themselves, and where they cannot, Spark appends them to the branch.
+        There are none where there were only markers and aborted records. Raises SourceError and
+        SourceUnreachableError."""
+        tasks = task_ranges(ranges, self.cores)
         try:
             target = file_target(self.table, self.platform)
-            paths = new_paths(self.table, sorted({each.partition for ranges in tasks for each in ranges}))
+            paths = new_paths(self.table, sorted({each.partition for each in ranges}))
             work = partial(write_ranges, self.open_reader, target)
             written = run_writers(self.table, self.platform, work, [_task(r, paths) for r in tasks], "read Kafka's log")
-            append_written(self.table, branch, written)
+            return NewRecords.of_tasks(self.table, written)
         except UnwritableError as e:
             logger.info("Spark writes the records of %s: %s", self.table.topic.topic, e)
-            self._write_by_spark(branch, tasks)
+            return self._write_by_spark(branch, tasks)
 
-    def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]]) -> None:
+    def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]]) -> NewRecords:
+        self.table.create_branch(branch, None)
+        before = self.table.head_of(branch)
         frame = read_frame(self.table.spark, tasks, self.open_reader)
         try:
             self.table.append_to(branch, frame, as_it_is=True)
@@ -66,9 +58,13 @@ class Staging:
             if error is None:
                 raise
             raise error from None
+        if self.table.head_of(branch) == before:
+            return NO_RECORDS
+        return NewRecords.of_branch(self.table, branch, once=True)
 
-    def _require_one_record_an_offset(self, branch: str) -> None:
-        contradictions = contradictions_with_table(self.table, branch)
+    def require_one_record_an_offset(self, branch: str, records: NewRecords) -> None:
+        """Raises ContradictionError where a record differs from what the table has at its offset."""
+        contradictions = contradictions_of(self.table, branch, records)
         if not contradictions:
             return
         first = contradictions[0]
