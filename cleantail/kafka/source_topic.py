@@ -62,6 +62,10 @@ class SourceTopic:
         deleted: SourceError or SourceUnreachableError where this is not the log that the table was read from, or not
         all of it any more."""
         topic = self.topic
+        if topic.columns is not None:
+            raise CleantailError(
+                f"topic {topic.topic} has an adopted table, which its sink fills and not a read from Kafka; {_NOTHING}"
+            )
         if position is None:
             raise CleantailError(f"topic {topic.topic} was not read from Kafka yet: ingest it first; {_NOTHING}")
         broker = self.describe()

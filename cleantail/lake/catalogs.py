@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.columns import PROPERTY_COLUMNS
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS, PROPERTY_TOPIC
+from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
@@ -70,7 +70,23 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     missing = [path for path in required if path not in set(table.schema().column_names)]
     if missing:
         raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
+    if topic.columns is None:
+        _require_own_partitioning(table, topic)
     return table
+
+
+def _require_own_partitioning(table: Table, topic: Topic) -> None:
+    """Raises TableError where somebody has changed how the topic's own table is partitioned: its one partition field
+    says of each file which log it is of."""
+    schema = table.schema()
+    fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
+    if fields != [("identity", PARTITION)]:
+        found = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
+        raise TableError(
+            f"table {topic.table} is partitioned by {found}, and a topic's own table by {PARTITION} alone; nothing was "
+            "changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION FIELD, DROP "
+            "PARTITION FIELD)."
+        )
 
 
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:

@@ -340,7 +340,7 @@ def test_what_is_asked_by_hand_reaches_evaluate(
     site.topic("orders")
     (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
     site.dag("orders").test(run_conf={**conf, "now_ms": NOW_MS})
-    assert asked == [{"now_ms": NOW_MS, **expected}]
+    assert asked == [{"now_ms": NOW_MS, "reconcile": False, **expected}]
 
 
 def test_ingest_appends_what_is_new_before_anything_is_evaluated(run: Run, jobs: StubbedJobs, site: Site) -> None:

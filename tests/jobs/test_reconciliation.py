@@ -372,3 +372,15 @@ def test_after_copies_of_segments_nobody_knows_how_late_a_read_is(kafka, worksho
     assert any("reconcile needed, partition 0" in warning for warning in done["warnings"])
     workshop.ok("reconcile", topic)
     assert position(topic).as_of_ms.keys() == {0}
+
+
+def test_a_table_without_records_has_nothing_that_is_gone(kafka, workshop):
+    topic = workshop.topic("nothing-to-reconcile", source=kafka.source())
+    kafka.create(topic, **SOON)
+    workshop.ok("ingest", topic)
+    assert workshop.json("reconcile", topic, "--dry-run")["partitions"] == []
+    sender = kafka.transactions(topic, topic)
+    sender.abort([(b"a", b"1")], 0)
+    workshop.ok("ingest", topic)
+    assert [log["keys"] for log in workshop.json("reconcile", topic, "--dry-run")["partitions"]] in ([], [0])
+    assert workshop.json("reconcile", topic)["ok"]

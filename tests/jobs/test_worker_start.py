@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from spark_jobs.engine.workers.daemon import until_let_go
+
 
 def asked_of_a_worker(spark, question):
     """What a task says. The function is one within another: it goes to the worker as code, not by a name."""
@@ -27,3 +31,12 @@ def test_what_opens_files_and_databases_is_imported_before_workers_are_forked(sp
         return sorted({"duckdb", "pandas", "pyiceberg.io.pyarrow"} & sys.modules.keys())
 
     assert asked_of_a_worker(spark, imported) == ["duckdb", "pandas", "pyiceberg.io.pyarrow"]
+
+
+def test_a_worker_that_spark_lets_go_of_ends_quietly_and_one_that_fails_does_not():
+    def worker(error, _):
+        raise error
+
+    assert until_let_go(worker)(BrokenPipeError(), True) == 1
+    with pytest.raises(EOFError):
+        until_let_go(worker)(EOFError(), True)

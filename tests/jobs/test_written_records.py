@@ -208,3 +208,35 @@ def test_a_read_that_fails_in_one_partition_leaves_no_file_of_another(kafka, wor
     assert code == 2 and "partition 1, offset 0: timestamp" in err and "nothing was appended" in err
     require_no_other_file(table_of(topic))
     assert len(landed(topic)) == 1
+
+
+def test_a_table_whose_partition_column_was_widened_is_written_by_spark(workshop, table_of, spark):
+    topic = workshop.topic("widened-partition")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "k", "v")]))
+    spark.sql(f"ALTER TABLE {table_of(topic).name} ALTER COLUMN partition TYPE bigint")
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(1, "k", "w"), record(2, "l", "x")]))
+    assert offsets(workshop.read(topic)) == [0, 1, 2]
+    assert [BY_TASKS in row.path for row in files_of(table_of(topic))] == [True, False]
+    require_no_other_file(table_of(topic))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        ("more-partitioning", "ADD PARTITION FIELD hours(timestamp)", "identity of partition, hour of timestamp"),
+        ("no-partitioning", "DROP PARTITION FIELD partition", "nothing"),
+        ("other-partitioning", "REPLACE PARTITION FIELD partition WITH bucket(4, partition)", "bucket[4] of partition"),
+    ],
+)
+def test_a_table_that_is_partitioned_otherwise_is_refused_before_anything_is_changed(
+    workshop, table_of, spark, name, change, found
+):
+    topic = workshop.topic(name)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "k", "v"), record(1, "k", "w")]))
+    before = str(table_of(topic).load().currentSnapshot().snapshotId())
+    spark.sql(f"ALTER TABLE {table_of(topic).name} {change}")
+    file = workshop.file("b.jsonl", [record(2, "k", "x")])
+    for command in (("ingest", topic, "--file", file), ("compact", topic), ("plan", topic), ("reclaim", topic)):
+        code, _, err = workshop.run(*command)
+        assert code == 2 and f"is partitioned by {found}, and a topic's own table by partition alone" in err, command
+    assert str(table_of(topic).load().currentSnapshot().snapshotId()) == before

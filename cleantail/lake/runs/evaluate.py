@@ -119,9 +119,10 @@ def evaluate_topic(
     force: bool = False,
     partition: int | None = None,
     retry_quarantined: bool = False,
+    reconcile: bool = False,
 ) -> RunPlan:
-    """Plans a run of one topic at `now_ms`. Snapshots and branches expire by the real clock where `now_ms` is ahead of
-    it. Raises TableError when the catalog or the table is not usable."""
+    """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation. Snapshots and branches
+    expire by the real clock where `now_ms` is ahead of it. Raises TableError when catalog or table is not usable."""
     facts = read_facts(topic, platform)
     return plan_run(
         topic,
@@ -130,6 +131,7 @@ def evaluate_topic(
         force=force,
         partition=partition,
         retry_quarantined=retry_quarantined,
+        reconcile=reconcile,
         until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
     )
 
@@ -171,6 +173,7 @@ def plan_run(
     force: bool = False,
     partition: int | None = None,
     retry_quarantined: bool = False,
+    reconcile: bool = False,
     until_ms: int | None = None,
 ) -> RunPlan:
     """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
@@ -198,7 +201,7 @@ def plan_run(
         holds=work.holds,
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
-        reconcile=resolve_reconcile(topic, logs),
+        reconcile=resolve_reconcile(topic, logs, reconcile),
         keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
     )
 

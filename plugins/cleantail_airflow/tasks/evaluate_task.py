@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
@@ -15,7 +14,6 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
-from cleantail.log.policy.reconciliation import resolve_reconcile
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.planned_run import PlannedRun, planned_run
@@ -57,8 +55,14 @@ class EvaluateOperator(BaseOperator):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
         now_ms = _clock(platform, params["now_ms"])
-        run = evaluate_topic(topic, platform, now_ms=now_ms, force=params["force"], partition=params["partition"])
-        run = replace(run, reconcile=resolve_reconcile(topic, run.logs, asked=bool(params.get(RECONCILE))))
+        run = evaluate_topic(
+            topic,
+            platform,
+            now_ms=now_ms,
+            force=params["force"],
+            partition=params["partition"],
+            reconcile=bool(params.get(RECONCILE)),
+        )
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
         plan = run.as_json()

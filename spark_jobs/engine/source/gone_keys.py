@@ -95,7 +95,7 @@ def _fill(database: Any, bounds: Mapping[int, LogBounds], messages: Iterable[tup
     to disk where they are larger than its memory."""
     rows = [(log, b.end, b.source_start, b.seen_to, b.checked_start) for log, b in bounds.items()]
     names = ("log", "end_offset", "source_start", "seen_to", "checked_start")
-    columns = {name: pa.array(column, pa.int64()) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = {name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate(names)}
     _insert(database, "bound", pa.table(columns), create=True)
     _insert(database, "source", SOURCE_KEYS.empty_table(), create=True)
     _insert(database, "archive", TABLE_KEYS.empty_table(), create=True)

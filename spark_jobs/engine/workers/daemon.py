@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
+from typing import Any
 
 ARCHIVES = (".zip", ".jar")
 
@@ -20,6 +22,18 @@ def leave_archives() -> None:
     sys.path[:] = [place for place in sys.path if not place.endswith(ARCHIVES)]
     for place in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
         del sys.path_importer_cache[place]
+
+
+def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
+    """Returns PySpark's `worker(socket, authenticated)` as one that ends quietly once its connection is closed."""
+
+    def quiet(sock: Any, authenticated: Any) -> int:
+        try:
+            return worker(sock, authenticated)
+        except BrokenPipeError:
+            return 1
+
+    return quiet
 
 
 if __name__ == "__main__":
@@ -37,4 +51,5 @@ if __name__ == "__main__":
 
     # workers collect garbage after every task: these objects are none, and are passed over
     gc.freeze()
+    daemon.worker = until_let_go(daemon.worker)
     daemon.manager()  # type: ignore[no-untyped-call]

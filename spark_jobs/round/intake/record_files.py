@@ -5,7 +5,8 @@
 2. The driver reads the footers for Iceberg's metrics. Until they are committed no snapshot knows the files.
 3. Where the table asks for what is not done here (another codec, encryption, another partitioning, more columns),
    UnwritableError says so, and Spark writes.
-4. After an error the tasks under way are waited for, and no file is left.
+4. After an error the tasks under way are waited for, and no file is left. What a process leaves that is killed are
+   orphans, which a reclaim removes (cleantail.orphan.retention.ms).
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def file_target(table: TopicTable, platform: Platform) -> FileTarget:
     schema = schema_to_pyarrow(Schema.model_validate_json(str(parser.toJson(iceberg.schema()))))
     if sorted(schema.names) != sorted([*COLUMNS, TOMBSTONE]):
         raise UnwritableError(f"the table has the columns {', '.join(schema.names)}")
+    if schema.field(PARTITION).type != pa.int32():  # somebody has widened it, and so the type of Iceberg's partition
+        raise UnwritableError(f"its column {PARTITION} is {schema.field(PARTITION).type}")
     properties = texts(iceberg.properties())
     with _refusals():
         settings = write_settings(properties, platform.cleaner.cleantail_task_memory_bytes)
