@@ -16,7 +16,7 @@ from cleantail.rounds.checked.staged_units import UNIT, require_one_round, stage
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.quality.project import preload
+from spark_jobs.quality.judge import preload
 from spark_jobs.round.check import check_round
 
 

@@ -15,7 +15,7 @@ from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Document, Job, parser, require_clock, run_job
-from spark_jobs.quality.project import preload
+from spark_jobs.quality.judge import preload
 from spark_jobs.round.run import Run, expire_round
 
 

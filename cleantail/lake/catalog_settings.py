@@ -186,9 +186,11 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY} | _rest_login(platform)
     secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
     kind = "rest" if catalog.type == "rest" else "sql"
+    # a connection that is kept may have been closed by a database that was started anew
+    ping = {"pool_pre_ping": "true"} if kind == "sql" and catalog.type != "sqlite" else {}
     region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}
     plain_properties = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
-    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **plain_properties, **region, **secrets}
+    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **ping, **plain_properties, **region, **secrets}
 
 
 def _with_login(uri: str, env: Mapping[str, str]) -> str:

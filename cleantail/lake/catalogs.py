@@ -39,6 +39,20 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
         raise unreachable(platform, e) from None
 
 
+_opened: dict[tuple[object, ...], Catalog] = {}
+
+
+def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
+    """Returns the catalog as this process has opened it before by the same settings. Opening it asks for its own
+    tables, which takes longer than to load a topic's: a process that works on many topics does it once."""
+    # a connection must not be used on both sides of a fork
+    settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
+    if settings not in _opened:
+        _opened.clear()
+        _opened[settings] = open_catalog(platform, env)
+    return _opened[settings]
+
+
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
     """Returns what to raise for whatever the catalog's driver raised."""
     if isinstance(error, CleantailError):
@@ -100,7 +114,7 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
     catalog."""
-    table = load_table(open_catalog(platform, env), topic, platform)
+    table = load_table(kept_catalog(platform, env), topic, platform)
     return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
 
 

@@ -63,8 +63,10 @@ def publish_deletes(
     base_snapshot_id: int,
     properties: Mapping[str, str],
     summary: Mapping[str, str],
+    branches: Iterable[str] = (),
 ) -> int:
-    """Replays the delete files of the given partitions onto `main`; returns the new snapshot's id.
+    """Replays the delete files of the given partitions onto `main`, and drops the branches that had them; returns the
+    new snapshot's id.
 
     A delete file of an adopted table may be of several logs: there the partitions are all or none.
 
@@ -90,6 +92,7 @@ def publish_deletes(
                 delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
                 replay(table.jvm, delta, rest, by_position)
                 with_summary(delta, summary).commit()
+            _drop(transaction, [branch for branch in branches if iceberg.refs().containsKey(branch)])
             _commit(transaction, properties)
         except Py4JJavaError as e:
             raise overtaken(e) if by_position else conflict(e) from None
@@ -176,6 +179,15 @@ def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> No
     now = operations.current()
     before = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeRef("main").build()
     operations.commit(now, before)
+
+
+def _drop(transaction: Any, branches: Sequence[str]) -> None:
+    if not branches:
+        return
+    refs = transaction.manageSnapshots()
+    for branch in branches:
+        refs.removeBranch(branch)
+    refs.commit()
 
 
 def _commit(transaction: Any, properties: Mapping[str, str]) -> None:

@@ -11,9 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.errors import ConflictError
 from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
+from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, data_file_of, files_with_deletes, history, identity
 
@@ -24,14 +27,23 @@ Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
 def stage_deletes(
     jvm: Any, iceberg: Any, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
 ) -> None:
-    """Commits the change onto a branch that is at the base."""
-    change = register_once(jvm, iceberg, iceberg, change, base_snapshot_id, branch)
-    delta = iceberg.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
-    for file in change.removed:
-        delta.removeDeletes(file)
-    for file in change.added:
-        delta.addDeletes(file)
-    with_summary(delta, summary).commit()
+    """Creates the branch at the base, in place of one that a killed run left behind, with the change on it. Raises
+    OvertakenError where another commit to the table came first, and ConflictError."""
+    transaction = iceberg.newTransaction()
+    try:
+        refs = transaction.manageSnapshots()
+        refs = refs.removeBranch(branch) if iceberg.refs().containsKey(branch) else refs
+        refs.createBranch(branch, base_snapshot_id).commit()
+        change = register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
+        delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
+        for file in change.removed:
+            delta.removeDeletes(file)
+        for file in change.added:
+            delta.addDeletes(file)
+        with_summary(delta, summary).commit()
+        transaction.commitTransaction()
+    except Py4JJavaError as e:
+        raise conflict(e) from None
 
 
 def register_once(

@@ -25,6 +25,7 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
+from cleantail.retries import COMMITS
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, created_at_s
@@ -188,16 +189,15 @@ class TopicTable:
         summary: Mapping[str, str] | None = None,
     ) -> None:
         """Creates the branch at the snapshot of `files`, deletes the positions there, and leaves one registration of
-        each file in `once`; a `summary` is committed even without any. Raises ConflictError, and leaves no branch,
-        where the table has changed in a way that does not allow it."""
+        each file in `once`, all in one commit; a `summary` is committed even without any. Raises ConflictError, and
+        leaves no branch, where the table has changed in a way that does not allow it."""
         change = files.write(positions, once)
-        self.create_branch(branch, files.snapshot_id)
         if not (change.added or change.kept or summary):
+            self.create_branch(branch, files.snapshot_id)
             return
         try:
-            stage_deletes(self.jvm, self.load(), branch, files.snapshot_id, change, summary or {})
+            COMMITS.run(lambda: stage_deletes(self.jvm, self.load(), branch, files.snapshot_id, change, summary or {}))
         except IllegalArgumentException as e:
-            self.drop_branch(branch)
             raise void(e) from None
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:

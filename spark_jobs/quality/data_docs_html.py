@@ -63,12 +63,6 @@ _PAGE = (
 _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
 
 
-class Page:
-    """GX's view: what a renderer gives as HTML, in which every text is escaped."""
-
-    def __init__(self, **_: Any) -> None:
-        """Takes the directories of custom styles and views that GX hands over; we have none."""
-
-    def render(self, content: Mapping[str, Any], **_: Any) -> str:
-        """Returns the page, whole and without scripts."""
-        return _TEMPLATE.render(content)
+def page(content: Mapping[str, Any]) -> str:
+    """Returns a page as HTML, whole and without scripts; every text is escaped."""
+    return _TEMPLATE.render(content)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,11 @@ from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import apart, subject
-from spark_jobs.quality.evaluation_errors import error_text
 from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
-from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, RECORDS, WHETHER, Format
-from spark_jobs.quality.project import Project, imported
+from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, MEASURES, RECORDS, WHETHER, Format
+from spark_jobs.quality.judge import imported, validate
+from spark_jobs.quality.project import Project
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
-
-logger = logging.getLogger("cleantail.expectations")
 
 
 class Auditor:
@@ -35,15 +31,7 @@ class Auditor:
         self._kind = kind
         self._topic = topic
         self._rules = list(rules)
-        self._prepared: tuple[list[int], Any] | None = None
         self.project = Project(home, topic.topic)
-
-    def prepare(self, logs: Sequence[int]) -> None:
-        """Makes the checkpoint that check_round begins with, so that it is there when these logs are measured."""
-        try:
-            self._prepared = list(logs), self._round_checkpoint(logs, WHETHER)
-        except Exception as e:  # check_round makes it again, and the stores anew where they fail
-            logger.info("the checkpoint is made when the logs are measured: %s", error_text(e))
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of
@@ -54,7 +42,8 @@ class Auditor:
 
         def validate(some: Sequence[int], result_format: Format) -> list[Any]:
             frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
-            return self.project.run(lambda: self._round_checkpoint(some, result_format), frame, round_id)
+            rules = [self._rule(name) for name in self._rules]
+            return self._validated(MEASURES, rules, some, frame, result_format, round_id)
 
         results = validate(logs, WHETHER)
         if not all(result.success for result in results):
@@ -66,13 +55,6 @@ class Auditor:
             for some in apart(red, logs):
                 validate(some, BY_LOG)
         return findings
-
-    def _round_checkpoint(self, logs: Sequence[int], result_format: Format) -> Any:
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared[0] == list(logs) and result_format is WHETHER:
-            return prepared[1]
-        rules = [self._rule(name) for name in self._rules]
-        return self._checkpoint("pandas", "round", rules, logs, result_format)
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -130,9 +112,8 @@ class Auditor:
         alone: one is no reason to stop the topic."""
         try:
             suite = [self._own_expectation(check) for check in checks]
-            checkpoint = partial(self._checkpoint, "spark", RECORDS, suite, logs, result_format)
             with limit.watched(records.sparkSession):
-                results = self.project.run(checkpoint, records, round_id)
+                results = self._validated(RECORDS, suite, logs, records, result_format, round_id)
         except TooLongError as e:
             return [unevaluated(check, p, e) for check in checks for p in logs]
         except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
@@ -150,9 +131,16 @@ class Auditor:
     def _expectation(self, name: str, **kwargs: Any) -> Any:
         return getattr(imported().expectations, name)(**kwargs)
 
-    def _checkpoint(
-        self, source: str, name: str, expectations: list[Any], logs: Sequence[int], result_format: Format
-    ) -> Any:
+    def _validated(
+        self,
+        suite: str,
+        expectations: list[Any],
+        logs: Sequence[int],
+        frame: Any,
+        result_format: Format,
+        round_id: str,
+    ) -> list[Any]:
+        """Returns the result of each expectation, and keeps them."""
         for expectation in expectations:
             expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
-        return self.project.checkpoint(source, name, expectations, result_format)
+        return self.project.keep(validate(suite, expectations, frame, result_format, round_id))

@@ -1,4 +1,4 @@
-"""What Great Expectations is told: how much of a result to give, and where validations are kept."""
+"""What Great Expectations is told: how much of a result to give, and what its suites are called."""
 
 from __future__ import annotations
 
@@ -22,13 +22,6 @@ LOCATED: Format = {
     "unexpected_index_column_names": [OFFSET],
 }
 """And where some of them are: one more scan, so only where there are any."""
-RECORDS = "records"
-STORE = {
-    "class_name": "ResultsStore",
-    "module_name": "spark_jobs.quality.results_store",
-    "store_backend": {
-        "class_name": "TupleFilesystemStoreBackend",
-        "base_directory": "uncommitted/validations/",
-    },
-}
-"""Where validations are kept, by the names by which Great Expectations makes it."""
+MEASURES, RECORDS = "round", "records"
+"""The suites: over the measures of a round, which are counts by partition, and over records, which the topic's own
+checks look at."""

@@ -1,36 +1,61 @@
-"""Great Expectations' store of validation results, into which no key or value of a record gets.
+"""Files of validation results, into which no key or value of a record gets.
 
-Great Expectations makes it by the names in STORE. It strips a result before it is written, and the caller has the same
-object: so nothing that reads results (findings, Data Docs) ever sees more than what is stored.
+A result is stripped as soon as it is there, and whoever reads results (findings, Data Docs) has the same object: so
+nothing ever sees more than what is stored. The files are those of Great Expectations' own store: its JSON, at
+SUITE/ROUND/TIME/BATCH.json.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import Any
-
-from great_expectations.data_context.store import ValidationResultsStore
 
 from cleantail.rounds.checked.check_results import kept_result
 from spark_jobs.quality.evaluation_errors import error_info
-
-MEASURES = "round"
-"""The suite over the measures of a round, which are counts by partition."""
+from spark_jobs.quality.gx_settings import MEASURES
 
 
-class ResultsStore(ValidationResultsStore):
-    """Keeps counts and offsets."""
+def strip(validation: Any) -> None:
+    """Leaves of a validation of records what may be kept: counts and offsets. Measures are counts by partition."""
+    if validation.suite_name == MEASURES:
+        return
+    for result in validation.results:
+        config = result.expectation_config
+        result.exception_info = error_info(result)
+        result.result = kept_result(config.type, config.kwargs, result.result or {})
+        result.rendered_content = None
 
-    def set(self, key: Any, value: Any, **more: Any) -> Any:
-        """Strips the validation of records, then writes it."""
-        if value.suite_name != MEASURES:
-            for result in value.results:
-                strip(result)
-        return super().set(key, value, **more)
+
+def place_of(validation: Any, suffix: str) -> Path:
+    """Returns where a file of the validation is, relative to the folder of all."""
+    suite, run = validation.suite_name, validation.meta["run_id"]
+    return Path(suite, *run.to_tuple(), f"{suite}-{suite}{suffix}")  # its data source and asset have its name
 
 
-def strip(result: Any) -> None:
-    """Leaves of one expectation's result what may be kept."""
-    config = result.expectation_config
-    result.exception_info = error_info(result)
-    result.result = kept_result(config.type, config.kwargs, result.result or {})
-    result.rendered_content = None
+def write_result(store: Path, validation: Any) -> None:
+    """Writes the result as JSON."""
+    text = json.dumps(validation.to_json_dict(), indent=2, sort_keys=True)
+    write_whole(store / place_of(validation, ".json"), text)
+
+
+def read_result(file: Path) -> Any:
+    """Returns the result in a file of the store. Raises ValueError, or one of marshmallow's errors, where a killed
+    run has left it half written."""
+    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
+    from great_expectations.core.run_identifier import RunIdentifier
+
+    validation = expectationSuiteValidationResultSchema.loads(file.read_text())
+    run = validation.meta["run_id"]
+    if isinstance(run, dict):
+        validation.meta["run_id"] = RunIdentifier(run_name=run["run_name"], run_time=run["run_time"])
+    return validation
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes a file that others read meanwhile: as it was, or as it is now."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text)
+    os.replace(new, file)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -72,8 +71,7 @@ def check_round(
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
-        logs = [w.partition for unit in units for w in unit.partitions]
-        opening = beside.submit(_prepared_auditor, platform.home, table.topic, rules, kind, logs)
+        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind)  # imports Great Expectations
         measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
@@ -104,12 +102,6 @@ def check_round(
     checked = with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green)))
     append_evidence(table, platform, checked, results)
     return checked
-
-
-def _prepared_auditor(home: Path, topic: Topic, rules: Sequence[str], kind: str, logs: Sequence[int]) -> Auditor:
-    auditor = Auditor(home, topic, rules, kind)
-    auditor.prepare(logs)
-    return auditor
 
 
 def rules_of(topic: Topic, kind: str) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OvertakenError
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import kept_catalog
 from cleantail.log.log_measure import LogMeasure
 from cleantail.retries import COMMITS
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
@@ -31,6 +31,7 @@ from cleantail.rounds.size_history import OPERATION
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.appended_rows import append
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -195,7 +196,7 @@ def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow])
     common = EMPTY | columns_of(os.environ) | {"topic": table.topic.topic, "checked_at_ms": int(time.time() * 1000)}
     appended = pa.Table.from_pylist([{**common, **row} for row in rows], SCHEMA)
     if appended.num_rows:
-        evidence.append(appended)
+        append(evidence, appended)
         _forget_old_snapshots(evidence)
 
 
@@ -217,7 +218,7 @@ def evidence_table(platform: Platform) -> Table:
     """Loads the evidence table, with all columns of this version; creates it where there is none."""
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-    catalog, namespace = open_catalog(platform, os.environ), platform.catalog.namespace
+    catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
     try:
         table = catalog.load_table(f"{namespace}.{EVIDENCE}")
     except NoSuchTableError:

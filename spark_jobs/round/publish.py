@@ -17,7 +17,7 @@ checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
@@ -70,8 +70,9 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
        versions of deleted keys. A crash after it adds nothing twice.
     2. The branches have to be those that were checked.
     3. What failed is kept on branches of its own.
-    4. One commit: delete files of the green logs, their next states, the quarantine of the red ones.
-    5. The evidence gets the outcome of the round, and its branches are dropped.
+    4. One commit: delete files of the green logs, their next states, the quarantine of the red ones; it drops the
+       round's branches.
+    5. The evidence gets the outcome of the round.
     """
     green = set(checked.green)
     for verdict in (v for v in checked.verdicts if v.waits_for):
@@ -92,7 +93,7 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
         raise
     forget_answered(table, platform, releases, after)
     append_answer(table, platform, checked, PUBLISHED)
-    _tidy(table, [*(unit.branch for unit in checked.units), *replaced(before, after)])
+    _tidy(table, replaced(before, after))
     ensure_latest_view(table)
     return result_of(table, checked, snapshot_id)
 
@@ -153,7 +154,13 @@ def _commit(
     summary = identity_of(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
     return publish_deletes(
-        table, branch_changes, set(checked.green), checked.units[0].base_snapshot_id, properties, summary
+        table,
+        branch_changes,
+        set(checked.green),
+        checked.units[0].base_snapshot_id,
+        properties,
+        summary,
+        {unit.branch for unit in checked.units},
     )
 
 
@@ -186,7 +193,7 @@ def published_before(table: TopicTable, platform: Platform, checked: CheckedRoun
     return result_of(table, checked, snapshot_id)
 
 
-def _tidy(table: TopicTable, branches: Sequence[str]) -> None:
+def _tidy(table: TopicTable, branches: Iterable[str]) -> None:
     """Tidies up after the commit. An error here is logged and no more: what is left is dropped when it is stale, and
     the round is published."""
     try:

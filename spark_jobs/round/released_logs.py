@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from cleantail.config.platform import Platform
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.runs.release_properties import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.releases import Releases, lifted
@@ -16,7 +16,7 @@ from spark_jobs.iceberg.tables import TopicTable
 
 def states_and_releases(table: TopicTable, platform: Platform) -> tuple[dict[int, PartitionState], Releases]:
     """Reads the states as they count, by partition, and the releases by which they do."""
-    releases, iceberg = current_releases(open_catalog(platform, os.environ), table.topic), table.load()
+    releases, iceberg = current_releases(kept_catalog(platform, os.environ), table.topic), table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
 

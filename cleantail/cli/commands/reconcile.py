@@ -85,7 +85,7 @@ def _reconciled(
 ) -> RoundResult:
     from cleantail.kafka.table_position import is_read
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.quality.project import preload
+    from spark_jobs.quality.judge import preload
     from spark_jobs.round.kafka.reading import read_topic
     from spark_jobs.round.run import Run, drop_if_waiting, reconcile_round
 

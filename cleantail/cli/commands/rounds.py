@@ -142,7 +142,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
 def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
     """Starts Spark and does the rounds of the plan, by the same loop as a DAG's tasks (spark_jobs.round.run)."""
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.quality.project import preload
+    from spark_jobs.quality.judge import preload
     from spark_jobs.round.run import Run, run_plan
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}

@@ -13,7 +13,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.planned_logs import PlannedLog
@@ -139,7 +139,7 @@ def evaluate_topic(
 def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
     """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
     releases. Returns None where nothing was ingested yet."""
-    catalog = open_catalog(platform, os.environ)
+    catalog = kept_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
     if table is None:
         return None

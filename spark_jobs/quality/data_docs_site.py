@@ -1,0 +1,46 @@
+"""The site of a topic's Data Docs: pages of its validations, and their index.
+
+Great Expectations' own builder copies a megabyte of fonts and pictures for each topic, and looks at every page that it
+has ever written; so ours writes what is new, and an index of the newest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spark_jobs.quality.data_docs_html import GENERATOR, page
+from spark_jobs.quality.data_docs_pages import HEAD_CHARS, index_content, validation_content
+from spark_jobs.quality.results_store import place_of, read_result, write_whole
+
+logger = logging.getLogger("cleantail.expectations")
+
+NEWEST = 300
+"""Validations on the index; older pages stay where they are."""
+
+
+def write_pages(site: Path, topic: str, store: Path, validations: Iterable[Any]) -> None:
+    """Writes the pages of these validations and the index; those of an earlier version are all written anew."""
+    index = site / "index.html"
+    ours = index.exists() and GENERATOR in index.read_text(errors="replace")[:HEAD_CHARS]
+    for validation in validations if ours else _stored(store):
+        html = page(validation_content(topic, validation))
+        write_whole(site / "validations" / place_of(validation, ".html"), html)
+    write_whole(index, page(index_content(topic, site, _newest(site))))
+
+
+def _stored(store: Path) -> Iterator[Any]:
+    """Yields every validation that can be read: a killed run of an earlier version may have left half of one."""
+    for file in sorted(store.glob("*/*/*/*.json")):
+        try:
+            yield read_result(file)
+        except Exception as e:  # half a file shows in many ways
+            logger.warning("%s is no validation result: %s", file, type(e).__name__)
+
+
+def _newest(site: Path) -> list[Path]:
+    """Returns the newest pages, newest first, by the time in their path: validations/SUITE/ROUND/TIME/BATCH.html."""
+    pages = (site / "validations").glob("*/*/*/*.html")
+    return sorted(pages, key=lambda file: file.parts[-2], reverse=True)[:NEWEST]

@@ -1,0 +1,67 @@
+"""Great Expectations as it is asked here: a context in memory, which keeps nothing, one for each thread that asks.
+
+A context in files reads and writes its data source, suite, validation and checkpoint around every validation: several
+times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
+
+Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+from typing import Any
+
+from spark_jobs.quality.gx_settings import RECORDS, Format
+
+
+def preload() -> None:
+    """Starts the import in the background: it overlaps with the start of the JVM."""
+    threading.Thread(target=imported, daemon=True).start()
+
+
+def imported() -> Any:
+    """Returns the module great_expectations."""
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    import great_expectations
+
+    # its log quotes what Spark says, which quotes values of records; what matters is in the results
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
+    return great_expectations
+
+
+def validate(name: str, expectations: list[Any], frame: Any, result_format: Format, round_id: str) -> Any:
+    """Returns the ExpectationSuiteValidationResult of a frame: measures as pandas has them, records as Spark has.
+    `name`: of the suite, which says what the frame is."""
+    gx = imported()
+    suite = gx.ExpectationSuite(name=name, expectations=expectations)
+    batch = _batch_definition(gx, name).get_batch({"dataframe": frame})
+    validation = batch.validate(suite, result_format=dict(result_format))
+    validation.meta["run_id"] = gx.RunIdentifier(run_name=round_id)
+    return validation
+
+
+class _Known(threading.local):
+    """What a thread has made. An engine of Great Expectations holds the frames of one validation at a time."""
+
+    def __init__(self) -> None:
+        self.context: Any = None
+        self.batches: dict[str, Any] = {}
+
+
+_known = _Known()
+
+
+def _batch_definition(gx: Any, name: str) -> Any:
+    """Returns the batch definition of a suite's frames, made once: with each, a context writes its configuration."""
+    if _known.context is None:
+        _known.context = gx.get_context(mode="ephemeral")
+        _known.context.variables.progress_bars = {"globally": False}
+    if name not in _known.batches:
+        sources = _known.context.data_sources
+        source = sources.add_spark(name, persist=False) if name == RECORDS else sources.add_pandas(name)
+        _known.batches[name] = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+    return _known.batches[name]
