@@ -1,1 +1,0 @@
-"""The work of many topics in one Spark application."""
