@@ -12,6 +12,7 @@
 | reclaim | rewriting files, against a plain copy of the same files |
 | reading | a scan of a compacted topic, against the same records rewritten clean |
 | restore | a restore into Kafka, against a bare producer of the same records |
+| small_topics | each station of a small topic, in an application that runs |
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 
 Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is

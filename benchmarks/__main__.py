@@ -35,6 +35,7 @@ NAMES = (
     "reading",
     "restore",
     "ingestion",
+    "small_topics",
 )
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
