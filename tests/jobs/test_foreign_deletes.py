@@ -14,7 +14,7 @@ import pytest
 from cleantail.errors import ConflictError, HeldError, TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from spark_jobs.iceberg.iceberg_reads import added_by
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import round_kinds
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
@@ -267,14 +267,15 @@ def test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch(workshop, spark, 
     topic, name = adopted("mid-compact", records)
     table, platform = table_of(topic), workshop.platform()
     [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units
-    create = TopicTable.create_branch
+    write = SnapshotFiles.write
 
-    def upgraded(self, *arguments):
+    def upgraded(*arguments):
+        change = write(*arguments)
         spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ('format-version'='3')")
-        create(self, *arguments)
+        return change
 
     with monkeypatch.context() as patch, pytest.raises(ConflictError, match="was upgraded after the round had begun"):
-        patch.setattr(TopicTable, "create_branch", upgraded)
+        patch.setattr(SnapshotFiles, "write", upgraded)
         compact_unit(table, platform, unit)
     assert branches(table) == []
     workshop.ok("compact", topic, "--now", NOW, "--force")

@@ -178,11 +178,11 @@ def archive(workshop, table_of):
 
 
 def test_a_topic_that_is_not_there_is_told_with_the_command_that_makes_it(kafka, workshop, archive):
-    code, error = refused(workshop, kafka, archive, "not-there")
-    assert code == 2 and "there is no topic not-there" in error and "nothing was written" in error
+    code, error = refused(workshop, kafka, archive, "target-not-there")
+    assert code == 2 and "there is no topic target-not-there" in error and "nothing was written" in error
     configs = dict(word.split("=") for word in error.split("--partitions 2 ")[1].split() if "=" in word)
-    kafka.client.create("not-there", 2, configs)
-    assert restore(workshop, kafka, archive, "not-there")["verified"] == 4
+    kafka.client.create("target-not-there", 2, configs)
+    assert restore(workshop, kafka, archive, "target-not-there")["verified"] == 4
 
 
 @pytest.mark.parametrize(
@@ -273,17 +273,17 @@ def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop,
 
     file = tmp_path / "target.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in (LOGIN | {"sasl.password": PASSWORD}).items()))
-    kafka.create("guarded", 2)
-    options = ["--bootstrap-server", kafka.login_address, "--command-config", file, "--to", "guarded"]
-    kafka.allow("guarded", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
+    kafka.create("guarded-target", 2)
+    options = ["--bootstrap-server", kafka.login_address, "--command-config", file, "--to", "guarded-target"]
+    kafka.allow("guarded-target", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
     code, out, err = workshop.run("restore", archive, *options)
     assert code == 2 and "this login has no right to WRITE topic guarded" in err and PASSWORD not in out + err
-    kafka.allow("guarded", AclOperation.WRITE)
+    kafka.allow("guarded-target", AclOperation.WRITE)
     until = time.monotonic() + 30
     while "no right to WRITE" in err and time.monotonic() < until:  # rights take a moment
         code, _, err = workshop.run("restore", archive, *options)
     assert code == 0, err
-    assert len(kafka.consumed("guarded", 2)) == 4
+    assert len(kafka.consumed("guarded-target", 2)) == 4
 
 
 def test_brokers_that_are_away_are_told(workshop, archive):
