@@ -38,12 +38,16 @@ class Complaint:
 
 
 def passes(error: KafkaError) -> bool:
-    """Returns whether brokers give another answer in a moment, as while they choose a leader."""
+    """Returns whether brokers give another answer in a moment, as while they choose a leader or come up again."""
     from confluent_kafka import KafkaError as Codes
 
     return error.retriable() or error.code() in (
         Codes.NOT_LEADER_FOR_PARTITION,
         Codes.LEADER_NOT_AVAILABLE,
+        Codes.FENCED_LEADER_EPOCH,
+        Codes.UNKNOWN_LEADER_EPOCH,
+        Codes.BROKER_NOT_AVAILABLE,
+        Codes.KAFKA_STORAGE_ERROR,
         Codes.REPLICA_NOT_AVAILABLE,
         Codes.REQUEST_TIMED_OUT,
         Codes.NETWORK_EXCEPTION,

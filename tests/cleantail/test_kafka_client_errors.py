@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.client_messages import Complaint, without_values
+from cleantail.kafka.client_messages import Complaint, passes, without_values
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.restore.client_errors import lasting, problem
 from cleantail.kafka.restore.target_client import TargetBrokers
@@ -65,3 +65,11 @@ def test_that_no_broker_is_there_does_not_hide_why():
     complaint.note(KafkaError(KafkaError._TRANSPORT, "connection refused"))
     complaint.note(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert complaint.text == "connection refused"
+
+
+def test_what_a_broker_says_while_it_comes_up_again_is_asked_again():
+    coming_up = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE)
+    assert all(passes(KafkaError(code)) for code in coming_up)
+    assert not any(
+        passes(KafkaError(code)) for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_RECORD)
+    )
