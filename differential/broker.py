@@ -113,7 +113,8 @@ def start_broker(
     """Starts a broker on the data in `directory`, which is formatted first where there is none. It runs until it is
     stopped, also beyond the process that has started it, and what it says is in `broker.log`. Raises BrokerError."""
     settings, logs = directory / "server.properties", directory / "logs"
-    properties = _properties(logs, port, free_port()) | dict(extra_properties or {})
+    controller_port = next(other for other in free_ports(2) if other != port)
+    properties = _properties(logs, port, controller_port) | dict(extra_properties or {})
     settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     if not is_formatted(directory):
         _format(java, settings, cluster_id or random_cluster_id())
@@ -223,7 +224,14 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
+    [port] = free_ports(1)
     return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns so many ports that nobody listens at, each another one: they are held until all are known."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from differential.broker import free_port
+from differential.broker import free_ports
 
 LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 60
@@ -25,7 +25,7 @@ class ClusterError(Exception):
 @contextmanager
 def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iterator[str]:
     """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
-    port, page = free_port(), free_port()
+    port, page = free_ports(2)
     env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     env.pop("PYSPARK_GATEWAY_PORT", None)
     spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from cleantail.sources.kcat import Record
-from differential.broker import LOOPBACK, Broker, free_port, kafka_jars, running_broker
+from differential.broker import LOOPBACK, Broker, free_ports, kafka_jars, running_broker
 from differential.kafka_client import KafkaClient
 
 JARS = kafka_jars(os.environ)
@@ -46,7 +46,7 @@ PASSWORD = "reader-secret"
 def kafka_site(directory: Path) -> Iterator[KafkaSite]:
     """A broker with three listeners: one without a login, for whom everything is allowed, one with, and one with and
     encrypted."""
-    port, login_port, tls_port, controller_port = (free_port() for _ in range(4))
+    port, login_port, tls_port, controller_port = free_ports(4)
     here = ",".join(
         f"{name}://{LOOPBACK}:{each}"
         for name, each in (("PLAINTEXT", port), ("SASL_PLAINTEXT", login_port), ("SASL_SSL", tls_port))
