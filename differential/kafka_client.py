@@ -10,9 +10,11 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_CREATE_TIME,
     Consumer,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (
@@ -44,9 +46,26 @@ class KafkaClient:
         self._admin = AdminClient(self._common)
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, object]) -> None:
+        """Makes the topic, and returns when the broker knows of it, which the controller does a moment before."""
         new = NewTopic(topic, partitions, 1, config={name: str(value) for name, value in configs.items()})
         for done in self._admin.create_topics([new]).values():
             done.result(ANSWER_TIMEOUT_S)
+        until = time.monotonic() + ANSWER_TIMEOUT_S
+        while not self._knows(topic):
+            if time.monotonic() > until:
+                raise BrokerError(f"{topic}: the broker does not know of it")
+            time.sleep(0.05)
+
+    def _knows(self, topic: str) -> bool:
+        try:
+            self._admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_TIMEOUT_S)
+            [described] = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+            described.result(ANSWER_TIMEOUT_S)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+        return True
 
     def delete(self, topic: str) -> None:
         for done in self._admin.delete_topics([topic]).values():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -124,14 +124,6 @@ class KafkaSite:
     def create(self, topic: str, partitions: int = 1, **configs: Any) -> None:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
         self.client.create(topic, partitions, {"message.timestamp.after.max.ms": (1 << 63) - 1} | dotted)
-        until = time.monotonic() + WITHIN_S
-        while True:  # the controller knows of a topic a moment before the broker does
-            try:
-                self.admin.describe_topics(TopicCollection([topic]))[topic].result(WITHIN_S)
-                return
-            except KafkaException:
-                assert time.monotonic() < until, f"the broker does not know of {topic}"
-                time.sleep(0.05)
 
     def recreate(self, topic: str, partitions: int = 1) -> None:
         """Deletes the topic and makes one of its name, once the broker has forgotten the old one."""
