@@ -210,10 +210,6 @@ class TopicTable:
             writer = writer.option("use-table-distribution-and-ordering", "false")
         writer.append()
 
-    def added_records(self, branch: str) -> int:
-        """Returns how many records the branch's last commit appended."""
-        return int(self.load().snapshot(branch).summary().get("added-records") or 0)
-
     def call(self, procedure: str, arguments: str) -> list[Any]:
         """Calls an Iceberg procedure for this table, and returns its rows."""
         catalog = self.name.partition(".")[0]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -132,7 +132,7 @@ class KafkaSite:
         while True:
             try:
                 return self.create(topic, partitions)
-            except Exception:
+            except KafkaException:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.1)

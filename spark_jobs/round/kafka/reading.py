@@ -130,8 +130,8 @@ class TopicRead:
         position = self._position(at, broker, plan, ranges)
         watch = CleanerWatch.of(self.topic, self.platform, self.source, at, plan, self.now_ms)
 
-        def noted(files: Sequence[Any]) -> SourcePosition:
-            return watch.noted(position, at.position, plan, ranges, files, self._states())
+        def noted(files: Sequence[Any], states: Mapping[int, PartitionState]) -> SourcePosition:
+            return watch.noted(position, at.position, plan, ranges, files, states)
 
         # 2. on a branch, then onto main with the position
         records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
@@ -145,7 +145,7 @@ class TopicRead:
         self,
         at: TablePosition,
         read_id: str,
-        noted: Callable[[Sequence[Any]], SourcePosition],
+        noted: Callable[[Sequence[Any], Mapping[int, PartitionState]], SourcePosition],
         broker: BrokerTopic,
         ranges: Sequence[Range],
         progress: Progress,
@@ -159,7 +159,8 @@ class TopicRead:
             records = self._written(staging, branch, ranges) if ranges else NO_RECORDS
             with records.deleted_unless_staged(self.table, branch):
                 staging.require_one_record_an_offset(branch, records)
-                position, states = noted(records.files), self._states()
+                states = self._states()
+                position = noted(records.files, states)
                 new = [entry for entry in position.forgotten if not at.position or entry not in at.position.forgotten]
                 late = late_warnings(records.lowest, states, self.topic.config)
                 self._require_unchanged(at, broker)
