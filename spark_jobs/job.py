@@ -29,7 +29,7 @@ Document = dict[str, Any]
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
 
-NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error")
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics")
 """Of a result: what is long, holds data, or was logged before it."""
 SHORT_LIST, SHORT_CHARS = 20, 200
 """What is longer is left out of the line that a job ends with."""
@@ -46,13 +46,19 @@ class Job:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser with the arguments that every job of a topic has."""
+    arguments = common_parser(description)
+    arguments.add_argument("--topic", required=True)
+    return arguments
+
+
+def common_parser(description: str | None) -> argparse.ArgumentParser:
     """Returns a parser with the arguments that every job has; the example command is in the job's docstring."""
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
     arguments = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
     where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
     arguments.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
-    arguments.add_argument("--topic", required=True)
     arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
     arguments.add_argument("--result", type=Path, help="file for the result, one JSON object")
     return arguments
@@ -77,7 +83,12 @@ def client_settings(job: Job) -> Mapping[str, str]:
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
-    """Resolves the arguments, does the work, writes the result file also when it fails, and returns the exit code.
+    """Runs the work of one topic, as run_work does."""
+    return run_work(arguments, lambda: work(_resolve(arguments)))
+
+
+def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int:
+    """Does the work, writes the result file also when it fails, and returns the exit code.
 
     A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
     a record.
@@ -87,7 +98,7 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> i
     logging.getLogger("cleantail").setLevel(logging.INFO)
     result: Document
     try:
-        result = work(_resolve(arguments))
+        result = work()
         code = 0 if result.get("ok", True) else RED
     except CleantailError as e:
         result, code = {"ok": False, "error": str(e)}, e.exit_code
@@ -104,6 +115,13 @@ def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> i
         arguments.result.write_text(json.dumps(result))
     logger.info("ended with exit code %s: %s", code, in_short(result))
     return code
+
+
+def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Returns the one clock reading of the job, Unix ms. Raises CleantailError as require_clock does."""
+    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    require_clock(platform, now_ms)
+    return int(now_ms)
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:
@@ -126,8 +144,7 @@ def _short(value: Any) -> bool:
 def _resolve(arguments: argparse.Namespace) -> Job:
     platform = load_platform(arguments.config, os.environ)
     topic = find_topic(arguments.topic, arguments.config, os.environ)
-    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
-    require_clock(platform, now_ms)
+    now_ms = clock_of(arguments, platform)
     require_usable(topic, platform, os.environ)
     logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
     return Job(topic, platform, now_ms, arguments)

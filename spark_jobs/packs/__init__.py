@@ -1,0 +1,1 @@
+"""The work of many topics in one Spark application."""
