@@ -1,0 +1,110 @@
+"""How the due work of many topics is shared out to Spark applications, and what is left to the next run. Pure.
+
+1. What earlier runs have left over comes first, the longest wait before all. Then what is overdue, by how much; then
+   the dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
+2. Small topics share a pack in that order, until it would have to read more than `pack.max.bytes`, or has
+   `pack.max.topics`.
+3. A topic that has more to read than `pack.max.bytes` is a pack of its own. So is one whose round may wait for a
+   person: nobody else waits with it.
+4. A pack is as urgent as its first topic. A run has `run.max.packs`; the rest is left over, and the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.human import be, counted, size
+
+LABEL_TOPICS, LABEL_CHARS = 3, 200
+"""A label names so many topics, and is at most so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTopic:
+    """Says what a run has to do with one topic. `read_bytes`: at most, by the files' metadata; `overdue_ms`: of its
+    most overdue log, 0 where none is; `dirty_ratio`: of its dirtiest due log; `alone`: its rounds may wait for a
+    person; `left_since_ms`: since when runs have left it over (Unix ms), None where none has."""
+
+    topic: str
+    read_bytes: int
+    overdue_ms: int = 0
+    dirty_ratio: float = 0.0
+    alone: bool = False
+    left_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Holds topics whose work one Spark application does, the most urgent first."""
+
+    topics: tuple[str, ...]
+    read_bytes: int
+
+    @property
+    def label(self) -> str:
+        """Returns what the pack holds, for people: `orders, sales and 5 more topics, 1.2 MiB`."""
+        named, more = self.topics[:LABEL_TOPICS], len(self.topics) - LABEL_TOPICS
+        rest = f" and {counted(more, 'more topic')}" if more > 0 else ""
+        tail = f"{rest}, {size(self.read_bytes)}"
+        return f"{', '.join(named)[: LABEL_CHARS - len(tail)]}{tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRun:
+    """Holds the packs of a run, the most urgent first, and what is left to the next one, with the reason."""
+
+    packs: tuple[Pack, ...]
+    left_over: tuple[str, ...]
+    reason: str
+
+
+def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
+    """Returns the packs of a run, by the rules of the module docstring."""
+    packs = [_packed(topics) for topics in _shared_out(sorted(due, key=_urgency), limits)]
+    run, rest = packs[: limits.run_max_packs], packs[limits.run_max_packs :]
+    return PackedRun(tuple(run), tuple(t for pack in rest for t in pack.topics), _reason(run, rest, limits))
+
+
+def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
+    """Returns what is lowest of the most urgent topic."""
+    waits, since_ms = due.left_since_ms is not None, due.left_since_ms or 0
+    return not waits, since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
+
+
+def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:
+    """Returns the topics of each pack. One that is large or alone does not close the pack that others are in."""
+    packs: list[list[DueTopic]] = []
+    shared: list[DueTopic] = []
+    for due in in_order:
+        if due.alone or due.read_bytes > limits.pack_max_bytes:
+            packs.append([due])
+        elif shared and _fits(shared, due, limits):
+            shared.append(due)
+        else:
+            shared = [due]
+            packs.append(shared)
+    return packs
+
+
+def _fits(shared: Sequence[DueTopic], due: DueTopic, limits: GroupLimits) -> bool:
+    read_bytes = sum(other.read_bytes for other in shared) + due.read_bytes
+    return len(shared) < limits.pack_max_topics and read_bytes <= limits.pack_max_bytes
+
+
+def _packed(topics: Sequence[DueTopic]) -> Pack:
+    return Pack(tuple(due.topic for due in topics), sum(due.read_bytes for due in topics))
+
+
+def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> str:
+    if not run:
+        return "nothing is due"
+    topics = sum(len(pack.topics) for pack in run)
+    text = f"{counted(topics, 'topic')} {be(topics)} due, in {counted(len(run), 'pack')}"
+    if not rest:
+        return text
+    left = sum(len(pack.topics) for pack in rest)
+    return (
+        f"{text}; {counted(left, 'more topic')} {be(left)} left to the next run (run.max.packs {limits.run_max_packs})"
+    )
