@@ -8,7 +8,7 @@ A topic is read in these steps:
 1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
    (but `schedule: null` means no schedule).
 2. Each value is of its type and in its range (cleantail.config.topic).
-3. The topic stays within what the platform allows (claims.platform_limits).
+3. The topic stays within what the platform allows (claims.platform_limits), and in its group (groups.group_rules).
 4. Its name and table are those of no other topic (claims.name_claims).
 
 Every error is a ConfigError with file, key, value and what is allowed.
@@ -19,17 +19,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import platform_problems
+from cleantail.config.groups.group_files import scan_group_files
+from cleantail.config.groups.group_rules import problems_in_group
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.platform import DefaultsFile, Platform
-from cleantail.config.problems import nearest, validate
+from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
 from cleantail.config.topic import Layers, Topic, default_table
-from cleantail.config.yaml_file import key_lines, line_of, merged, read_yaml, without_nulls
+from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 logger = logging.getLogger("cleantail.config")
@@ -129,7 +131,7 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
     claim one name in the catalog both are wrong (cleantail.config.claims.name_claims).
     """
     _require_directory(config_dir)
-    files, defaults = _topic_files(config_dir), _defaults_or_error(config_dir, env)
+    files, defaults = yaml_files(config_dir / "topics"), _defaults_or_error(config_dir, env)
     if isinstance(defaults, ConfigError):
         yield from ((file, defaults) for file in files)
         return
@@ -141,16 +143,18 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
 
-def _topic_files(config_dir: Path) -> list[Path]:
-    files = (config_dir / "topics").glob("*")
-    return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
+def scan_groups(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
+    defaults are broken."""
+    defaults, topics = _defaults(config_dir, env), [file.stem for file in yaml_files(config_dir / "topics")]
+    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform, topics)
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
     """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
     defaults = _defaults(config_dir, env)
     namespace = defaults.file.platform.catalog.namespace
-    return [_claim(file, _topic_or_error(file, defaults), namespace) for file in _topic_files(config_dir)]
+    return [_claim(file, _topic_or_error(file, defaults), namespace) for file in yaml_files(config_dir / "topics")]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
@@ -181,19 +185,23 @@ def _require_directory(config_dir: Path) -> None:
 
 
 class _Defaults(NamedTuple):
-    """Holds defaults.yaml as a model, its `topic:` as it was written, to be merged under each topic's YAML, and the
-    directory of the state (CLEANTAIL_HOME)."""
+    """Holds defaults.yaml as a model, its `topic:` and `groups:` as they were written, to be merged under each topic's
+    and group's YAML, the directory of the state (CLEANTAIL_HOME), and the names of all groups."""
 
     file: DefaultsFile
     written: dict[str, Any]
     home: Path
+    groups: dict[str, Any]
+    group_names: frozenset[str]
 
 
 def _defaults(config_dir: Path, env: Mapping[str, str]) -> _Defaults:
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
-    return _Defaults(validate(DefaultsFile, data, file), data.get("topic", {}), _home(config_dir, env))
+    names = frozenset(file.stem for file in yaml_files(config_dir / "groups"))
+    model, home = validate(DefaultsFile, data, file), _home(config_dir, env)
+    return _Defaults(model, data.get("topic", {}), home, data.get("groups", {}), names)
 
 
 def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> _Defaults | ConfigError:
@@ -225,7 +233,6 @@ def _topic(file: Path, defaults: _Defaults) -> Topic:
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
-    if problems := list(platform_problems(topic, platform, defaults.home)):
-        lines = key_lines(file)
-        raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
+    of_group = problems_in_group(topic, topic_yaml, defaults.group_names)
+    require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
     return topic.with_layers(Layers(topic_yaml, defaults.written))

@@ -96,6 +96,7 @@ def _alert(alert: Alert) -> str:
 _KEYS: Mapping[str, Callable[[Any], str]] = {
     "table": str,
     "schedule": schedule_text,
+    "group": lambda group: group or "",
     "owner": str,
     "publish": str,
     "approvers": ", ".join,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
+from cleantail.config.groups.topic_group import GroupDefaults
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
@@ -164,6 +165,7 @@ class DefaultsFile(Model):
     """Describes config/defaults.yaml as a whole."""
 
     platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
+    groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
     topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")
 
 

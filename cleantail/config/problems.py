@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ _KINDS = {
 }
 MOST_PROBLEMS = 50
 """The number of problems of one file that are described: each costs a search for what was meant."""
-_LISTED_KEYS = 12  # of more known keys than this an error lists the closest
+_LISTED_KEYS = 16  # of more known keys than this an error lists the closest
 _CLOSEST_KEYS = 5
 
 
@@ -68,6 +68,13 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
             problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
         raise ConfigError(file, problems)
     return result
+
+
+def require_none(file: Path, located: Iterable[LocatedProblem]) -> None:
+    """Raises ConfigError, with the lines of the file, where a rule over several values found a problem."""
+    if problems := list(located):
+        lines = key_lines(file)
+        raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
 
 
 def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, Any]:

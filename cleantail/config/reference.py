@@ -1,17 +1,21 @@
-"""The reference of the topic YAML, generated from its models: a JSON Schema for editors, a table for people.
+"""The reference of topic and group YAML, generated from its models: JSON Schemas for editors, tables for people.
 
-`python -m cleantail.config.reference > config/topic.schema.json` writes the schema again.
+`python -m cleantail.config.reference > config/topic.schema.json` writes the schema again, and
+`python -m cleantail.config.reference group > config/group.schema.json` that of groups.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
+from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.problems import allowed_text
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import LONG_MAX
@@ -22,34 +26,47 @@ from cleantail.config.topic import Topic
 
 Schema = dict[str, Any]
 
+TOPIC, GROUP = "topic", "group"
+_KINDS: dict[str, tuple[type[BaseModel], str]] = {
+    TOPIC: (Topic, "One topic: config/topics/<topic>.yaml, over config/defaults.yaml."),
+    GROUP: (TopicGroup, "One group of topics: config/groups/<group>.yaml, over config/defaults.yaml."),
+}
+"""What a file is of -> its model, and a line for editors."""
+
 _WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
 """Finds a range whose upper end is only that of Kafka's own type."""
 
 
-def json_schema() -> Schema:
-    """Returns the JSON Schema of `config/topics/*.yaml`; config/topic.schema.json holds it."""
-    schema = _published(Topic.model_json_schema())
+def json_schema(kind: str = TOPIC) -> Schema:
+    """Returns the JSON Schema of `config/topics/*.yaml`, or of `config/groups/*.yaml`; config/topic.schema.json and
+    config/group.schema.json hold them."""
+    model, description = _KINDS[kind]
+    schema = _published(model.model_json_schema())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
-        "title": "Cleantail topic",
-        "description": "One topic: config/topics/<topic>.yaml, over config/defaults.yaml.",
-        "required": ["topic"],  # the model also requires the table, which the loader fills in
+        "title": f"Cleantail {kind}",
+        "description": description,
+        "required": [kind],  # a topic's model also requires the table, which the loader fills in
     }
 
 
-def schema_text() -> str:
-    """Returns the text of config/topic.schema.json."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def schema_text(kind: str = TOPIC) -> str:
+    """Returns the text of the schema's file."""
+    return json.dumps(json_schema(kind), indent=2, ensure_ascii=False) + "\n"
 
 
 def reference_markdown() -> str:
-    """Returns three Markdown tables: the configs of a topic, those of the cleaner, and the limits."""
+    """Returns Markdown tables: the configs of a topic, those of the cleaner, the limits of a group, and those of
+    input."""
     topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
+    groups = _table(GroupLimits)
     return (
         "## Configs of a topic\n\nUnder `config:`. Times are in ms and sizes in bytes, or text with a unit: `7d`, "
         f"`90min`, `1.5h`, `1GiB`.\n\n{topic}\n\n"
         f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n\n"
+        f"## Limits of a group\n\nUnder `limits:` of a file in config/groups, and `groups.limits:` in defaults.yaml."
+        f"\n\n{groups}\n\n"
         "## Limits of what bad input may cost\n\nUnder `platform.limits:` in defaults.yaml; an error that one of them "
         f"makes names it.\n\n{limits}\n"
     )
@@ -93,4 +110,4 @@ def _published(node: Any, name: str = "") -> Any:
 
 
 if __name__ == "__main__":
-    print(schema_text(), end="")
+    print(schema_text(*sys.argv[1:2]), end="")

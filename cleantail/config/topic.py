@@ -56,6 +56,9 @@ class TopicDefaults(Model):
         default=DEFAULT_SCHEDULE,
         description="When the DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
     )
+    group: TopicName | None = Field(
+        default=None, description="Name of the group whose DAG runs the topic; null is a DAG of its own."
+    )
     owner: PrintableText = Field(default="cleantail", description="Who is asked about the topic; shown in Airflow.")
     config: KafkaConfigs = Field(default=KafkaConfigs(), description="Kafka configs.")
     publish: Literal["auto", "approve"] = Field(

@@ -174,9 +174,15 @@ def key_text(key_path: KeyPath) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
+def yaml_files(folder: Path) -> list[Path]:
+    """Returns the YAML files of a folder by their names; none where there is no such folder."""
+    files = folder.glob("*")
+    return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
+
+
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the data without nulls: null means the default. Only a schedule can be switched off."""
-    kept = {key: value for key, value in data.items() if value is not None or key == "schedule"}
+    """Returns the data without nulls: null means the default. Only a schedule and a group can be switched off."""
+    kept = {key: value for key, value in data.items() if value is not None or key in ("schedule", "group")}
     return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 

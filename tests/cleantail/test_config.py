@@ -328,7 +328,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key, with a number: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
+            "segment.ms: unknown key, with a number: known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
             "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
@@ -417,7 +417,7 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
         f"{file}:3: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f"{file}:2: scedule: unknown key, with a text of 1 character: known: schedule, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
+        f"{file}:2: scedule: unknown key, with a text of 1 character: known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
         "(did you mean schedule?)",
         f"{file}:3: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]
@@ -553,7 +553,9 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     (config_dir / "defaults.yaml").write_text("topik: {}")
     (config_dir / "topics" / "a.yaml").write_text("topic: a")
     ((_, error),) = scan_topics(config_dir)
-    assert "topik: unknown key, with a mapping of 0 keys: known: platform, topic (did you mean topic?)" in str(error)
+    assert "topik: unknown key, with a mapping of 0 keys: known: platform, groups, topic (did you mean topic?)" in str(
+        error
+    )
 
 
 def test_loading_all_topics_stops_at_the_first_error(config_dir):

@@ -20,6 +20,11 @@ def test_the_schema_in_the_repository_is_the_generated_one():
     assert (CONFIG_DIR / "topic.schema.json").read_text(encoding="utf-8") == schema_text()
 
 
+def test_the_schema_of_groups_in_the_repository_is_the_generated_one():
+    """Run `python -m cleantail.config.reference group > config/group.schema.json` after a change of the models."""
+    assert (CONFIG_DIR / "group.schema.json").read_text(encoding="utf-8") == schema_text("group")
+
+
 def test_the_schema_is_a_json_schema_without_keywords_of_our_own():
     of_schemas = jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA)
     assert list(of_schemas.iter_errors(json_schema())) == []

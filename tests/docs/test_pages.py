@@ -123,10 +123,21 @@ def models_of(annotation):
         yield from models_of(inner)
 
 
+GROUP_ID = "group.id"
+"""Of `source.kafka`, in the word of Kafka's clients: pages leave out what it is below."""
+
+
 def settings():
     """The names of everything that can be written into YAML, and of what Cleantail writes into tables."""
     properties = re.findall(r'"(cleantail\.[a-z.]+)"', CODE)
-    return {*names_in(PlatformSettings), *names_in(DefaultsFile), *names_in(Topic), *properties, UNKEPT_LIMIT}
+    return {
+        *names_in(PlatformSettings),
+        *names_in(DefaultsFile),
+        *names_in(Topic),
+        *properties,
+        UNKEPT_LIMIT,
+        GROUP_ID,
+    }
 
 
 def test_every_setting_that_the_pages_name_is_one_that_there_is():

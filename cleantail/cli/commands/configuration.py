@@ -29,7 +29,7 @@ def check_config(call: Invocation) -> int:
     from cleantail.cli.reports.configuration import Configuration
     from cleantail.config.claims.platform_limits import in_its_sources
     from cleantail.config.config_warnings import warnings_of
-    from cleantail.config.loading import scan_topics
+    from cleantail.config.loading import scan_groups, scan_topics
     from cleantail.config.yaml_file import read_yaml
     from cleantail.home.private_files import open_to_others
 
@@ -43,8 +43,9 @@ def check_config(call: Invocation) -> int:
     read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)
     warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
     warnings += [warning for warning in [open_to_others(call.platform.home)] if warning]
-    call.output.show(Configuration(files, warnings))
-    return 0 if all(isinstance(topic, Topic) for _, topic in files) else 2
+    answer = Configuration(files, list(scan_groups(call.config, os.environ)), warnings)
+    call.output.show(answer)
+    return 2 if answer.errors else 0
 
 
 @command(

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
+from rich.table import Table
 
 from cleantail.cli.console import folding_table
 from cleantail.cli.output import Page
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
@@ -28,14 +30,16 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """The answer of `check-config`: a row for each topic file, and problems and warnings below, on stderr."""
+    """The answer of `check-config`: a row for each file of a topic, and of a group, and problems and warnings below, on
+    stderr."""
 
     files: Sequence[tuple[Path, Topic | ConfigError]]
+    groups: Sequence[tuple[Path, TopicGroup | ConfigError]]
     warnings: Sequence[str]
 
     @property
     def errors(self) -> list[ConfigError]:
-        return [error for _, error in self.files if isinstance(error, ConfigError)]
+        return [error for _, error in (*self.files, *self.groups) if isinstance(error, ConfigError)]
 
     def document(self) -> dict[str, Any]:
         topics = [{"file": str(f), "topic": t.topic, "table": t.table} for f, t in self.files if isinstance(t, Topic)]
@@ -44,7 +48,14 @@ class Configuration:
             for e in self.errors
             for p in e.problems
         ]
-        return {"ok": not self.errors, "topics": topics, "problems": problems, "warnings": list(self.warnings)}
+        groups = [{"file": str(f), "group": g.group} for f, g in self.groups if isinstance(g, TopicGroup)]
+        return {
+            "ok": not self.errors,
+            "topics": topics,
+            "groups": groups,
+            "problems": problems,
+            "warnings": list(self.warnings),
+        }
 
     def tell(self, page: Page) -> None:
         title = counted(len(self.files), "topic file")
@@ -55,15 +66,29 @@ class Configuration:
             else:
                 table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
         page.table(table)
+        if self.groups:
+            page.table(self._groups())
         for error in self.errors:
             page.note(str(error))
         for text in self.warnings:
             page.warning(text)
 
+    def _groups(self) -> Table:
+        table = folding_table("file", "group", "topics", "schedule", title=counted(len(self.groups), "group file"))
+        topics = [topic for _, topic in self.files if isinstance(topic, Topic)]
+        for file, group in self.groups:
+            if isinstance(group, TopicGroup):
+                members = sum(topic.group == group.group for topic in topics)
+                row = (file.name, group.group, str(members), schedule_text(group.schedule))
+                table.add_row(*(escape(text) for text in row))
+            else:
+                table.add_row(escape(file.name), "[red]wrong[/red]", "", "")
+        return table
+
 
 def _row(file: Path, topic: Topic) -> tuple[str, ...]:
     policy = ",".join(sorted(topic.config.cleanup_policy))
-    when = schedule_text(topic.schedule)
+    when = schedule_text(topic.schedule) if topic.group is None else f"with group {topic.group}"
     return (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
 
 

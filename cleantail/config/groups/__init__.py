@@ -1,0 +1,1 @@
+"""Groups of topics: what `config/groups/<group>.yaml` may say, and what is wrong with it."""
