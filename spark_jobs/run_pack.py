@@ -1,37 +1,42 @@
-"""Compact, check, publish and expire what is due in a pack of topics, in one Spark application.
+"""Do all that is due of a pack of topics in one Spark application: ingest, compact, check, publish, expire, reclaim.
 
-    spark-submit spark_jobs/run_pack.py --config config --topic orders --topic customers
+    spark-submit spark_jobs/run_pack.py --config config --request '{"topics": ["orders", "sales"], "now_ms": …}'
 
-A topic's failure is its own: the others are published, the result names it, and the exit code is 1. The same command
-again does what is still due. The work itself is in spark_jobs/packs/pack_run.py.
+A topic's failure is its own: the others are published, and the result names it. The exit code is 1 where a topic
+failed. The same command again does what is still due. The work itself is in spark_jobs/packs/pack_run.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from pathlib import Path
 
 from cleantail.config.loading import load_platform
 from cleantail.human import counted
-from cleantail.rounds.pack_results import PACK_RESULT_JSON
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
 from spark_jobs.iceberg.session import start_session
-from spark_jobs.job import Document, clock_of, common_parser, run_work
-from spark_jobs.packs.pack_run import run_pack
+from spark_jobs.job import Document, common_parser, require_clock, run_work
+from spark_jobs.packs.pack_run import NO_CLIENTS, run_pack
 from spark_jobs.quality.judge import preload
 
 
 def _work(arguments: argparse.Namespace) -> Document:
     platform = load_platform(arguments.config, os.environ)
-    now_ms = clock_of(arguments, platform)
+    request = PACK_REQUEST_JSON.value(arguments.request, "--request")
+    require_clock(platform, request.now_ms)
+    clients = json.loads(arguments.client_settings.read_text()) if arguments.client_settings else NO_CLIENTS
     preload()
-    spark = start_session(platform, f"cleantail pack of {counted(len(arguments.topics), 'topic')}")
-    return dict(PACK_RESULT_JSON.plain(run_pack(spark, platform, arguments.topics, now_ms)))
+    spark = start_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
+    return dict(PACK_RESULT_JSON.plain(run_pack(spark, platform, request, clients)))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     arguments = common_parser(__doc__)
-    arguments.add_argument("--topic", dest="topics", action="append", required=True, help="may be repeated; @FILE")
+    arguments.add_argument("--request", required=True, help="JSON: {topics, now_ms, …}; @FILE")
+    arguments.add_argument("--client-settings", type=Path, metavar="F", help="JSON: topic -> settings of its client")
     return arguments.parse_args(argv)
 
 

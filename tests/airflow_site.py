@@ -183,7 +183,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedJobs:
     """Puts the stub in the place of spark-submit."""
-    from cleantail_airflow.tasks import spark_operator as operators
+    from cleantail_airflow.tasks import spark_job as operators
 
     place, bin_folder = tmp_path / "stub", tmp_path / "stub-bin"
     place.mkdir()

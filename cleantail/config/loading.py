@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,19 +109,26 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
     Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
     else one that says that there is no such topic.
     """
+    found = find_topics([name], config_dir, env)[name]
+    if isinstance(found, ConfigError):
+        raise found
+    return found
+
+
+def find_topics(
+    names: Iterable[str], config_dir: Path, env: Mapping[str, str] = _NO_ENV
+) -> dict[str, Topic | ConfigError]:
+    """Returns name -> topic, or the error that find_topic raises for it. The files are read once."""
     topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
     broken = {
         error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
     }
-    topic = topics.get(name) or broken.get(name)
-    if isinstance(topic, Topic):
-        return topic
-    if topic:
-        raise topic
-    names = list(topics)
+    return {name: topics.get(name) or broken.get(name) or _unknown(name, list(topics), config_dir) for name in names}
+
+
+def _unknown(name: str, names: list[str], config_dir: Path) -> ConfigError:
     allowed = f"topics: {', '.join(names)}" if names else "there are no topics yet"
-    problem = Problem("", f"no topic {name}", allowed, name, nearest(name, names))
-    raise ConfigError(config_dir / "topics", [problem])
+    return ConfigError(config_dir / "topics", [Problem("", f"no topic {name}", allowed, name, nearest(name, names))])
 
 
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:

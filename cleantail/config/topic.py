@@ -131,6 +131,17 @@ class Topic(TopicDefaults):
         return topic
 
     @property
+    def waits_for_people(self) -> bool:
+        """Returns whether any round of the topic ever waits for a person."""
+        return self.publish == "approve" or self.config.cleantail_max_drop_ratio < 1
+
+    @property
+    def dag_name(self) -> str:
+        """Returns what the DAG that runs the topic is called: its group, or the topic itself. A topic whose rounds may
+        wait for a person has a DAG of its own, so that nobody else waits with it."""
+        return self.topic if self.group is None or self.waits_for_people else self.group
+
+    @property
     def line_topic(self) -> str | None:
         """Returns which topic a line of a file has to name, if it names one; None lets it name any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic

@@ -63,7 +63,7 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
 
 def can_be_held(topic: Topic) -> bool:
     """Returns whether any round of the topic ever waits for a person: only such a topic's DAG has tasks for it."""
-    return topic.publish == APPROVE or topic.config.cleantail_max_drop_ratio < 1
+    return topic.waits_for_people
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:

@@ -1,40 +1,105 @@
-"""What became of a pack: of each of its topics by itself."""
+"""What one Spark application is to do for a pack of topics, and what became of each of them by itself.
+
+The outcomes are written one by one as the application goes through the pack, so that those before a crash are known to
+the next try.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from cleantail.codec import Codec
+from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
-from cleantail.rounds.checked.round_results import RunResult
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.reclaim_results import ReclaimResult
 
-PASSED_OVER = "its rounds may wait for a person: it is a pack of its own"
+PASSED_OVER = "its rounds may wait for a person: it has a DAG of its own"
 NOTHING_DUE = "nothing is due"
+INGEST, EVALUATE, COMPACT, RECONCILE = "ingest", "evaluate", "compact", "reconcile"
+EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
+"""The stations of a topic, in their order, by the names of the tasks that show them. Check and publish are parts of a
+round: what they say is in its result."""
+FINAL = (CleantailError.exit_code, HeldError.exit_code)
+"""Exit codes of errors after which trying again does not help: bad input or configuration, a person has to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackRequest:
+    """Says what to do for which topics, the most urgent first. `now_ms`: the clock of the run (Unix ms); `force`,
+    `partition` and `reconcile`: as a person asked; `outcomes`: the file in CLEANTAIL_HOME that keeps the outcomes."""
+
+    topics: tuple[str, ...]
+    now_ms: int
+    force: bool = False
+    partition: int | None = None
+    reconcile: bool = False
+    outcomes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Says how many records were appended to a topic's table, and what a person should know of them."""
+
+    records: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """Says what became of one topic. `ok`: nothing of it failed, and no log was held back. `error`: why its rounds
-    ended, empty where they did not. `reason`: why there was nothing to do, empty where there was."""
+    """Says what became of one topic. `ok`: nothing of it failed, and no log was held back.
+
+    A station that had nothing to do has None. `station`: where `error` ended the topic's work; `may_retry`: trying
+    again may help. `reason`: why there was nothing to do, empty where there was. The rounds are without the measures
+    and verdicts that the evidence has: of a passed log nothing has to be told.
+    """
 
     topic: str
     ok: bool = True
-    published: tuple[int, ...] = ()
-    held_back: tuple[int, ...] = ()
-    expired: int = 0
+    ingested: Ingested | None = None
+    compacted: RoundResult | None = None
+    reconciled: RoundResult | None = None
+    expired: RoundResult | None = None
+    reclaimed: ReclaimResult | None = None
     reason: str = ""
+    station: str = ""
     error: str = ""
+    may_retry: bool = False
 
-    @classmethod
-    def of_run(cls, topic: str, run: RunResult) -> TopicOutcome:
-        """Returns the outcome of the rounds of a run."""
-        rounds = run.rounds
-        return cls(
-            topic=topic,
-            ok=run.ok,
-            published=tuple(sorted({p for each in rounds for p in each.published})),
-            held_back=tuple(sorted({p for each in rounds for p in each.held_back})),
-            expired=sum(each.expired for each in rounds),
+    @property
+    def rounds(self) -> Mapping[str, RoundResult]:
+        """Returns station -> the result of its round, for those that had one."""
+        results = {COMPACT: self.compacted, RECONCILE: self.reconciled, EXPIRE_TOMBSTONES: self.expired}
+        return {station: result for station, result in results.items() if result is not None}
+
+    @property
+    def published(self) -> tuple[int, ...]:
+        """Returns the partitions of which some round was published."""
+        return tuple(sorted({p for result in self.rounds.values() for p in result.published}))
+
+    @property
+    def held_back(self) -> tuple[int, ...]:
+        """Returns the partitions of which some round was held back."""
+        return tuple(sorted({p for result in self.rounds.values() for p in result.held_back}))
+
+    def failed_at(self, station: str, error: str, exit_code: int | None) -> TopicOutcome:
+        """Returns the outcome of a topic whose work ended at a station. `exit_code`: that of the error, None of one
+        that nobody foresaw."""
+        return replace(self, ok=False, station=station, error=error, may_retry=exit_code not in (None, *FINAL))
+
+    def after(self, earlier: TopicOutcome) -> TopicOutcome:
+        """Returns this outcome where an earlier try of the same run had come to another one. What a station had done
+        or found then stays known: the second try finds a published log clean, and a red one in quarantine."""
+        return replace(
+            self,
+            ok=self.ok and not earlier.held_back,
+            ingested=self.ingested if self.ingested and self.ingested.records else earlier.ingested or self.ingested,
+            compacted=_joined(earlier.compacted, self.compacted),
+            reconciled=_joined(earlier.reconciled, self.reconciled),
+            expired=_joined(earlier.expired, self.expired),
+            reclaimed=self.reclaimed or earlier.reclaimed,
+            reason="" if earlier.rounds else self.reason,
         )
 
 
@@ -44,14 +109,29 @@ class PackResult:
 
     ok: bool = True
     reason: str = ""
-    topics: tuple[TopicOutcome, ...] = field(default=())
+    topics: tuple[TopicOutcome, ...] = ()
 
     @classmethod
-    def of(cls, outcomes: tuple[TopicOutcome, ...]) -> PackResult:
+    def of(cls, outcomes: Iterable[TopicOutcome]) -> PackResult:
         """Returns the result of these topics; the reason names those that failed."""
-        failed = [outcome.topic for outcome in outcomes if not outcome.ok]
+        topics = tuple(outcomes)
+        failed = [outcome.topic for outcome in topics if not outcome.ok]
         named = f": {', '.join(failed)}" if failed else ""
-        return cls(not failed, f"{counted(len(failed), 'topic')} of {len(outcomes)} failed{named}", outcomes)
+        return cls(not failed, f"{counted(len(failed), 'topic')} of {len(topics)} failed{named}", topics)
 
 
+def told(result: RoundResult | None) -> RoundResult | None:
+    """Returns a round's result without what only the evidence has to keep; None of a round with nothing to do."""
+    if result is None or result.round is None:
+        return None
+    verdicts = tuple(verdict for verdict in result.verdicts if verdict.warnings or not verdict.passed)
+    return replace(result, measures=(), verdicts=verdicts, sample=(), ends={})
+
+
+def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResult | None:
+    return later if earlier is None else earlier if later is None else earlier.then(later)
+
+
+PACK_REQUEST_JSON: Codec[PackRequest] = Codec(PackRequest)
+TOPIC_OUTCOME_JSON: Codec[TopicOutcome] = Codec(TopicOutcome)
 PACK_RESULT_JSON: Codec[PackResult] = Codec(PackResult)

@@ -1,70 +1,99 @@
-"""The rounds of many topics in one Spark application, each topic by the one loop of a round (spark_jobs.round.run).
+"""The due work of many topics in one Spark application, each topic by its own stations (topic_stations).
 
 1. A topic is evaluated when its turn comes. So a pack that is run again after a crash finds nothing due where it has
    published already, and goes on with the rest.
 2. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
    goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
-3. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
+3. The outcome of each topic is kept as it ends (kept_outcomes), and joined to that of an earlier try.
+4. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from cleantail.config.loading import find_topic
+from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
-from cleantail.lake.catalogs import require_usable
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.human import counted
 from cleantail.lake.foreign_errors import explained, stack_of
-from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.rounds.approval import can_be_held
-from cleantail.rounds.checked.round_results import RunResult
-from cleantail.rounds.pack_results import NOTHING_DUE, PASSED_OVER, PackResult, TopicOutcome
-from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.round_kinds import write_back
-from spark_jobs.round.run import Run, compact_round, expire_round
+from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
+from spark_jobs.packs.kept_outcomes import keep_outcome, kept_outcomes
+from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
 
 logger = logging.getLogger("cleantail.packs")
+NO_CLIENTS: Mapping[str, Settings] = {}
 
 
-def run_pack(spark: SparkSession, platform: Platform, topics: Iterable[str], now_ms: int) -> PackResult:
-    """Does the due rounds of these topics, in their order. Raises only what ends the application."""
-    return PackResult.of(tuple(_outcome(spark, platform, topic, now_ms) for topic in topics))
+def run_pack(
+    spark: SparkSession, platform: Platform, request: PackRequest, clients: Mapping[str, Settings] = NO_CLIENTS
+) -> PackResult:
+    """Does the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
+    only what ends the application."""
+    earlier = kept_outcomes(platform.home, request.outcomes)
+    found = find_topics(request.topics, platform.config_dir, os.environ)
+    outcomes = []
+    for name in request.topics:
+        if name in earlier and earlier[name].ok:
+            outcomes.append(earlier[name])
+            continue
+        outcome = _outcome(spark, platform, found[name], name, request, clients.get(name))
+        if name in earlier:
+            outcome = outcome.after(earlier[name])
+        keep_outcome(platform.home, request.outcomes, outcome)
+        outcomes.append(outcome)
+        logger.info("%s", "; ".join(_lines(outcome)))
+    return PackResult.of(outcomes)
 
 
-def _outcome(spark: SparkSession, platform: Platform, name: str, now_ms: int) -> TopicOutcome:
+def _outcome(
+    spark: SparkSession,
+    platform: Platform,
+    topic: Topic | ConfigError,
+    name: str,
+    request: PackRequest,
+    client: Settings | None,
+) -> TopicOutcome:
+    before = TopicOutcome(name)
+    if isinstance(topic, ConfigError):
+        return before.failed_at(EVALUATE, str(topic), topic.exit_code)
+    if topic.waits_for_people:
+        return TopicOutcome(name, reason=PASSED_OVER)
     try:
-        outcome = _run_topic(spark, platform, find_topic(name, platform.config_dir, os.environ), now_ms)
-    except CleantailError as e:
-        logger.error("%s: %s", name, e)
-        return TopicOutcome(name, ok=False, error=str(e))
-    except Py4JNetworkError:  # the JVM is gone, and with it the application
-        raise
-    except Exception as e:
-        error = explained(e)  # without what may quote a record
-        logger.error("%s: %s\n%s", name, error or "a defect of Cleantail", stack_of(e))
-        return TopicOutcome(name, ok=False, error=str(error or f"a defect of Cleantail: {type(e).__name__}"))
-    logger.info("%s: published %s, held back %s", name, list(outcome.published), list(outcome.held_back))
-    return outcome
+        return TopicStations(spark, platform, topic, request, client).run()
+    except StationError as failed:
+        return _failed(failed, failed.__cause__)
 
 
-def _run_topic(spark: SparkSession, platform: Platform, topic: Topic, now_ms: int) -> TopicOutcome:
-    """Does the rounds of one topic. A pause of a quarantine counts, since no person has called the run."""
-    if can_be_held(topic):
-        return TopicOutcome(topic.topic, reason=PASSED_OVER)
-    require_usable(topic, platform, os.environ)
-    plan = evaluate_topic(topic, platform, now_ms=now_ms)
-    if not (plan.due or plan.repairs):
-        return TopicOutcome(topic.topic, reason=NOTHING_DUE)
-    run = Run(TopicTable.of(spark, topic, platform), platform)
-    write_back(run.table, plan)
-    compacted = compact_round(run, plan)
-    expired = expire_round(run, now_ms, [p for p in plan.sweep if p not in compacted.held_back], plan.fresh_from)
-    run.table.drop_stale_branches()
-    return TopicOutcome.of_run(topic.topic, RunResult(compacted.ok and expired.ok, compacted, expired))
+def _failed(failed: StationError, error: BaseException | None) -> TopicOutcome:
+    """Returns the outcome of a topic whose station raised this. Raises it anew where the JVM is gone, and with it the
+    application. Of an error that nobody foresaw the log has the frames, and no text that may quote a record."""
+    if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
+        raise error or failed
+    told = error if isinstance(error, CleantailError) else explained(error)
+    if told is None:
+        logger.error("%s: a defect of Cleantail\n%s", failed.outcome.topic, stack_of(error))
+        return failed.outcome.failed_at(failed.station, f"a defect of Cleantail: {type(error).__name__}", None)
+    return failed.outcome.failed_at(failed.station, str(told), told.exit_code)
+
+
+def _lines(outcome: TopicOutcome) -> Iterator[str]:
+    """Yields what became of a topic, for the log of the application."""
+    if outcome.ingested and outcome.ingested.records:
+        yield f"{outcome.topic}: {counted(outcome.ingested.records, 'record')} appended"
+    for station, result in outcome.rounds.items():
+        yield f"{outcome.topic}: {station} published {_named(result.published)}, held back {_named(result.held_back)}"
+    if outcome.error:
+        yield f"{outcome.topic}: {outcome.station} failed: {outcome.error}"
+    elif not outcome.rounds:
+        yield f"{outcome.topic}: {outcome.reason or 'space was reclaimed'}"
+
+
+def _named(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, partitions)) or "nothing"

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.runs.new_files import new_files
 from cleantail.sources.source_files import content_digest
-from cleantail_airflow.tasks.new_files import new_files
 from tests.airflow_site import Site
 
 
@@ -37,7 +37,7 @@ def test_content_that_the_table_has_is_not_new_under_any_name(
     site: Site, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = SimpleNamespace(ingested=frozenset({content_digest(landing / "a.jsonl")}))
-    monkeypatch.setattr("cleantail.lake.runs.evaluate.read_facts", lambda *_: facts)
+    monkeypatch.setattr("cleantail.lake.runs.new_files.read_facts", lambda *_: facts)
     (landing / "copy-of-a.jsonl").write_text("a.jsonl\n")
     assert found(site, "landing/*.jsonl")[1] == ["b.jsonl"]
 
@@ -55,8 +55,8 @@ def test_an_absolute_pattern_is_taken_as_it_is_in_a_folder_that_the_platform_nam
 
 
 def test_no_match_needs_no_catalog(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("cleantail.lake.runs.evaluate.read_facts")
+    monkeypatch.delattr("cleantail.lake.runs.new_files.read_facts")
     monkeypatch.setattr(
-        "cleantail.lake.runs.evaluate.read_facts", lambda *_: pytest.fail("the catalog was opened"), raising=False
+        "cleantail.lake.runs.new_files.read_facts", lambda *_: pytest.fail("the catalog was opened"), raising=False
     )
     assert found(site, "landing/*.jsonl") == ([], [])

@@ -21,7 +21,8 @@ class RoundResult:
     `published`, `held_back`, `rejected`, `retained`: partitions; `retained` are those of `held_back` of which retention
     has moved the log start all the same. `checkpoints`: the clean point of every log of the topic; `ends`: partition ->
     end offset of the round. `expired`: tombstones that went. `checked`: the round that waits for approval, None where
-    none does. `red_before`: what the check had held back before publish made the round anew.
+    none does. `red_before`: what the check had held back before publish made the round anew. `heads`:
+    partition -> the snapshot that was checked, of the logs that were held back.
     """
 
     ok: bool = True
@@ -46,6 +47,7 @@ class RoundResult:
     sample: tuple[RemovedRecord, ...] = ()
     checked: CheckedRound | None = None
     red_before: tuple[int, ...] = ()
+    heads: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> RoundResult:
@@ -61,6 +63,7 @@ class RoundResult:
             data_docs=checked.data_docs,
             holds=checked.holds,
             sample=checked.sample,
+            heads={w.partition: u.head_snapshot_id for u, w in checked.works() if w.partition in checked.red},
             **{"ok": checked.ok, **outcome},
         )
 
@@ -80,6 +83,7 @@ class RoundResult:
             verdicts=tuple(verdicts[p] for p in sorted(verdicts)),
             measures=tuple(m for _, m in sorted((before | after | both).items())),
             left_behind=self.left_behind + second.left_behind,
+            heads={**self.heads, **second.heads},
             snapshot_id=second.snapshot_id or self.snapshot_id,
             checks_passed=self.checks_passed + second.checks_passed,
             checks_total=self.checks_total + second.checks_total,

@@ -1,92 +1,48 @@
-"""The base of all Spark tasks, and the last task of a run, which fails where another has failed.
+"""The base of the Spark tasks of one topic, and the last task of a run, which fails where another has failed.
 
-A task starts a job of spark_jobs with arguments. The job leaves one JSON object in the file of `--result`, and that is
-the task's XCom. Neither holds keys or values of records: a job says where they are (snapshot, partition, offset). JSON
-documents go to the job by files that only this user can read, since everybody on the machine can list the arguments of
-a process, and Airflow keeps those of a task.
+What the job of a task reports is the task's XCom.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook, BaseOperator, Context
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowNotFoundException,
-    AirflowSkipException,
-)
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
-from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
-from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.job_reports import JobReport, report_of
-from cleantail_airflow.outcomes.planned_run import PlannedRun, plan_of
-from cleantail_airflow.tasks.driver_hook import DriverHook
+from cleantail_airflow.outcomes.planned_run import plan_of
+from cleantail_airflow.tasks.spark_job import SparkJobOperator
 
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
 
-class CleantailSparkOperator(SparkSubmitOperator):
-    """Runs spark_jobs/<job>.py for one topic, and returns what it reports.
-
-    A subclass says with which arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows
-    under Rendered Templates. `failed`, `succeeded` and `ended` say what becomes of the report.
-    """
-
-    template_fields: Sequence[str] = ("application", "application_args", "conf", "reason")
-    overwrite_rtif_after_execution = True  # so that the final arguments and `reason` show under Rendered Templates
-    job: ClassVar[str]
+class CleantailSparkOperator(SparkJobOperator):
+    """Runs a job of one topic. `failed`, `succeeded` and `ended` say what becomes of its report."""
 
     def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
-        super().__init__(
-            application=str(job_file(self.job)),
-            application_args=["--config", config_dir, "--topic", topic],
-            name=f"cleantail {self.job} {topic}",
-            **kwargs,
-        )
+        super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
-        self.config_dir = config_dir
-        self.reason: str | None = None
 
-    def arguments(self, context: Context) -> list[str]:
-        """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
-        raise NotImplementedError
+    def records(self, context: Context) -> int | None:
+        plan = plan_of(context)
+        return plan.records if plan else None
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
-        with noted(context):
-            return self._run_job(context)
+    def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
+        from cleantail_airflow.metrics.run_metrics import send_result
 
-    def _run_job(self, context: Context) -> dict[str, Any]:
-        # 1. what the job is to do; a task with nothing to do ends here
-        arguments = self.arguments(context)
-        # 2. where and with which settings Spark runs it
-        master = self._master()
-        _, platform = topic_and_platform(self.topic, self.config_dir)
-        self.conf = _submit_conf(platform, master, plan_of(context))
-        self.env_vars = spark_environment(os.environ)
-        # 3. the job, whose documents and whose report go by files
-        with TemporaryDirectory(prefix="cleantail-") as folder:
-            file = Path(folder) / "result.json"
-            arguments = [_document_in_file(argument, Path(folder)) for argument in arguments]
-            self.application_args = [*(self.application_args or ()), *arguments, "--result", str(file)]
-            error = self._submit(context)
-            result = self._result(file)
-        # 4. what it reports, red or green
+        send_result(self.job, self.topic, result)
         report = report_of(result, self.job)
         if error:
             self.failed(context, result, report, error)
@@ -95,26 +51,6 @@ class CleantailSparkOperator(SparkSubmitOperator):
         else:  # a job that ended well has left one
             raise AirflowException(f"{self.job} wrote no result")
         self.ended(context, result, report)
-        return result
-
-    def _submit(self, context: Context) -> AirflowException | None:
-        """Runs spark-submit, and returns the error with which it ended."""
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            return error
-        return None
-
-    def _get_hook(self) -> DriverHook:
-        return DriverHook.of(super()._get_hook())
-
-    def _result(self, file: Path) -> dict[str, Any]:
-        """Reads what the job reported, and sends it as metrics."""
-        from cleantail_airflow.metrics.run_metrics import send_result
-
-        result = _read(file)
-        send_result(self.job, self.topic, result)
-        return result
 
     def succeeded(self, report: JobReport) -> None:
         """Logs the warnings of a job that ended well."""
@@ -147,36 +83,6 @@ class CleantailSparkOperator(SparkSubmitOperator):
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         tell_of_red(topic, platform, context, red, plan.now_ms if plan else int(time.time() * 1000))
 
-    @property
-    def exit_code(self) -> int | None:
-        """Returns the exit code of spark-submit, and so of the job; None where nothing was started."""
-        process = getattr(self._hook, "_submit_sp", None)
-        return getattr(process, "returncode", None)
-
-    def skip(self, reason: str) -> NoReturn:
-        """Ends the task as skipped, and shows the reason."""
-        self.reason = reason
-        self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
-        raise AirflowSkipException(reason)
-
-    def _master(self) -> str:
-        """Returns the Spark master that the Airflow connection names.
-
-        Raises AirflowFailException where there is no such connection: the hook would submit to a YARN cluster that
-        nobody named.
-        """
-        try:
-            connection = BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException:
-            raise AirflowFailException(
-                f"there is no Airflow connection {self._conn_id}: make one of type spark, as in "
-                f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
-            ) from None
-        if connection.conn_type != "spark":
-            kind = connection.conn_type
-            raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
-        return connection.host or ""
-
 
 class OutcomeOperator(BaseOperator):
     """Fails where a task before it has failed. It is the run's last task: without it the success of a later task would
@@ -193,31 +99,3 @@ def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
     """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
     path = Path(config_dir)
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
-
-
-def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> dict[str, str]:
-    """Returns the platform's Spark settings for a job on `master`, but for the master: the hook adds that."""
-    from cleantail.lake.catalog_settings import spark_conf
-
-    spark = platform.spark.model_copy(update={"master": master})
-    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, plan.records if plan else None)
-    return {key: value for key, value in conf.items() if key != "spark.master"}
-
-
-def _document_in_file(argument: str, folder: Path) -> str:
-    """Writes an argument that is a JSON document into `folder`, which only this user can read, and returns argparse's
-    @FILE for it. Any other argument is returned as it is."""
-    if not argument.startswith("{"):
-        return argument
-    file = folder / f"argument-{len(list(folder.iterdir()))}"
-    file.write_text(argument)
-    return f"@{file}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Returns the job's result, {} where it left none or half of one."""
-    try:
-        result: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return result

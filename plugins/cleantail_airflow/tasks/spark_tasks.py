@@ -37,7 +37,7 @@ class IngestOperator(CleantailSparkOperator):
     job = "ingest"
 
     def arguments(self, context: Context) -> list[str]:
-        from cleantail_airflow.tasks.new_files import new_files
+        from cleantail.lake.runs.new_files import new_files
 
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):

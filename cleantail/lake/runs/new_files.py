@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cleantail.config.claims.source_paths import matching_files
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-
-if TYPE_CHECKING:
-    from cleantail.sources.digest_cache import DigestCache
+from cleantail.errors import CleantailError
+from cleantail.lake.runs.evaluate import read_facts
+from cleantail.sources.digest_cache import DigestCache
 
 
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
@@ -19,9 +18,6 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
 
     A file that cannot be read counts as new: the job then says what is wrong with it.
     """
-    from cleantail.lake.runs.evaluate import read_facts
-    from cleantail.sources.digest_cache import DigestCache
-
     matching = matching_files(platform, topic.source.path) if topic.source.path else []
     facts = read_facts(topic, platform) if matching else None
     ingested = facts.ingested if facts else frozenset()
@@ -31,8 +27,6 @@ def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]
 
 def _digest(cache: DigestCache, file: Path) -> str | None:
     """Returns the digest of the file's content, None where it cannot be read."""
-    from cleantail.errors import CleantailError
-
     try:
         return cache.digest(file, int(time.time() * 1000))
     except CleantailError:
