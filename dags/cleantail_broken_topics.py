@@ -12,9 +12,11 @@ import os
 
 from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.installation import config_dir
-from cleantail_airflow.tasks.assets import usable_topics
+from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 
-errors = [error for _, error in usable_topics(config_dir(os.environ)) if isinstance(error, ConfigError)]
+config = config_dir(os.environ)
+errors = [error for _, error in usable_topics(config) if isinstance(error, ConfigError)]
+errors += [error for _, error in usable_groups(config) if isinstance(error, ConfigError)]
 if errors:
     # a broken defaults.yaml breaks every topic in the same way
     lines = dict.fromkeys(line for error in errors for line in error.locations)

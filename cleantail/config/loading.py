@@ -24,9 +24,7 @@ from typing import Any, NamedTuple
 
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import platform_problems
-from cleantail.config.groups.group_files import scan_group_files
 from cleantail.config.groups.group_rules import problems_in_group
-from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.platform import DefaultsFile, Platform
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
@@ -52,7 +50,7 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
 
     The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
     """
-    file, home = _defaults(config_dir, env).file, _home(config_dir, env)
+    file, home = read_defaults(config_dir, env).file, _home(config_dir, env)
     if set("?%#") & set(str(home)):
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
@@ -81,7 +79,7 @@ def dag_prefix(config_dir: Path) -> str:
     """Returns platform.dag_prefix, also where something else in defaults.yaml is wrong, since what a user may see goes
     by the id of a DAG. It is empty where nothing of the file can be read."""
     try:
-        return _defaults(config_dir, _NO_ENV).file.platform.dag_prefix
+        return read_defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
         platform = _data_or_nothing(config_dir / "defaults.yaml").get("platform")
     prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
@@ -90,7 +88,7 @@ def dag_prefix(config_dir: Path) -> str:
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """Returns the topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
-    return _topic(file, _defaults(config_dir, env))
+    return _topic(file, read_defaults(config_dir, env))
 
 
 def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
@@ -150,16 +148,9 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
 
 
-def scan_groups(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
-    defaults are broken."""
-    defaults, topics = _defaults(config_dir, env), [file.stem for file in yaml_files(config_dir / "topics")]
-    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform, topics)
-
-
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
     """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
-    defaults = _defaults(config_dir, env)
+    defaults = read_defaults(config_dir, env)
     namespace = defaults.file.platform.catalog.namespace
     return [_claim(file, _topic_or_error(file, defaults), namespace) for file in yaml_files(config_dir / "topics")]
 
@@ -191,7 +182,7 @@ def _require_directory(config_dir: Path) -> None:
         )
 
 
-class _Defaults(NamedTuple):
+class ReadDefaults(NamedTuple):
     """Holds defaults.yaml as a model, its `topic:` and `groups:` as they were written, to be merged under each topic's
     and group's YAML, the directory of the state (CLEANTAIL_HOME), and the names of all groups."""
 
@@ -202,23 +193,24 @@ class _Defaults(NamedTuple):
     group_names: frozenset[str]
 
 
-def _defaults(config_dir: Path, env: Mapping[str, str]) -> _Defaults:
+def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
+    """Reads defaults.yaml, and which groups there are. Raises ConfigError."""
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
     names = frozenset(file.stem for file in yaml_files(config_dir / "groups"))
     model, home = validate(DefaultsFile, data, file), _home(config_dir, env)
-    return _Defaults(model, data.get("topic", {}), home, data.get("groups", {}), names)
+    return ReadDefaults(model, data.get("topic", {}), home, data.get("groups", {}), names)
 
 
-def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> _Defaults | ConfigError:
+def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults | ConfigError:
     try:
-        return _defaults(config_dir, env)
+        return read_defaults(config_dir, env)
     except ConfigError as error:
         return error
 
 
-def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
+def _topic_or_error(file: Path, defaults: ReadDefaults) -> Topic | ConfigError:
     try:
         topic = _topic(file, defaults)
     except ConfigError as error:
@@ -231,7 +223,7 @@ def _topic_or_error(file: Path, defaults: _Defaults) -> Topic | ConfigError:
     return topic if problem is None else ConfigError(file, [problem])
 
 
-def _topic(file: Path, defaults: _Defaults) -> Topic:
+def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     platform = defaults.file.platform
     max_bytes = platform.limits.yaml_max_bytes
     topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))

@@ -45,14 +45,16 @@ class Ingested:
     records: int
     warnings: tuple[str, ...] = ()
 
+    def __add__(self, later: Ingested) -> Ingested:
+        return Ingested(self.records + later.records, (*self.warnings, *later.warnings))
+
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
     """Says what became of one topic. `ok`: nothing of it failed, and no log was held back.
 
     A station that had nothing to do has None. `station`: where `error` ended the topic's work; `may_retry`: trying
-    again may help. `reason`: why there was nothing to do, empty where there was. The rounds are without the measures
-    and verdicts that the evidence has: of a passed log nothing has to be told.
+    again may help. `reason`: why there was nothing to do, empty where there was.
     """
 
     topic: str
@@ -88,19 +90,24 @@ class TopicOutcome:
         that nobody foresaw."""
         return replace(self, ok=False, station=station, error=error, may_retry=exit_code not in (None, *FINAL))
 
+    def in_short(self) -> TopicOutcome:
+        """Returns the outcome without what the evidence has of the rounds: of a log that passed nothing is told."""
+        compacted, reconciled, expired = map(_in_short, (self.compacted, self.reconciled, self.expired))
+        return replace(self, compacted=compacted, reconciled=reconciled, expired=expired)
+
     def after(self, earlier: TopicOutcome) -> TopicOutcome:
         """Returns this outcome where an earlier try of the same run had come to another one. What a station had done
         or found then stays known: the second try finds a published log clean, and a red one in quarantine."""
-        return replace(
+        appended = [ingested for ingested in (earlier.ingested, self.ingested) if ingested]
+        both = replace(
             self,
-            ok=self.ok and not earlier.held_back,
-            ingested=self.ingested if self.ingested and self.ingested.records else earlier.ingested or self.ingested,
+            ingested=sum(appended[1:], appended[0]) if appended else None,
             compacted=_joined(earlier.compacted, self.compacted),
             reconciled=_joined(earlier.reconciled, self.reconciled),
             expired=_joined(earlier.expired, self.expired),
             reclaimed=self.reclaimed or earlier.reclaimed,
-            reason="" if earlier.rounds else self.reason,
         )
+        return replace(both, ok=self.ok and not both.held_back, reason="" if both.rounds else self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +126,31 @@ class PackResult:
         named = f": {', '.join(failed)}" if failed else ""
         return cls(not failed, f"{counted(len(failed), 'topic')} of {len(topics)} failed{named}", topics)
 
+    def in_short(self) -> PackResult:
+        """Returns the result as Airflow keeps it."""
+        return replace(self, topics=tuple(outcome.in_short() for outcome in self.topics))
 
-def told(result: RoundResult | None) -> RoundResult | None:
-    """Returns a round's result without what only the evidence has to keep; None of a round with nothing to do."""
-    if result is None or result.round is None:
+
+def done(result: RoundResult) -> RoundResult | None:
+    """Returns a round's result, None of one that had nothing to do."""
+    return None if result.round is None else result
+
+
+def _in_short(result: RoundResult | None) -> RoundResult | None:
+    if result is None:
         return None
     verdicts = tuple(verdict for verdict in result.verdicts if verdict.warnings or not verdict.passed)
     return replace(result, measures=(), verdicts=verdicts, sample=(), ends={})
 
 
 def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResult | None:
-    return later if earlier is None else earlier if later is None else earlier.then(later)
+    """Returns both rounds of one station as one. A log that the later round published is not held back any more."""
+    if earlier is None or later is None:
+        return earlier or later
+    released = set(later.published)
+    still = tuple(p for p in earlier.held_back if p not in released)
+    verdicts = tuple(verdict for verdict in earlier.verdicts if verdict.partition not in released)
+    return replace(earlier, held_back=still, verdicts=verdicts, ok=not still).then(later)
 
 
 PACK_REQUEST_JSON: Codec[PackRequest] = Codec(PackRequest)

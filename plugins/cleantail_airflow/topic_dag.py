@@ -98,56 +98,34 @@ The architecture and all settings are in the repository's docs/.
 
 from __future__ import annotations
 
-from copy import deepcopy
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 from airflow.sdk import DAG, Param
 
 from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
+from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.dag_docs import settings_section
-from cleantail_airflow.tasks.run_params import RECONCILE, ROLLBACK_TO
+from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM
 from cleantail_airflow.topic_tasks import add_tasks
 
-RETRIES = 2
-FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
 
-PARAMS = {
-    "force": Param(False, type="boolean", description="Pass over the dirty ratio; never over the bounds."),
-    "partition": Param(None, type=["null", "integer"], minimum=0, description="Only this partition; empty is all."),
-    "now_ms": Param(
-        None,
-        type=["null", "integer"],
-        minimum=0,
-        description="Empty: now. Else, where platform.allow_clock is true, the clock of every decision, in "
-        "milliseconds since 1970 (Unix ms): `date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
-    ),
-    ROLLBACK_TO: Param(
-        None,
-        type=["null", "string"],
-        pattern="^(last|[0-9]{1,19})$",
-        description="Undo rounds instead of doing one: last is to before the last published round, or a snapshot's id.",
-    ),
-}
-
-
-def topic_dag(topic: Topic, platform: Platform) -> DAG:
-    """Makes the DAG of one topic. The same YAML makes the same DAG, so that Airflow keeps one version of it."""
+def topic_dag(topic: Topic, platform: Platform, group: TopicGroup | None = None) -> DAG:
+    """Makes the DAG of one topic. The same YAML makes the same DAG, so that Airflow keeps one version of it. `group`:
+    on whose schedule it runs, of a topic that has a DAG of its own though it is in a group."""
     with DAG(
         dag_id=dag_id_of(topic.topic, platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_section(topic)}",
-        schedule=schedule_of(topic),
+        schedule=schedule_of(group or topic),
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
         tags=_tags(topic),
         params=_params(topic),
-        default_args=_default_args(topic, platform),
+        default_args=default_args(group.owner if group else topic.owner, platform),
     ) as dag:
         add_tasks(topic, str(platform.config_dir))
     return dag
@@ -155,21 +133,8 @@ def topic_dag(topic: Topic, platform: Platform) -> DAG:
 
 def _params(topic: Topic) -> dict[str, Param]:
     """Returns the parameters of a topic's runs: only one that is read from Kafka can be compared with its source."""
-    params = deepcopy(PARAMS)  # Airflow writes what a run of `dag.test` was given into its DAG's own
-    if topic.source.kafka is not None:
-        params[RECONCILE] = Param(
-            False, type="boolean", description="Remove keys that are alive here and gone in Kafka."
-        )
-    return params
-
-
-def _default_args(topic: Topic, platform: Platform) -> dict[str, Any]:
-    backoff_ms = platform.cleaner.log_cleaner_backoff_ms
-    return {
-        "owner": topic.owner,
-        "retries": RETRIES,
-        "retry_delay": timedelta(milliseconds=backoff_ms),
-    }
+    described = PARAMS if topic.source.kafka is None else {**PARAMS, RECONCILE: RECONCILE_PARAM}
+    return {name: Param(**values) for name, values in described.items()}
 
 
 def _tags(topic: Topic) -> list[str]:

@@ -37,7 +37,7 @@ from cleantail.rounds.pack_results import (
     Ingested,
     PackRequest,
     TopicOutcome,
-    told,
+    done,
 )
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.ingest import ingest_files
@@ -82,12 +82,12 @@ class TopicStations:
         run = Run(TopicTable.of(self.spark, self.topic, self.platform), self.platform)
         with _at(COMPACT, outcome):
             write_back(run.table, plan)
-            outcome = replace(outcome, compacted=told(compact_round(run, plan)))
+            outcome = replace(outcome, compacted=done(compact_round(run, plan)))
         with _at(RECONCILE, outcome):
             outcome = replace(outcome, reconciled=self._reconcile(run, plan))
         with _at(EXPIRE_TOMBSTONES, outcome):
             sweep = [p for p in plan.sweep if p not in outcome.held_back]
-            expired = told(expire_round(run, self.request.now_ms, sweep, plan.fresh_from))
+            expired = done(expire_round(run, self.request.now_ms, sweep, plan.fresh_from))
             outcome = replace(outcome, expired=expired)
             run.table.drop_stale_branches()
         with _at(RECLAIM, outcome):
@@ -122,7 +122,7 @@ class TopicStations:
     def _reconcile(self, run: Run, plan: RunPlan) -> RoundResult | None:
         if not plan.reconcile.due:
             return None
-        return told(reconcile_round(run, SourceTopic.of(self.topic, self._client()), self.request.now_ms))
+        return done(reconcile_round(run, SourceTopic.of(self.topic, self._client()), self.request.now_ms))
 
     def _client(self) -> Settings:
         if self.client is None:

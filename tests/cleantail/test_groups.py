@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from cleantail.cli import main
-from cleantail.config.loading import find_topic, scan_groups, scan_topics
+from cleantail.config.groups.loading_groups import scan_groups
+from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.origin import settings_in_force
 from cleantail.config.reference import json_schema
 from cleantail.errors import ConfigError
@@ -34,7 +35,7 @@ def write(config_dir):
 def groups_of(config_dir):
     """Group by file, or the lines of its error without the path."""
     found = {}
-    for file, group in scan_groups(config_dir):
+    for file, group in scan_groups(config_dir, {}):
         is_error = isinstance(group, ConfigError)
         found[file.name] = [str(problem).rpartition("/")[2] for problem in group.problems] if is_error else group
     return found

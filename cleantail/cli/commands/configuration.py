@@ -29,7 +29,8 @@ def check_config(call: Invocation) -> int:
     from cleantail.cli.reports.configuration import Configuration
     from cleantail.config.claims.platform_limits import in_its_sources
     from cleantail.config.config_warnings import warnings_of
-    from cleantail.config.loading import scan_groups, scan_topics
+    from cleantail.config.groups.loading_groups import scan_groups
+    from cleantail.config.loading import scan_topics
     from cleantail.config.yaml_file import read_yaml
     from cleantail.home.private_files import open_to_others
 

@@ -8,13 +8,16 @@ as in Airflow's own names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
 from cleantail.config.topic import Topic
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.pack_results import COMPACT, RECLAIM, TopicOutcome
+from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan
 
 PREFIX = "cleantail"
+JOBS_OF = {COMPACT: ("check_quality", "publish")}
+"""Station of a pack -> the jobs whose metrics its round has, where these are called otherwise."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +56,21 @@ def _since_last_run(topic: str, ti: Any) -> list[Sample]:
 def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
     """Sends what a Spark job said at its end, red or green."""
     _send(lambda: job_samples(job, topic, result))
+
+
+def send_outcome(outcome: TopicOutcome) -> None:
+    """Sends what became of one topic of a pack, as the jobs of its stations would. The gauges of its last compaction
+    are on the page of metrics alone: the table keeps them."""
+    for job, result in _station_results(outcome):
+        send_result(job, outcome.topic, result)
+
+
+def _station_results(outcome: TopicOutcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for station, result in outcome.rounds.items():
+        plain = ROUND_RESULT_JSON.plain(result)
+        yield from ((job, plain) for job in JOBS_OF.get(station, (station,)))
+    if outcome.reclaimed is not None:
+        yield RECLAIM, RECLAIM_RESULT_JSON.plain(outcome.reclaimed)
 
 
 def _send(samples: Callable[[], Iterable[Sample]]) -> None:

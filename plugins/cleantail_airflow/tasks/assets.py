@@ -14,17 +14,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
 
+from cleantail.config.groups.loading_groups import scan_groups
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.loading import scan_topics
 from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail.rounds.checked.round_results import RoundResult
 from cleantail_airflow.outcomes.job_reports import JobReport
 
 GROUP = "cleantail"
+S = TypeVar("S", Topic, TopicGroup)
 
 
 def asset_of(topic: str) -> Asset:
@@ -33,7 +37,7 @@ def asset_of(topic: str) -> Asset:
     return Asset(name=uri, uri=uri, group=GROUP)
 
 
-def schedule_of(topic: Topic) -> Any:
+def schedule_of(topic: Topic | TopicGroup) -> Any:
     """Returns what DAG(schedule=…) takes: cron, all the assets, cron or all the assets, or None."""
     cron, uris = parts_of(topic.schedule)
     if not uris:
@@ -58,18 +62,33 @@ def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]
         yield file, topic if isinstance(topic, ConfigError) else _with_usable_schedule(file, topic)
 
 
-def _with_usable_schedule(file: Path, topic: Topic) -> Topic | ConfigError:
-    for uri in parts_of(topic.schedule)[1]:
+def usable_groups(config_dir: Path) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Scans the groups in the same way; there are none where the defaults are broken, which every topic tells."""
+    try:
+        groups = list(scan_groups(config_dir, os.environ))
+    except ConfigError:
+        return
+    for file, group in groups:
+        yield file, group if isinstance(group, ConfigError) else _with_usable_schedule(file, group)
+
+
+def _with_usable_schedule(file: Path, scheduled: S) -> S | ConfigError:
+    for uri in parts_of(scheduled.schedule)[1]:
         try:
             _upstream(uri)
         except ValueError as error:
             return ConfigError(file, [Problem("schedule.assets", not_allowed(uri), str(error), uri)])
-    return topic
+    return scheduled
 
 
 def announce(context: Context, topic: str, operation: str, report: JobReport) -> None:
     """Gives the event of the task's outlet what was published; Airflow makes the event when the task succeeds."""
-    context["outlet_events"][asset_of(topic)].extra = {
+    context["outlet_events"][asset_of(topic)].extra = extra_of(topic, operation, report)
+
+
+def extra_of(topic: str, operation: str, report: JobReport | RoundResult) -> dict[str, Any]:
+    """Returns what the event of a topic's asset says of what was published."""
+    return {
         "topic": topic,
         "operation": operation,
         "round": report.round,

@@ -54,7 +54,7 @@ class EvaluateOperator(BaseOperator):
         if params.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = _clock(platform, params["now_ms"])
+        now_ms = clock_of_run(platform, params["now_ms"])
         run = evaluate_topic(
             topic,
             platform,
@@ -73,7 +73,7 @@ class EvaluateOperator(BaseOperator):
         tell_of_missed(topic, platform, context, run.logs, now_ms)
         if not planned.due:
             context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
-            self._skip_all_after(context, keep=[ALERT] if _something_to_tell(topic, run, now_ms) else [])
+            self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])
         self._skip_not_due(context, planned)
 
     def _skip_not_due(self, context: Context, plan: PlannedRun) -> NoReturn:
@@ -99,7 +99,7 @@ class EvaluateOperator(BaseOperator):
         raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]  # Airflow types it not
 
 
-def _clock(platform: Platform, param_ms: int | None) -> int:
+def clock_of_run(platform: Platform, param_ms: int | None) -> int:
     """Returns the run's clock (Unix ms): the param `now_ms`, only where the platform allows it, else the wall clock."""
     clock_ms = int(time.time() * 1000)
     if param_ms is None:
@@ -111,7 +111,7 @@ def _clock(platform: Platform, param_ms: int | None) -> int:
     return param_ms
 
 
-def _something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
+def something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
     """Returns whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
     from cleantail.watch.alerting.alarms import log_alarms
     from cleantail_airflow.alerts.incident_book import load_book

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
@@ -12,6 +13,42 @@ ROLLBACK_TO = "rollback_to"
 
 RECONCILE = "reconcile"
 """The parameter of a run that compares the table with its source."""
+
+
+PARAMS: dict[str, dict[str, Any]] = {
+    "force": {
+        "default": False,
+        "type": "boolean",
+        "description": "Pass over the dirty ratio; never over the bounds.",
+    },
+    "partition": {
+        "default": None,
+        "type": ["null", "integer"],
+        "minimum": 0,
+        "description": "Only this partition; empty is all.",
+    },
+    "now_ms": {
+        "default": None,
+        "type": ["null", "integer"],
+        "minimum": 0,
+        "description": "Empty: now. Else, where platform.allow_clock is true, the clock of every decision, in "
+        "milliseconds since 1970 (Unix ms): `date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+    },
+    ROLLBACK_TO: {
+        "default": None,
+        "type": ["null", "string"],
+        "pattern": "^(last|[0-9]{1,19})$",
+        "description": "Undo rounds instead of doing one: last is to before the last published round, or a snapshot's "
+        "id.",
+    },
+}
+RECONCILE_PARAM: dict[str, Any] = {
+    "default": False,
+    "type": "boolean",
+    "description": "Remove keys that are alive here and gone in Kafka.",
+}
+"""The parameters of a run, as Airflow's Param takes them. Each DAG makes Params of its own: Airflow writes what a run
+of `dag.test` was given into its DAG's."""
 
 
 def require_known_params(context: Context) -> None:

@@ -1,0 +1,34 @@
+"""Reads the groups of the configuration: `config/groups/<group>.yaml` over the `groups:` of the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cleantail.config.groups.group_files import scan_group_files
+from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.loading import read_defaults
+from cleantail.config.problems import nearest
+from cleantail.config.yaml_file import yaml_files
+from cleantail.errors import ConfigError, Problem
+
+
+def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
+    defaults are broken."""
+    defaults, topics = read_defaults(config_dir, env), [file.stem for file in yaml_files(config_dir / "topics")]
+    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform, topics)
+
+
+def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:
+    """Returns the group called `name`. Raises ConfigError: that of its file if it is broken, else one that says that
+    there is no such group."""
+    groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
+    group = groups.get(name)
+    if isinstance(group, TopicGroup):
+        return group
+    if group is not None:
+        raise group
+    allowed = f"groups: {', '.join(groups)}" if groups else "there are no groups yet"
+    problem = Problem("", f"no group {name}", allowed, name, nearest(name, list(groups)))
+    raise ConfigError(config_dir / "groups", [problem])

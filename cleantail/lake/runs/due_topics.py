@@ -1,0 +1,24 @@
+"""What a run has to do with one topic of many: how much it reads and how urgent it is, from the topic's own plan."""
+
+from __future__ import annotations
+
+from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.log.policy.packs import DueTopic
+
+
+def due_topic(plan: RunPlan, new_bytes: int | None, left_since_ms: int | None = None) -> DueTopic | None:
+    """Returns what is due, None where nothing is. `new_bytes`: what its source has and its table has not, None where
+    that is nothing; `left_since_ms`: since when runs have left the topic over (Unix ms)."""
+    upkeep = plan.repairs or plan.reclaim.due or plan.reconcile.due
+    if not (plan.due or upkeep or new_bytes is not None):
+        return None
+    chosen = {work.partition for unit in plan.units for work in unit.partitions}
+    due = [decision for decision in plan.decisions if decision.partition in chosen]
+    read_bytes = sum(work.read_bytes for unit in plan.units for work in unit.partitions)
+    return DueTopic(
+        topic=plan.topic,
+        read_bytes=read_bytes + (new_bytes or 0),
+        overdue_ms=max((max(decision.overdue_ms, 0) for decision in due), default=0),
+        dirty_ratio=max((decision.dirty_ratio for decision in due), default=0.0),
+        left_since_ms=left_since_ms,
+    )

@@ -1,0 +1,17 @@
+"""What all DAGs of Cleantail have in common."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cleantail.config.platform import Platform
+
+RETRIES = 2
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
+
+
+def default_args(owner: str, platform: Platform) -> dict[str, Any]:
+    """Returns what every task is made with, unless it says otherwise."""
+    backoff_ms = platform.cleaner.log_cleaner_backoff_ms
+    return {"owner": owner, "retries": RETRIES, "retry_delay": timedelta(milliseconds=backoff_ms)}

@@ -1,0 +1,128 @@
+"""The last task of a group's run: tells the channels of each topic what began and what is over, and remembers which
+topics are left to the next run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException
+
+from cleantail.config.loading import find_topics, load_platform
+from cleantail.config.topic import Topic
+from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
+from cleantail_airflow.alerts.alerting import base_of
+from cleantail_airflow.alerts.incident_book import locked_book
+from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
+from cleantail_airflow.groups.left_over import left_since, remember
+from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
+from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask
+from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
+from cleantail_airflow.tasks.told_run import RunOfTopic, tell_of_run
+
+CRASHED = "the Spark application of its pack ended before its turn; the log of run_pack says why"
+
+
+class AlertGroupOperator(BaseOperator):
+    """Tells of each topic that was worked on, or of which `evaluate` found something to tell.
+
+    It runs whatever became of the other tasks. Where a channel cannot be reached the task is red and tried again.
+    """
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, group: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.group = group
+        self.config_dir = config_dir
+
+    def execute(self, context: Context) -> None:
+        plan = group_plan_of(context)
+        if plan is None:
+            self.log.info("evaluate made no plan: its log says why")
+            return
+        # 1. what became of the topics
+        results = results_of_packs(context, len(plan.packs))
+        outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
+        skipped = _not_begun(plan, results, context)
+        # 2. what is first in the next run
+        waiting = {*plan.left_over, *skipped}
+        remember(self.group, waiting, left_since(self.group), plan.now_ms)
+        if waiting:
+            self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
+        # 3. the channels
+        unreached = self._tell(plan, outcomes, waiting, context)
+        if unreached:
+            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+
+    def _tell(
+        self, plan: GroupPlan, outcomes: dict[str, TopicOutcome], waiting: Collection[str], context: Context
+    ) -> list[str]:
+        config_dir = Path(self.config_dir)
+        platform = load_platform(config_dir, os.environ)
+        names = [*plan.due, *plan.broken, *plan.to_tell]
+        unreached: dict[str, None] = {}
+        for name, topic in find_topics(names, config_dir, os.environ).items():
+            if not isinstance(topic, Topic) or not topic.alerts:
+                continue
+            run = self._run_of(name, plan, outcomes.get(name), name in waiting, context)
+            with locked_book(name, platform.home) as book_store:
+                told = tell_of_run(topic, platform, book_store, context, run)
+            unreached |= {f"{channel} of {name}": None for channel in told}
+        return list(unreached)
+
+    def _run_of(
+        self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
+    ) -> RunOfTopic:
+        """Returns what the run did with one topic, as if it had been alone in it."""
+        failed = _failed(name, plan, outcome, waits, context)
+        names = {task.task_id for task in failed}
+        tried = [] if waits else [EVALUATE, RUN_PACK, *(station.task_id for station in STATIONS)]
+        ended = [EndedTask(task_id, "failed" if task_id in names else "success") for task_id in {*tried, *names}]
+        expired = outcome.rounds.get(EXPIRE_TOMBSTONES) if outcome else None
+        return RunOfTopic(
+            now_ms=plan.now_ms,
+            ended=ended,
+            failed=failed,
+            only_partition=plan.partition,
+            overrun=expired.left_behind if expired else (),
+            all_tried=not waits,
+        )
+
+
+def _failed(
+    name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
+) -> list[FailedTask]:
+    """Returns the stations that failed for a topic."""
+    now_ms = int(time.time() * 1000)
+    if error := plan.broken.get(name):
+        return [FailedTask(EVALUATE, error, _link(EVALUATE, context), at_ms=now_ms)]
+    if outcome is None:
+        worked_on = name in plan.due and not waits
+        return [FailedTask(RUN_PACK, CRASHED, _link(RUN_PACK, context), at_ms=now_ms)] if worked_on else []
+    failed = []
+    for station in STATIONS:
+        if red := tuple(station.red(outcome)):
+            failed.append(FailedTask(station.task_id, "", _link(station.task_id, context), red, now_ms))
+        elif outcome.error and outcome.station in station.errors_of:
+            failed.append(FailedTask(station.task_id, outcome.error, _link(station.task_id, context), at_ms=now_ms))
+    return failed
+
+
+def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:
+    """Returns the topics of the packs that the run had no time for: their task was skipped."""
+    ti: Any = context["ti"]
+    rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
+    skipped = {row["map_index"] for row in rows if row["task_id"] == RUN_PACK and str(row["state"]) == "skipped"}
+    packs = zip(plan.packs, results, strict=True)
+    return {t for number, (pack, result) in enumerate(packs) if number in skipped and not result for t in pack.topics}
+
+
+def _link(task_id: str, context: Context) -> str:
+    ti = context["ti"]
+    run_id = ti.log_url.partition("/runs/")[2].partition("/")[0]
+    return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}/tasks/{task_id}"

@@ -1,0 +1,207 @@
+"""The task `evaluate` of a group: which topics have something to do, from metadata alone, and how they are packed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.execution_time.xcom import XCom
+
+from cleantail.config.groups.loading_groups import find_group
+from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.loading import load_platform, scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.human import be, counted
+from cleantail.log.policy.packs import DueTopic, pack_topics
+from cleantail_airflow.groups.group_params import Asked
+from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
+from cleantail_airflow.groups.left_over import left_since
+from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
+from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
+from cleantail_airflow.tasks.idle_runs import NOTE
+from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
+
+CANNOT = "cannot be worked on"
+
+
+@dataclass(slots=True)
+class Looked:
+    """What the evaluation of a group's topics has found so far."""
+
+    topics: int = 0
+    due: list[DueTopic] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    to_tell: list[str] = field(default_factory=list)
+
+
+class EvaluateGroupOperator(BaseOperator):
+    """Evaluates the topics of a group one after the other, and packs those that have something to do.
+
+    A topic that cannot be evaluated holds no other one back: a pack of its own shows why. If nothing is due all tasks
+    after this one are skipped, free of charge.
+    """
+
+    template_fields: Sequence[str] = ("group", "reason")
+    overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
+
+    def __init__(self, *, group: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.group = group
+        self.config_dir = config_dir
+        self.reason: str | None = None
+
+    def execute(self, context: Context) -> NoReturn:
+        with noted(context):
+            self._evaluate(context)
+
+    def _evaluate(self, context: Context) -> NoReturn:
+        from cleantail_airflow.alerts.alerting import EVALUATED
+
+        asked = Asked.of(context)
+        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
+        platform = load_platform(Path(self.config_dir), os.environ)
+        group = find_group(self.group, Path(self.config_dir), os.environ)
+        if asked.rollback_to:
+            self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
+            self._skip_all_but(context, {ROLLBACK, OUTCOME, ALERT})
+        now_ms = clock_of_run(platform, asked.now_ms)
+        looked = self._look(platform, asked, now_ms, context)
+        plan = _plan(group, asked, now_ms, looked)
+        self.reason = plan.reason
+        self.log.info("%s", plan.reason)
+        context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
+        if not plan.packs:
+            context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
+            self._skip_all_but(context, {ALERT} if plan.to_tell else set())
+        self._hand_on(context, plan)
+
+    def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
+        """Evaluates the topics one by one, and keeps of each what packing needs. Raises AirflowException where the
+        catalog is out of reach: that is no topic's fault."""
+        from cleantail.lake.catalogs import kept_catalog
+
+        try:
+            kept_catalog(platform, os.environ)
+        except CleantailError as error:
+            kind = AirflowFailException if error.exit_code in FINAL_EXIT_CODES else AirflowException
+            raise kind(str(error)) from None
+        looked, waiting = Looked(), left_since(self.group)
+        for name, topic in self._topics(asked.topic):
+            looked.topics += 1
+            if isinstance(topic, ConfigError):
+                looked.broken[name] = str(topic)
+                continue
+            try:
+                self._look_at(topic, platform, asked, now_ms, context, looked, waiting.get(name))
+            except Exception as error:
+                looked.broken[name] = _told(error)
+                self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
+        if asked.topic and not looked.topics:
+            raise AirflowFailException(f"no topic {asked.topic} runs in the group {self.group}; nothing was done")
+        return looked
+
+    def _topics(self, only: str | None) -> Iterator[tuple[str, Topic | ConfigError]]:
+        """Yields the topics that this DAG runs, and those with a broken YAML that would be among them."""
+        from cleantail.config.groups.membership import group_of_file
+
+        config_dir = Path(self.config_dir)
+        for file, topic in scan_topics(config_dir, os.environ):
+            if only not in (None, file.stem):
+                continue
+            name = topic.dag_name if isinstance(topic, Topic) else group_of_file(file, config_dir)
+            if name == self.group:
+                yield file.stem, topic
+
+    def _look_at(
+        self,
+        topic: Topic,
+        platform: Platform,
+        asked: Asked,
+        now_ms: int,
+        context: Context,
+        looked: Looked,
+        left_since_ms: int | None,
+    ) -> None:
+        from cleantail.lake.runs.due_topics import due_topic
+        from cleantail.lake.runs.evaluate import evaluate_topic
+        from cleantail_airflow.alerts.alerting import tell_of_missed
+        from cleantail_airflow.groups.new_input import new_bytes
+        from cleantail_airflow.metrics.run_metrics import send_plan
+
+        new = new_bytes(topic, platform)
+        plan = evaluate_topic(
+            topic,
+            platform,
+            now_ms=now_ms,
+            force=asked.force,
+            partition=asked.partition,
+            reconcile=asked.reconcile,
+        )
+        send_plan(topic, plan)
+        tell_of_missed(topic, platform, context, plan.logs, now_ms)
+        if (due := due_topic(plan, new, left_since_ms)) is not None:
+            looked.due.append(due)
+            self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
+        elif something_to_tell(topic, plan, now_ms):
+            looked.to_tell.append(topic.topic)
+
+    def _hand_on(self, context: Context, plan: GroupPlan) -> NoReturn:
+        """Ends evaluate well. The packs, over which the stations are mapped, are its return value."""
+        ti = context["ti"]
+        # raised, so Airflow does not keep what would be returned
+        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
+        packs = [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs]
+        XCom.set("return_value", packs, **where, _mapped_length=len(packs))
+        self._skip(context, {ROLLBACK}, "the run was not triggered with rollback_to")
+
+    def _skip_all_but(self, context: Context, kept: Collection[str]) -> NoReturn:
+        """Skips the tasks after this one: a run without work takes no process and no slot."""
+        self._skip(context, self.get_flat_relative_ids(upstream=False) - set(kept), self.reason or "")
+
+    def _skip(self, context: Context, tasks: Collection[str], reason: str) -> NoReturn:
+        ti = context["ti"]
+        for task_id in sorted(tasks):
+            XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
+        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]  # Airflow types it not
+
+
+def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:
+    """Returns the plan of the run: the packs, the most urgent first, and last the one that shows what is broken."""
+    packed = pack_topics(looked.due, group.limits)
+    packs = [PlannedPack(pack.label, pack.topics) for pack in packed.packs]
+    reason = f"{counted(looked.topics, 'topic')} {be(looked.topics)} looked at: {packed.reason}"
+    if looked.broken:
+        packs.append(_broken_pack(looked.broken))
+        reason = f"{reason}; {counted(len(looked.broken), 'topic')} {CANNOT}"
+    return GroupPlan(
+        now_ms=now_ms,
+        reason=reason,
+        looked_at=looked.topics,
+        force=asked.force,
+        partition=asked.partition,
+        reconcile=asked.reconcile,
+        packs=tuple(packs),
+        left_over=packed.left_over,
+        to_tell=tuple(looked.to_tell),
+    )
+
+
+def _broken_pack(broken: Mapping[str, str]) -> PlannedPack:
+    return PlannedPack(f"{counted(len(broken), 'topic')} {CANNOT}", tuple(sorted(broken)), broken)
+
+
+def _told(error: Exception) -> str:
+    """Returns what to say of an error; of one that nobody foresaw nothing that may quote a record."""
+    from cleantail.lake.foreign_errors import explained
+
+    told = error if isinstance(error, CleantailError) else explained(error)
+    return f"a defect of Cleantail: {type(error).__name__}" if told is None else str(told)

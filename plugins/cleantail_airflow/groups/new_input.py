@@ -1,0 +1,24 @@
+"""Whether a topic's source has what its table has not, told without Spark."""
+
+from __future__ import annotations
+
+import time
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail_airflow.kafka_connection import client_settings
+
+
+def new_bytes(topic: Topic, platform: Platform) -> int | None:
+    """Returns how large the new files are, None where nothing is new. What is new in Kafka counts as nothing, since
+    brokers do not say how large it is; its records are read portion by portion. Raises CleantailError."""
+    if topic.source.kafka is not None:
+        from cleantail.kafka.table_position import is_read
+
+        return None if is_read(topic, platform, client_settings(topic), int(time.time() * 1000)) else 0
+    if not topic.source.path:
+        return None
+    from cleantail.lake.runs.new_files import new_files
+
+    _, new = new_files(topic, platform)
+    return sum(file.stat().st_size for file in new if file.exists()) if new else None

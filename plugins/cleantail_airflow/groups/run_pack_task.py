@@ -1,0 +1,140 @@
+"""The task `run_pack` of a group: all the due work of a pack of topics, in one Spark application."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
+
+from cleantail.config.groups.loading_groups import find_group
+from cleantail.config.loading import find_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.human import counted, duration
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult
+from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
+from cleantail_airflow.groups.pack_report import STATIONS, pack_result
+from cleantail_airflow.kafka_connection import client_settings
+from cleantail_airflow.outcomes.crashes import cause_of_crash
+from cleantail_airflow.tasks.spark_job import SparkJobOperator
+from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
+
+OUTCOMES = "packs"
+"""The folder in CLEANTAIL_HOME with a file for each pack that is worked on: what became of its topics so far."""
+
+
+class RunPackOperator(SparkJobOperator):
+    """Does the work of one pack. What went wrong with a topic its station shows; this task is red where the application
+    crashed, and where trying again may help.
+
+    `pack` is a PlannedPack as JSON.
+    """
+
+    job = "run_pack"
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "pack")
+
+    def __init__(self, *, group: str, config_dir: str, pack: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config_dir=config_dir, of=group, **kwargs)
+        self.group = group
+        self.pack = pack
+        self.clients: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """Returns the label that the UI shows for this instance of the mapped task."""
+        return str(self.pack["label"])
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
+        clients = self._clients_file(context)
+        try:
+            report = pack_result(super().execute(context)).in_short()
+        finally:
+            with suppress(OSError):
+                clients.unlink()
+        self._skip_silent_stations(context, report)
+        return dict(PACK_RESULT_JSON.plain(report))
+
+    def arguments(self, context: Context) -> list[str]:
+        plan, pack = group_plan_of(context), planned_pack(self.pack)
+        if pack.errors:
+            raise AirflowFailException("\n".join(f"{topic}: {error}" for topic, error in sorted(pack.errors.items())))
+        if plan is None:
+            self.skip("evaluate made no plan")
+        self._require_time_left(context)
+        request = plan.request(pack, f"{OUTCOMES}/{_name_of(context)}.jsonl")
+        return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
+
+    def _require_time_left(self, context: Context) -> None:
+        """Skips the pack where the run has taken its time already: its topics are first in the next one."""
+        limit_ms = find_group(self.group, Path(self.config_dir), os.environ).limits.run_max_ms
+        run: Any = context["dag_run"]
+        if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
+            self.skip(f"the run has gone on for longer than run.max.ms ({duration(limit_ms)}): left to the next run")
+
+    def _clients_file(self, context: Context) -> Path:
+        """Returns the name of a file of this very try, which does not exist yet."""
+        from tempfile import gettempdir
+
+        self.clients = Path(gettempdir()) / f"cleantail-clients-{_name_of(context)}-{os.getpid()}.json"
+        return self.clients
+
+    def _client_arguments(self, context: Context, pack: PlannedPack) -> list[str]:
+        """Writes the settings of the topics' Kafka clients into a file that only its owner can read, and returns the
+        job's arguments that name it. A topic whose settings are wrong the job finds without them."""
+        found = find_topics(pack.topics, Path(self.config_dir), os.environ)
+        settings: dict[str, Mapping[str, str]] = {}
+        for name, topic in found.items():
+            if isinstance(topic, Topic) and topic.source.kafka is not None:
+                with suppress(CleantailError):  # evaluate has told it
+                    settings[name] = client_settings(topic)
+        if not settings:
+            return []
+        assert self.clients is not None, "execute has named it"
+        with os.fdopen(os.open(self.clients, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            json.dump({name: dict(client) for name, client in settings.items()}, stream)
+        return ["--client-settings", str(self.clients)]
+
+    def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
+        """Raises where the application crashed, or something may be tried again. Its result is an XCom also then."""
+        if "topics" not in result:
+            if text := result.get("error"):
+                kind = AirflowFailException if self.exit_code in FINAL_EXIT_CODES else AirflowException
+                raise kind(text) from None
+            raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
+        report = pack_result(result)
+        self._send_metrics(report)
+        again = [outcome for outcome in report.topics if outcome.may_retry]
+        if again:
+            context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(report.in_short()))
+            lines = [f"{outcome.topic}: {outcome.station} failed: {outcome.error}" for outcome in again]
+            raise AirflowException("\n".join([f"{counted(len(again), 'topic')} to try again", *lines])) from None
+        self.log.info("%s", report.reason)
+
+    def _send_metrics(self, report: PackResult) -> None:
+        from cleantail_airflow.metrics.run_metrics import send_outcome
+
+        for outcome in report.topics:
+            send_outcome(outcome)
+
+    def _skip_silent_stations(self, context: Context, result: PackResult) -> None:
+        """Skips the stations of this pack that have nothing to show, so that no process starts to find that out."""
+        silent = [station.task_id for station in STATIONS if not station.shows(result)]
+        if not silent:
+            return
+        ti = context["ti"]
+        ti.xcom_push("return_value", PACK_RESULT_JSON.plain(result))
+        raise DownstreamTasksSkipped(tasks=[(task_id, ti.map_index) for task_id in silent])  # type: ignore[no-untyped-call]
+
+
+def _name_of(context: Context) -> str:
+    """Returns a name for the pack, the same in each try of the task."""
+    ti = context["ti"]
+    return hashlib.sha256(json.dumps([ti.dag_id, ti.run_id, ti.map_index]).encode()).hexdigest()[:32]

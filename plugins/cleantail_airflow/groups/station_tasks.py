@@ -1,0 +1,112 @@
+"""The stations of a group's DAG, each for one pack: they show what the pack's application has reported of them.
+
+A station is red where a topic failed in it, and names the topics. It starts no Spark: clearing it shows the same again,
+and to have the work done anew `run_pack` is cleared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from cleantail.config.run_schedule import ASSET_SCHEME
+from cleantail.human import counted
+from cleantail.rounds.pack_results import TopicOutcome
+from cleantail_airflow.alerts.red_check import Failure, RedCheck
+from cleantail_airflow.groups.group_plan import group_plan_of, planned_pack
+from cleantail_airflow.groups.pack_report import BY_TASK, result_of_pack
+from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.task_ids import PUBLISH
+from cleantail_airflow.tasks.assets import asset_of, extra_of
+from cleantail_airflow.tasks.spark_operator import topic_and_platform
+
+NO_RESULT = "the application of the pack left no result"
+
+
+class StationOperator(BaseOperator):
+    """Shows one station of one pack. `pack` is a PlannedPack as JSON."""
+
+    template_fields: Sequence[str] = ("pack",)
+
+    def __init__(self, *, group: str, config_dir: str, pack: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.group = group
+        self.config_dir = config_dir
+        self.pack = pack
+        self.station = BY_TASK[self.task_id.rpartition(".")[2]]
+
+    @property
+    def label(self) -> str:
+        """Returns the label that the UI shows for this instance of the mapped task."""
+        return str(self.pack["label"])
+
+    def execute(self, context: Context) -> None:
+        with noted(context):
+            self._show(context)
+
+    def _show(self, context: Context) -> None:
+        result = result_of_pack(context)
+        if result is None or planned_pack(self.pack).errors:
+            raise AirflowSkipException(NO_RESULT)
+        # 1. what the station did, topic by topic
+        shown = [(outcome, line) for outcome in result.topics if (line := self.station.line(outcome))]
+        for outcome, line in shown:
+            self.log.info("%s: %s", outcome.topic, line)
+        self.show_more([outcome for outcome, _ in shown], context)
+        # 2. the topics that failed in it
+        red = {outcome.topic: failures for outcome in result.topics if (failures := self.station.red(outcome))}
+        errors = self.station.errors(result)
+        if red:
+            self._tell_of_red(red, context)
+            raise RedCheck(self.group, [failure for failures in red.values() for failure in failures])
+        if errors:
+            lines = [f"{outcome.topic}: {outcome.error}" for outcome in errors]
+            raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *lines]))
+        if not shown:
+            raise AirflowSkipException(f"no topic of the pack had anything to do at the station {self.station.task_id}")
+
+    def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
+        """Does what a station does besides showing; nothing but of `publish`."""
+
+    def _tell_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
+        """Tells the channels of each topic at once, as the check of a topic's own DAG does."""
+        from cleantail_airflow.alerts.alerting import tell_of_red
+
+        plan = group_plan_of(context)
+        now_ms = plan.now_ms if plan else int(time.time() * 1000)
+        for name, failures in red.items():
+            topic, platform = topic_and_platform(name, self.config_dir)
+            tell_of_red(topic, platform, context, failures, now_ms)
+
+
+class PublishStationOperator(StationOperator):
+    """Shows what was published, and updates the assets of these topics: DAGs that wait for them run."""
+
+    def __init__(self, *, group: str, **kwargs: Any) -> None:
+        super().__init__(group=group, outlets=[alias_of(group)], **kwargs)
+
+    def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
+        events = context["outlet_events"][alias_of(self.group)]
+        for outcome in outcomes:
+            asset: Asset = asset_of(outcome.topic)
+            for operation, result in outcome.rounds.items():
+                if result.published:
+                    events.add(asset, extra=extra_of(outcome.topic, OPERATIONS.get(operation, operation), result))
+
+
+OPERATIONS = {"expire_tombstones": "expire"}
+"""Station -> what its round is called in the event of an asset, where that is another word."""
+
+
+def alias_of(group: str) -> AssetAlias:
+    """Returns what stands for the assets of whichever topics of the group a run has published."""
+    return AssetAlias(name=f"{ASSET_SCHEME}-group://{group}")
+
+
+def station_class(task_id: str) -> type[StationOperator]:
+    """Returns the operator that shows a station."""
+    return PublishStationOperator if task_id == PUBLISH else StationOperator
