@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from spark_jobs import run_pack as job
-from spark_jobs.packs import pack_run
+from spark_jobs.packs import topic_stations
 from tests.jobs.test_rounds import record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 DIGITS = [record(i, "1", f"v{i}") for i in range(3)]
 TWICE = [record(i, "k", f"v{i}") for i in range(3)]
+OUTCOMES = "packs/of-this-run.jsonl"
 
 
 @pytest.fixture
@@ -29,14 +32,28 @@ def made(workshop):
 
 
 @pytest.fixture
-def run(workshop):
-    """Runs the job over topics, in this process; gives its exit code and, by topic, its result."""
+def landed(workshop):
+    """Makes a topic whose records are still in its landing folder, and returns its name."""
 
-    def run_topics(*topics):
-        result = workshop.config / "result.json"
-        named = [argument for topic in topics for argument in ("--topic", topic)]
-        code = job.main(["--config", str(workshop.config), "--result", str(result), *named])
-        document = json.loads(result.read_text())
+    def make(name, records=TWICE, **more):
+        folder = workshop.platform().home / "landing" / name
+        folder.mkdir(parents=True)
+        (folder / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+        return workshop.topic(name, source={"path": f"landing/{name}/*.jsonl"}, **more)
+
+    return make
+
+
+@pytest.fixture
+def run(workshop):
+    """Runs the job over topics, in this process; gives its exit code, its reason and, by topic, its result."""
+
+    def run_topics(*topics, outcomes=OUTCOMES, **more):
+        file = workshop.config / "result.json"
+        request = PackRequest(topics, int(time.time() * 1000), outcomes=outcomes, **more)
+        arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+        code = job.main([*arguments, "--result", str(file)])
+        document = json.loads(file.read_text())
         return code, document["reason"], {outcome["topic"]: outcome for outcome in document["topics"]}
 
     return run_topics
@@ -46,36 +63,67 @@ def offsets(workshop, topic):
     return [found["offset"] for found in workshop.read(topic)]
 
 
-def test_a_pack_cleans_each_topic_and_a_second_run_finds_nothing_due(workshop, made, run):
-    topics = [made("pack-one"), made("pack-two", [*TWICE, record(3, "a", "x")])]
+def published(outcome):
+    return outcome["compacted"] and outcome["compacted"]["published"]
+
+
+def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_nothing_due(workshop, landed, run):
+    topics = [landed("pack-one"), landed("pack-two", [*TWICE, record(3, "a", "x")])]
     code, reason, outcomes = run(*topics)
     assert (code, reason) == (0, "0 topics of 2 failed")
-    assert [outcomes[topic]["published"] for topic in topics] == [[0], [0]]
+    assert [outcomes[topic]["ingested"]["records"] for topic in topics] == [3, 4]
+    assert [published(outcomes[topic]) for topic in topics] == [[0], [0]]
     assert [offsets(workshop, topic) for topic in topics] == [[2], [2, 3]]
     assert len([row for row in workshop.evidence(topics[0]) if row["outcome"] == "published"]) == 1
-    code, _, outcomes = run(*topics)
+    code, _, outcomes = run(*topics, outcomes="packs/of-the-next-run.jsonl")
+    assert code == 0
+    assert all(o["compacted"] is None and o["reclaimed"]["rewritten_files"] == 1 for o in outcomes.values())
+    code, _, outcomes = run(*topics, outcomes="packs/of-the-third-run.jsonl")
     assert (code, {o["reason"] for o in outcomes.values()}) == (0, {"nothing is due"})
-    assert len(workshop.evidence(topics[0])) == 2
 
 
-def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, run):
-    """A red check, a broken YAML, a topic that is not there: all before the one that is well."""
+def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed, run):
+    """A red check, a line that is none, a broken YAML, a topic that is not there: all before the one that is well."""
     red, well = made("pack-red", DIGITS, checks=[LETTERS]), made("pack-well")
+    bad = landed("pack-bad-line", [{"no": "record"}])
     broken = workshop.topic("pack-broken", {"segment.ms": -1})
-    code, reason, outcomes = run(red, broken, "pack-nowhere", well)
+    code, reason, outcomes = run(red, bad, broken, "pack-nowhere", well)
     assert code == 1
-    assert reason == "3 topics of 4 failed: pack-red, pack-broken, pack-nowhere"
-    assert (outcomes[red]["held_back"], outcomes[red]["published"], outcomes[red]["error"]) == ([0], [], "")
+    assert reason == "4 topics of 5 failed: pack-red, pack-bad-line, pack-broken, pack-nowhere"
+    held = outcomes[red]["compacted"]
+    assert (held["held_back"], held["published"], outcomes[red]["error"]) == ([0], [], "")
+    assert held["heads"].keys() == {"0"}
+    assert (outcomes[bad]["station"], outcomes[bad]["may_retry"]) == ("ingest", False)
+    assert "a.jsonl:1" in outcomes[bad]["error"] and not workshop.evidence(bad)
     assert "segment.ms" in outcomes[broken]["error"] and "no topic" in outcomes["pack-nowhere"]["error"]
-    assert outcomes[well]["ok"] and outcomes[well]["published"] == [0]
+    assert outcomes[well]["ok"] and published(outcomes[well]) == [0]
     assert (offsets(workshop, red), offsets(workshop, well)) == ([0, 1, 2], [2])
 
 
 def test_a_log_in_quarantine_rests_though_its_topic_is_in_the_next_pack(workshop, made, run):
     red = made("pack-resting", DIGITS, checks=[LETTERS])
     assert run(red)[0] == 1
-    code, _, outcomes = run(red)
+    code, _, outcomes = run(red, outcomes="packs/of-the-next-run.jsonl")
     assert (code, outcomes[red]["reason"]) == (0, "nothing is due")
+
+
+def test_the_same_run_tried_again_still_knows_the_red_check_of_its_first_try(workshop, made, run):
+    """The second try finds the log in quarantine: without the first one's outcome the run would be green."""
+    red, well = made("pack-red-again", DIGITS, checks=[LETTERS]), made("pack-well-again")
+    run(red, well)
+    code, _, outcomes = run(red, well)
+    assert (code, outcomes[red]["compacted"]["held_back"], published(outcomes[well])) == (1, [0], [0])
+    assert len([row for row in workshop.evidence(well) if row["outcome"] == "published"]) == 1
+
+
+def test_a_log_that_was_released_is_published_by_the_same_run_tried_again(workshop, made, run):
+    red = made("pack-released", DIGITS, checks=[LETTERS])
+    run(red)
+    workshop.topic(red)
+    workshop.ok("release", red, "0")
+    code, _, outcomes = run(red)
+    assert (code, published(outcomes[red]), outcomes[red]["compacted"]["held_back"]) == (0, [0], [])
+    assert offsets(workshop, red) == [2]
 
 
 def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
@@ -85,9 +133,17 @@ def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
     assert offsets(workshop, asked) == [0, 1, 2]
 
 
+def test_only_what_was_asked_for_is_done(workshop, made, run):
+    two = [{**record(i, "k", "v"), "partition": p} for p in (0, 1) for i in range(3)]
+    topic = made("pack-asked-for", two, config={"min.cleanable.dirty.ratio": 1.0})
+    assert run(topic)[2][topic]["reason"] == "nothing is due"
+    outcome = run(topic, force=True, partition=1, outcomes="packs/forced.jsonl")[2][topic]
+    assert published(outcome) == [1]
+
+
 def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(workshop, made, run, monkeypatch):
-    first, second = made("pack-defect"), made("pack-after")
-    real = pack_run.compact_round
+    before, first, second = made("pack-before"), made("pack-defect"), made("pack-after")
+    real = topic_stations.compact_round
 
     def failing(error):
         def compact(running, plan):
@@ -97,13 +153,27 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
 
         return compact
 
-    monkeypatch.setattr(pack_run, "compact_round", failing(Py4JNetworkError("gone")))
-    assert job.main(["--config", str(workshop.config), "--topic", first, "--topic", second]) != 0
-    assert offsets(workshop, second) == [0, 1, 2]
-    monkeypatch.setattr(pack_run, "compact_round", failing(ValueError("a value of a record")))
-    code, _, outcomes = run(first, second)
+    monkeypatch.setattr(topic_stations, "compact_round", failing(Py4JNetworkError("gone")))
+    request = PackRequest((before, first, second), int(time.time() * 1000), outcomes=OUTCOMES)
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    assert [offsets(workshop, topic) for topic in (before, second)] == [[2], [0, 1, 2]]
+    monkeypatch.setattr(topic_stations, "compact_round", failing(ValueError("a value of a record")))
+    code, _, outcomes = run(before, first, second)
     assert (code, outcomes[first]["error"]) == (1, "a defect of Cleantail: ValueError")
     assert offsets(workshop, second) == [2]
+    # what the application that is gone had published is known to its next try
+    assert published(outcomes[before]) == [0]
+    assert "a value of a record" not in (workshop.platform().home / OUTCOMES).read_text()
     monkeypatch.undo()
-    code, _, outcomes = run(first, second)
-    assert (code, outcomes[first]["published"], outcomes[second]["reason"]) == (0, [0], "nothing is due")
+    code, _, outcomes = run(before, first, second)
+    assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):
+    topic = made("pack-cut")
+    file = workshop.platform().home / "packs" / "cut.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"topic": "pack-cut", "ok": tr')
+    code, _, outcomes = run(topic, outcomes="packs/cut.jsonl")
+    assert (code, published(outcomes[topic])) == (0, [0])

@@ -25,7 +25,7 @@ from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.left_over import left_since
 from cleantail_airflow.outcomes.failure_notes import noted
-from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
+from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
 from cleantail_airflow.tasks.idle_runs import NOTE
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
@@ -41,6 +41,18 @@ class Looked:
     due: list[DueTopic] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     to_tell: list[str] = field(default_factory=list)
+    new_input: bool = False
+    reconcile: bool = False
+
+    @property
+    def not_due(self) -> dict[str, str]:
+        """Returns, by task, why no pack has anything to do at it."""
+        skipped = {ROLLBACK: "the run was not triggered with rollback_to"}
+        if not self.new_input:
+            skipped[INGEST] = "no source has anything new"
+        if not self.reconcile:
+            skipped[RECONCILE] = "no topic has to be compared with its source"
+        return skipped
 
 
 class EvaluateGroupOperator(BaseOperator):
@@ -82,7 +94,7 @@ class EvaluateGroupOperator(BaseOperator):
         if not plan.packs:
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
             self._skip_all_but(context, {ALERT} if plan.to_tell else set())
-        self._hand_on(context, plan)
+        self._hand_on(context, plan, looked.not_due)
 
     def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
         """Evaluates the topics one by one, and keeps of each what packing needs. Raises AirflowException where the
@@ -148,30 +160,34 @@ class EvaluateGroupOperator(BaseOperator):
         )
         send_plan(topic, plan)
         tell_of_missed(topic, platform, context, plan.logs, now_ms)
+        looked.new_input |= new is not None
+        looked.reconcile |= plan.reconcile.due
         if (due := due_topic(plan, new, left_since_ms)) is not None:
             looked.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
         elif something_to_tell(topic, plan, now_ms):
             looked.to_tell.append(topic.topic)
 
-    def _hand_on(self, context: Context, plan: GroupPlan) -> NoReturn:
+    def _hand_on(self, context: Context, plan: GroupPlan, not_due: Mapping[str, str]) -> NoReturn:
         """Ends evaluate well. The packs, over which the stations are mapped, are its return value."""
         ti = context["ti"]
         # raised, so Airflow does not keep what would be returned
         where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
         packs = [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs]
         XCom.set("return_value", packs, **where, _mapped_length=len(packs))
-        self._skip(context, {ROLLBACK}, "the run was not triggered with rollback_to")
+        self._skip(context, not_due)
 
     def _skip_all_but(self, context: Context, kept: Collection[str]) -> NoReturn:
         """Skips the tasks after this one: a run without work takes no process and no slot."""
-        self._skip(context, self.get_flat_relative_ids(upstream=False) - set(kept), self.reason or "")
+        tasks = self.get_flat_relative_ids(upstream=False) - set(kept)
+        self._skip(context, dict.fromkeys(tasks, self.reason or ""))
 
-    def _skip(self, context: Context, tasks: Collection[str], reason: str) -> NoReturn:
+    def _skip(self, context: Context, reasons: Mapping[str, str]) -> NoReturn:
+        """Ends this task well, and those tasks without starting them; each keeps its reason as an XCom."""
         ti = context["ti"]
-        for task_id in sorted(tasks):
+        for task_id, reason in sorted(reasons.items()):
             XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]  # Airflow types it not
+        raise DownstreamTasksSkipped(tasks=sorted(reasons))  # type: ignore[no-untyped-call]  # Airflow types it not
 
 
 def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:

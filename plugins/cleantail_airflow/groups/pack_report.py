@@ -47,10 +47,6 @@ class Station:
         rounds = [result for name, result in outcome.rounds.items() if name in self.checks]
         return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
-    def shows(self, result: PackResult) -> bool:
-        """Returns whether the station has something to show of the pack."""
-        return bool(self.errors(result)) or any(self.line(outcome) for outcome in result.topics)
-
 
 def _ingested(outcome: TopicOutcome) -> str:
     if outcome.ingested is None or not (outcome.ingested.records or outcome.ingested.warnings):

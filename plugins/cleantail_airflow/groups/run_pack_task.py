@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.loading import find_topics
@@ -21,7 +21,7 @@ from cleantail.errors import CleantailError
 from cleantail.human import counted, duration
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
-from cleantail_airflow.groups.pack_report import STATIONS, pack_result
+from cleantail_airflow.groups.pack_report import pack_result
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.tasks.spark_job import SparkJobOperator
@@ -59,7 +59,6 @@ class RunPackOperator(SparkJobOperator):
         finally:
             with suppress(OSError):
                 clients.unlink()
-        self._skip_silent_stations(context, report)
         return dict(PACK_RESULT_JSON.plain(report))
 
     def arguments(self, context: Context) -> list[str]:
@@ -123,15 +122,6 @@ class RunPackOperator(SparkJobOperator):
 
         for outcome in report.topics:
             send_outcome(outcome)
-
-    def _skip_silent_stations(self, context: Context, result: PackResult) -> None:
-        """Skips the stations of this pack that have nothing to show, so that no process starts to find that out."""
-        silent = [station.task_id for station in STATIONS if not station.shows(result)]
-        if not silent:
-            return
-        ti = context["ti"]
-        ti.xcom_push("return_value", PACK_RESULT_JSON.plain(result))
-        raise DownstreamTasksSkipped(tasks=[(task_id, ti.map_index) for task_id in silent])  # type: ignore[no-untyped-call]
 
 
 def _name_of(context: Context) -> str:
