@@ -105,7 +105,8 @@ def _write_dags(dag_ids: list[str]) -> None:
         session.add(bundle)
         session.flush()
         for dag_id in dag_ids:
-            session.add(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc="", is_stale=False))
+            model: Any = DagModel
+            session.add(model(dag_id=dag_id, bundle_name="dags-folder", fileloc="", is_stale=False))
 
 
 if __name__ == "__main__":

@@ -21,19 +21,23 @@ CHECKED_AT = {pack_results.COMPACT: CHECK_QUALITY}
 """Part of a topic's work -> the station that shows its red checks, where that has another name."""
 CRASHED = "the Spark application of its pack ended before its turn"
 REASON_CHARS = 300
+EVERY_TOPIC = ""
+"""No topic has this name."""
 
 
 def failures_by_topic(
     plan: Any, results: Mapping[int, Any], failed: Collection[tuple[str, int]], only: str = ""
 ) -> dict[str, tuple[FailedTask, ...]]:
-    """Returns, of the topics that failed, the tasks that show it.
+    """Returns, of the topics that failed, the tasks that show it; what concerns all topics alike is under EVERY_TOPIC.
 
     `plan`: the run's GroupPlan as plain JSON, None where it made none; `results`: number of a pack -> its PackResult;
     `failed`: (task, map index) of the tasks that are red; `only`: the topic that the run was triggered for.
     """
     by_topic: dict[str, tuple[FailedTask, ...]] = {}
-    if only and (task := _one_of(((EVALUATE, -1), (ROLLBACK, -1)), failed)):
-        by_topic[only] = (task,)
+    if (EVALUATE, -1) in failed:
+        by_topic[only or EVERY_TOPIC] = (FailedTask(EVALUATE),)
+    elif only and (ROLLBACK, -1) in failed:
+        by_topic[only] = (FailedTask(ROLLBACK),)
     for number, pack in enumerate(_packs(plan)):
         errors, crashed = pack.get("errors") or {}, (RUN_PACK, number) in failed
         outcomes = _outcomes(results.get(number))
@@ -71,10 +75,6 @@ def _of_outcome(outcome: TopicOutcome, number: int) -> list[FailedTask]:
         if any(verdict.failed for verdict in result.verdicts):
             tasks.append(_task(CHECKED_AT.get(part, part), number, ""))
     return tasks
-
-
-def _one_of(tasks: Collection[tuple[str, int]], failed: Collection[tuple[str, int]]) -> FailedTask | None:
-    return next((FailedTask(*task) for task in tasks if task in failed), None)
 
 
 def _task(task_id: str, number: int, reason: str) -> FailedTask:

@@ -10,12 +10,14 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from cleantail.home.private_files import OWNER_FILE_MODE, OWNER_FOLDER_MODE, make_folder
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FOLDER, FILE = "page", "summaries.db"
@@ -35,35 +37,25 @@ class KeptSummaries:
 
     def load(self) -> dict[str, tuple[str, str]]:
         """Returns topic -> (key, summary as JSON) of all that is kept; nothing where the file cannot be read."""
-        found: dict[str, tuple[str, str]] = {}
-        with self._opened() as database:
-            if database is not None:
-                with database:
-                    database.execute("DELETE FROM summaries WHERE at_s < ?", (time.time() - KEPT_S,))
-                rows = database.execute("SELECT topic, key, summary FROM summaries")
-                found.update((topic, (key, summary)) for topic, key, summary in rows)
-        return found
+        return self._with_database(_loaded) or {}
 
     def keep(self, topic: str, key: str, summary: str) -> None:
         """Writes one summary in the place of the topic's last one."""
-        with self._opened() as database:
-            if database is not None:
-                row = (topic, key, time.time(), summary)
-                with database:
-                    database.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", row)
+        row = (topic, key, time.time(), summary)
+        self._with_database(lambda d: d.execute("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", row))
 
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection | None]:
-        """Yields the database, None where it cannot be used. What goes wrong is said once, and costs only time."""
+    def _with_database(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Returns what the work returns, in one transaction; None where the database cannot be used. What goes wrong is
+        said once, and costs only time."""
         with self._lock:
             if not self._usable:
-                yield None
-                return
+                return None
             try:
-                with closing(self._connect()) as database:
-                    yield database
+                with closing(self._connect()) as database, database:
+                    return work(database)
             except (sqlite3.Error, OSError) as error:
-                self._usable = self._usable and self._begun_anew(error)
+                self._usable = self._begun_anew(error)
+                return None
 
     def _connect(self) -> sqlite3.Connection:
         folder = make_folder(self._home, FOLDER)
@@ -78,6 +70,13 @@ class KeptSummaries:
         """Deletes a file that is no database. Returns whether to go on using it."""
         logger.info("summaries of tables are not kept: %s: %s", type(error).__name__, error)
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            (self._home / FOLDER / FILE).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._home / FOLDER / FILE).unlink(missing_ok=True)
             return True
         return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+def _loaded(database: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    database.execute("DELETE FROM summaries WHERE at_s < ?", (time.time() - KEPT_S,))
+    rows = database.execute("SELECT topic, key, summary FROM summaries")
+    return {topic: (key, summary) for topic, key, summary in rows}

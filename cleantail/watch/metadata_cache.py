@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from cleantail.config.platform import Platform
@@ -123,6 +124,10 @@ class MetadataCache:
         """Returns counters over the whole evidence table; None while it is read for the first time. Raises OutsideError
         where the catalog cannot be reached."""
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
+
+    def at_rest(self) -> AbstractContextManager[None]:
+        """Returns a block in which no further table is read for its summary,."""
+        return self._summaries.at_rest()
 
     @property
     def _evidence_name(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -25,6 +26,8 @@ class Read(Protocol):
 
 
 R = TypeVar("R", bound=Read)
+REST_S = 2.0
+"""How long a read waits at most for those who make a page of what is read."""
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class TableReads(Generic[R]):
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}
+        self._resting, self._may_read = 0, threading.Event()
+        self._may_read.set()
 
     def of(
         self, topics: Iterable[Topic], key_of: Callable[[Topic], tuple[str, str]], within_s: float
@@ -70,6 +75,24 @@ class TableReads(Generic[R]):
         """Makes the next call read the topic's table anew, and wait for that."""
         with self._lock:
             self._entries.pop(name, None)
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Lets the block go first: no read begins meanwhile. They would take turns with it, since all of them compute
+        in one interpreter."""
+        self._rest(1)
+        try:
+            yield
+        finally:
+            self._rest(-1)
+
+    def _rest(self, more: int) -> None:
+        with self._lock:
+            self._resting += more
+            if self._resting:
+                self._may_read.clear()
+            else:
+                self._may_read.set()
 
     def _current(self, topic: Topic, policy: str, location: str) -> _Entry[R]:
         """Returns the read of a table at this location, begun where there is none; called with the lock held."""
@@ -93,6 +116,7 @@ class TableReads(Generic[R]):
         return self._clock() - entry.began_s >= keep_s
 
     def _try(self, topic: Topic, location: str) -> R:
+        self._may_read.wait(REST_S)
         try:
             return self._read(topic, location)
         except Exception as e:  # one table that cannot be read never hides the others

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -105,9 +106,10 @@ class Configuration:
             return self._configured, self._defaults
 
     def _current_stamps(self) -> tuple[Any, ...]:
-        folder = self._config_dir
-        files = sorted([*folder.glob("defaults.yaml"), *folder.glob("topics/*"), *folder.glob("groups/*")])
-        return tuple((str(file), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+        """Returns what tells the files from any other version of them; that of defaults.yaml comes first."""
+        folders = [self._config_dir / name for name in ("topics", "groups")]
+        stamps = sorted(stamp for folder in folders for stamp in _stamps_in(folder))
+        return (_stamp(self._config_dir / "defaults.yaml"), *stamps)
 
     def _read(self) -> Configured:
         prefix = dag_prefix(self._config_dir)
@@ -131,3 +133,21 @@ class Configuration:
         except ConfigError:
             return NO_GROUPS
         return {group.group if isinstance(group, TopicGroup) else file.stem: group for file, group in scanned}
+
+
+def _stamps_in(folder: Path) -> Iterator[tuple[Any, ...]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield _stamp(entry)
+    except FileNotFoundError:
+        return
+
+
+def _stamp(file: Path | os.DirEntry[str]) -> tuple[Any, ...]:
+    path = os.fspath(file)
+    try:
+        stat = file.stat()
+    except FileNotFoundError:  # a link that leads nowhere, or a file that has just gone
+        return (path, 0, -1)
+    return (path, stat.st_mtime_ns, stat.st_size)

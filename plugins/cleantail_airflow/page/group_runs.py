@@ -24,7 +24,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
-from cleantail.watch.group_failures import failures_by_topic
+from cleantail.watch.group_failures import EVERY_TOPIC, failures_by_topic
 from cleantail_airflow.page.dag_states import ACTIVE, ENDED, dag_run
 from cleantail_airflow.task_ids import EVALUATE, PLAN, RUN_PACK
 
@@ -35,6 +35,7 @@ MOST_RUNS = 256
 TOPIC = "topic"
 """The parameter of a group's run that names the only topic that it is for."""
 Failures = Mapping[str, tuple[FailedTask, ...]]
+NO_FAILURES: Failures = {}
 
 _kept: dict[tuple[str, str, Any], Failures] = {}
 
@@ -72,9 +73,13 @@ def topics_in_groups(groups: Mapping[str, tuple[str, Collection[str]]]) -> dict[
                 paused=bool(model is not None and model.is_paused),
                 last=ended.run if ended else None,
                 active=at_work.run if at_work else None,
-                failed_tasks=failures[ended].get(topic, ()) if ended in failures else (),
+                failed_tasks=_of_topic(topic, failures.get(ended, NO_FAILURES)) if ended else (),
             )
     return states
+
+
+def _of_topic(topic: str, failures: Failures) -> tuple[FailedTask, ...]:
+    return failures.get(topic) or failures.get(EVERY_TOPIC, ())
 
 
 def _newest_runs(session: Any, dag_ids: Iterable[str]) -> list[_Run]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cleantail.lake.runs.evaluate import plan_run
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache
-from cleantail.watch.overview import lag_limits
+from cleantail.watch.overview import TopicRow, lag_limits
 from cleantail.watch.table_summary import TableSummary, summary_of
 from cleantail.watch.topic_list import Wanted, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
@@ -32,7 +33,7 @@ from cleantail_airflow.page.page_values import GroupPage, TopicPage, TopicsPage
 
 logger = logging.getLogger(__name__)
 
-ALL_WITHIN_S = 1.0
+ALL_WITHIN_S = 0.7
 """How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
 FREED_WITHIN_S = 0.2
 """How long a page waits, after the tables were read, for the whole evidence to say how much was freed; until then the
@@ -115,7 +116,10 @@ class Content:
 
         Raises TableError where the catalog cannot be reached.
         """
-        return self.cache.with_namespaces(topics, self.cache.summaries(topics, within_s)) if topics else {}
+        if not topics:
+            return {}
+        cache = self.cache
+        return cache.with_namespaces(topics, cache.summaries(topics, within_s))
 
     def all_topics(
         self,
@@ -138,19 +142,13 @@ class Content:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
         seen = self.summaries(topics, ALL_WITHIN_S)
         saved = self._saved_bytes() if topics else {}
-        rows = [
-            self._rows.row(
-                name,
-                topic,
-                seen.get(name),
-                now_ms,
-                waiting.get(name, ""),
-                saved.get(name),
-                dags.get(name),
-                configured.group_of.get(name),
-            )
-            for name, topic in files.items()
-        ]
+
+        def row(name: str, topic: Topic | ConfigError) -> TopicRow:
+            of_airflow = waiting.get(name, ""), saved.get(name), dags.get(name)
+            return self._rows.row(name, topic, seen.get(name), now_ms, *of_airflow, configured.group_of.get(name))
+
+        with self._readers_at_rest(topics):
+            rows = [row(name, topic) for name, topic in files.items()]
         groups = sorted({row.group for row in rows if row.group})
         reading = any(row.state is State.READING for row in rows)
         if group is not None:
@@ -206,6 +204,10 @@ class Content:
             now_ms=now_ms,
             source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
         )
+
+    def _readers_at_rest(self, topics: Collection[Topic]) -> AbstractContextManager[None]:
+        """Returns what lets those who wait for a page go before the reading of tables, which goes on after it."""
+        return self.cache.at_rest() if topics else nullcontext()
 
     def _saved_bytes(self) -> dict[str, SavedBytes]:
         """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""

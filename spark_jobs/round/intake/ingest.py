@@ -22,8 +22,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.locks import exclusive
-from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.size_history import OPERATION

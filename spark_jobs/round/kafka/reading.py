@@ -24,8 +24,8 @@ from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
 from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
-from cleantail.log.late_arrivals import late_warnings
 from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.log.source_position import SourcePosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.ingest_results import KafkaIngestResult
