@@ -31,6 +31,7 @@ NAMES = (
     "startup",
     "in_airflow",
     "many_topics",
+    "page",
     "reclaim",
     "reading",
     "restore",
@@ -83,7 +84,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
     parser.add_argument("--records", type=int, default=size, metavar="N", help=f"{SIZE_VARIABLE}, else {RECORDS:,}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
-    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"of many_topics ({TOPICS})")
+    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"of many_topics and page ({TOPICS})")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
     arguments = parser.parse_args(argv)

@@ -12,7 +12,7 @@ from benchmarks.lake import Lake
 @dataclass(frozen=True, slots=True)
 class Options:
     """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
-    for many_topics only."""
+    for many_topics and page."""
 
     lake: Lake
     records: int
