@@ -68,6 +68,7 @@ DagPrefix = Annotated[
         json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
     ),
 ]
+HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % #: it becomes part of addresses")]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
@@ -126,6 +127,11 @@ class Spark(Model):
 class PlatformSettings(Model):
     """Describes the `platform:` section of defaults.yaml."""
 
+    state: HomeFolder | None = Field(
+        default=None,
+        description="Where the state is; null: .cleantail beside the configuration where that is there, else a folder "
+        "of the user's data. CLEANTAIL_HOME wins.",
+    )
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
         default=("landing",),
