@@ -23,6 +23,7 @@ FLOORS = (
     ("spark_jobs.round",),
     ("spark_jobs",),
     ("cleantail.cli",),
+    ("cleantail_airflow.airflow_exceptions",),
     ("cleantail_airflow.task_ids", "cleantail_airflow.installation", "cleantail_airflow.kafka_connection"),
     ("cleantail_airflow.alerts", "cleantail_airflow.page"),
     ("cleantail_airflow.outcomes", "cleantail_airflow.metrics"),

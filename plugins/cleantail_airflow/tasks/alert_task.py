@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from cleantail.config.events import Event
 from cleantail.config.platform import Platform
@@ -21,6 +20,7 @@ from cleantail.log.log_state import LogState
 from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
 from cleantail.watch.alerting.incidents import Condition, Look, observed
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.waiting_round import waiting_subjects

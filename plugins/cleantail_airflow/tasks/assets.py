@@ -16,13 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
+from airflow.sdk import Asset, Context
 
 from cleantail.config.loading import scan_topics
 from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail_airflow.outcomes.job_reports import JobReport
+
+try:
+    from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
+except ImportError:  # until Airflow 3.1
+    from airflow.timetables.assets import AssetOrTimeSchedule  # type: ignore[assignment]
+    from airflow.timetables.trigger import CronTriggerTimetable  # type: ignore[assignment]
 
 GROUP = "cleantail"
 
