@@ -109,6 +109,11 @@ class Spark(Model):
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
     )
+    jars: Literal["fetched", "cluster"] = Field(
+        default="fetched",
+        description="Where Iceberg's jars come from: fetched by `cleantail jars`, or the cluster has them, as by an "
+        "image or by spark.jars.packages, with which nothing is fetched either.",
+    )
     insecure: bool = Field(
         default=False,
         description="Whether a cluster master may go without authentication and encryption, and a local one without "
@@ -122,6 +127,11 @@ class Spark(Model):
         if allowed := network_problem(self.master, self.conf, self.insecure):
             raise cross_field_error("master", self.master, allowed)
         return self
+
+    @property
+    def jars_of_cluster(self) -> bool:
+        """Returns whether whoever starts Spark gives it Iceberg's jars."""
+        return self.jars == "cluster" or "iceberg-spark-runtime" in self.conf.get("spark.jars.packages", "")
 
 
 class PlatformSettings(Model):
