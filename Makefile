@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-browser test-services worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -70,6 +70,9 @@ test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEA
 
 test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
 	$(BIN)/python deploy/check_services.py
+
+test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
+	$(BIN)/python -m tests.versions
 
 worker-environment: setup ## packs the Python that the workers of a Spark cluster need, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz

@@ -18,18 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.driver_environment import of_driver
 from cleantail.lake.jars.jar_list import LIST, Jar, listed, packages
 
 TRIES = 3
 TAIL_LINES = 12
-
-
-class UnreachableJars(CleantailError):
-    """The jars could not be had: no Java, no network, or a registry that does not have them."""
-
-    exit_code = 4
 
 
 def wanted(kinds: Collection[str]) -> list[Jar]:
@@ -60,7 +54,7 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
 def fetch(
     directory: Path, kinds: Collection[str], repositories: Sequence[str] = (), env: Mapping[str, str] = os.environ
 ) -> None:
-    """Fetches the jars of these kinds into the directory. Raises UnreachableJars where they cannot be had, and
+    """Fetches the jars of these kinds into the directory. Raises OutsideError where they cannot be had, and
     CleantailError where another file came than was listed."""
     with TemporaryDirectory(prefix="cleantail-jars-") as folder:
         came = _resolved(Path(folder), packages(kinds), repositories, env)
@@ -99,7 +93,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
         if done.returncode == 0:
             return folder / "jars"
         said = done.stdout
-    raise UnreachableJars("\n".join(["the jars could not be fetched; Spark's resolver says:", *_tail(said)]))
+    raise OutsideError("\n".join(["the jars could not be fetched; Spark's resolver says:", *_tail(said)]))
 
 
 def _spark_submit() -> Path:
