@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +14,24 @@ import pytest
 
 from tests.package import airflow_probe
 from tests.package.clean_environment import ROOT, CleanEnvironment
+from tests.versions import OLDEST
 
 TOPIC = "packaged-orders"
-DAGS = """
-from cleantail_airflow import topic_dags
-
-globals().update(topic_dags({config!r}))
-"""
-BROKEN = """
-# airflow looks into files that speak of it and of a dag
-from cleantail_airflow import refuse_broken_topics
-
-refuse_broken_topics({config!r})
-"""
+PAGE = (ROOT / "docs" / "installing.md").read_text()
+CONFIG_IN_PAGE = "/etc/cleantail/config"
 THEIRS = """
 from airflow.sdk import DAG
 
 with DAG("their_own"):
     pass
 """
+
+
+def in_page(example: str, config: Path) -> str:
+    """A DAG file as the documentation shows it, with another configuration."""
+    [block] = re.findall(rf"<!-- example: {example} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    assert block.count(CONFIG_IN_PAGE) == 1
+    return str(block).replace(CONFIG_IN_PAGE, str(config))
 
 
 def seen_by_airflow(environment: CleanEnvironment, *dags: Path, **env: str) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def dags(place: Path, config: Path) -> Path:
     """A team's DAGs folder: three lines, and a DAG of their own."""
     folder = place / "dags"
     folder.mkdir()
-    (folder / "cleantail.py").write_text(DAGS.format(config=str(config)))
+    (folder / "cleantail.py").write_text(in_page("dags", config))
     (folder / "theirs.py").write_text(THEIRS)
     return folder
 
@@ -72,8 +73,8 @@ def broken_dags(place: Path, config: Path) -> Path:
     (broken / "topics" / "bad.yaml").write_text('{"topic": "bad", "config": {"segment.sm": 1}}')
     folder = place / "broken" / "dags"
     folder.mkdir()
-    (folder / "cleantail.py").write_text(DAGS.format(config=str(broken)))
-    (folder / "broken.py").write_text(BROKEN.format(config=str(broken)))
+    (folder / "cleantail.py").write_text(in_page("dags", broken))
+    (folder / "broken.py").write_text(in_page("broken dags", broken))
     return folder
 
 
@@ -222,3 +223,9 @@ def test_jars_that_the_cluster_has_are_neither_looked_for_nor_fetched(
     told = everything.run("cleantail", "jars", "--config", str(of_cluster), XDG_CACHE_HOME=str(empty)).stdout
     assert "leaves the jars to the cluster" in told
     assert not empty.exists()
+
+
+def test_the_page_shows_the_versions_that_make_test_versions_tries() -> None:
+    newest = {name: version(name) for name in ("apache-airflow", "pyspark")}
+    for end, versions in (("oldest", OLDEST), ("newest", newest)):
+        assert f"| {end} | {versions['apache-airflow']} | {versions['pyspark']} |" in PAGE
