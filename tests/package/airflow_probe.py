@@ -71,5 +71,5 @@ def states_of_run(dag: str, folder: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    answer = states_of_run(*arguments[1:]) if arguments[0] == "--run" else seen(arguments)
+    answer = states_of_run(*arguments[1:]) if arguments[:1] == ["--run"] else seen(arguments)
     print(MARK + json.dumps(answer), flush=True)
