@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-browser test-services worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -11,7 +11,7 @@ export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
 # Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports, Airflow too
-INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml --extra all
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
 help: ## this list
@@ -71,6 +71,9 @@ test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEA
 test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
 	$(BIN)/python deploy/check_services.py
 
+test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
+	$(BIN)/python -m tests.versions
+
 worker-environment: setup ## packs the Python that the workers of a Spark cluster need, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz
 
@@ -88,7 +91,7 @@ docs: .venv/.complete ## the documentation as a site, in site/; a broken link is
 
 lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
-	printf 'pip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
+	printf 'hatchling\npip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 
 audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
 	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt

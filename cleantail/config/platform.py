@@ -69,6 +69,7 @@ DagPrefix = Annotated[
         json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
     ),
 ]
+HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % #: it becomes part of addresses")]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
@@ -109,6 +110,11 @@ class Spark(Model):
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
     )
+    jars: Literal["fetched", "cluster"] = Field(
+        default="fetched",
+        description="Where Iceberg's jars come from: fetched by `cleantail jars`, or the cluster has them, as by an "
+        "image or by spark.jars.packages, with which nothing is fetched either.",
+    )
     insecure: bool = Field(
         default=False,
         description="Whether a cluster master may go without authentication and encryption, and a local one without "
@@ -123,10 +129,20 @@ class Spark(Model):
             raise cross_field_error("master", self.master, allowed)
         return self
 
+    @property
+    def jars_of_cluster(self) -> bool:
+        """Returns whether whoever starts Spark gives it Iceberg's jars."""
+        return self.jars == "cluster" or "iceberg-spark-runtime" in self.conf.get("spark.jars.packages", "")
+
 
 class PlatformSettings(Model):
     """Describes the `platform:` section of defaults.yaml."""
 
+    state: HomeFolder | None = Field(
+        default=None,
+        description="Where the state is; null: .cleantail beside the configuration where that is there, else a folder "
+        "of the user's data. CLEANTAIL_HOME wins.",
+    )
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
         default=("landing",),

@@ -13,8 +13,10 @@ from urllib.parse import quote
 
 from cleantail.config.platform import Platform
 from cleantail.config.spark_network import authentication, network_problem
+from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
-from cleantail.lake.jar_list import on_class_path
+from cleantail.lake.jars import jar_places
+from cleantail.lake.jars.jar_list import on_class_path
 from cleantail.log.policy.shares import DEFAULT_CORES
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
@@ -27,14 +29,11 @@ S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""
-JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, else those that `make setup` fetched."""
-CHECKOUT_JARS = Path(__file__).resolve().parents[2] / ".cleantail" / "jars"
 
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
 
-LOGGING = Path(__file__).resolve().parents[2] / "spark_jobs" / "conf" / "log4j2.properties"
+LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
 """A file beside the jars, made by cleantail/cli/class_archive.py: with it a JVM need not load and verify each class."""
@@ -54,17 +53,21 @@ OWN_OVERHEAD_MIB = 512
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
-    """Returns the jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are
-    listed (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
-    return on_class_path(jars_directory(platform, env))
+    """Returns the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
+    starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
+    CleantailError where one has another size than is listed."""
+    return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform, env))
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, else those of the checkout where home has none."""
-    if env.get(JARS_VARIABLE):
-        return Path(env[JARS_VARIABLE])
-    home_jars = platform.home / "jars"
-    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not home_jars.is_dir() else home_jars
+    """Returns where the jars of the platform's applications are (cleantail.lake.jars.jar_places)."""
+    return jar_places.jars_directory(platform.home, env)
+
+
+def needs_s3(platform: Platform) -> bool:
+    """Returns whether tables are on an object store, whose clients are in jars of their own."""
+    io = platform.catalog.properties.get("io-impl", "")
+    return platform.warehouse.startswith(("s3:", "s3a:", "s3n:")) or io.endswith("S3FileIO")
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
@@ -121,7 +124,10 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
+    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
+    Where the cluster has them it returns nothing."""
+    if platform.spark.jars_of_cluster:
+        return {}
     paths = [str(jar) for jar in jars(platform, env)]
     executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
     return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}

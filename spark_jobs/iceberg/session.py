@@ -16,6 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
+from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg import quiet_jvm
 from spark_jobs.iceberg.quiet_jvm import SUBMITTED
 
@@ -60,10 +61,9 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
     platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
     CleantailError when the jars are not there."""
-    if not jars(platform, os.environ) and SUBMITTED not in os.environ:
-        raise CleantailError(
-            f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
-        )
+    found = platform.spark.jars_of_cluster or jars(platform, os.environ)
+    if not found and SUBMITTED not in os.environ:
+        raise CleantailError(f"no Spark jars in {jars_directory(platform, os.environ)}: {AGAIN}")
     # by the environment alone PySpark knows which Python its workers have
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):

@@ -23,6 +23,7 @@ FLOORS = (
     ("spark_jobs.round",),
     ("spark_jobs",),
     ("cleantail.cli",),
+    ("cleantail_airflow.airflow_exceptions",),
     (
         "cleantail_airflow.task_ids",
         "cleantail_airflow.installation",

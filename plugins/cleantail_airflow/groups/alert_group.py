@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException
 
 from cleantail.config.loading import find_topics, load_platform
 from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
+from cleantail_airflow.airflow_exceptions import AirflowException
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.incident_book import locked_book
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.groups.loading_groups import find_group
@@ -21,6 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.log.policy.packs import DueTopic, pack_topics
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.left_over import left_since

@@ -17,15 +17,15 @@ from typing import Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import (
+
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import Platform
+from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
 )
-
-from cleantail.config.loading import load_platform
-from cleantail.config.platform import Platform
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.tasks.driver_hook import DriverHook
