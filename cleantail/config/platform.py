@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
+from cleantail.config.settings.catalog import LOCAL_WAREHOUSE, Catalog, Setting
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
@@ -16,19 +16,6 @@ from cleantail.config.sources.kafka_source import ADDRESS_PATTERN
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
-Identifier = Annotated[
-    str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})
-]
-
-
-def _scalar_text(value: object) -> object:
-    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Setting = Annotated[str, BeforeValidator(_scalar_text)]
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
@@ -69,34 +56,6 @@ DagPrefix = Annotated[
     ),
 ]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
-
-
-_ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
-"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
-_EXAMPLES = {
-    "sqlite": "sqlite:////srv/catalog.db",
-    "postgres": "postgresql://host:5432/database",
-    "rest": "https://host:8181",
-}
-
-
-class Catalog(Model):
-    """Says where the Iceberg tables are listed and stored."""
-
-    name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
-    type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
-    uri: str | None = Field(default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only.")
-    warehouse: str | None = Field(default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse.")
-    namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
-    properties: dict[str, Setting] = Field(default={}, description="More catalog properties, such as s3.endpoint.")
-
-    @model_validator(mode="after")
-    def _server_is_named(self) -> Self:
-        if self.type != "sqlite" and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
-        if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
-            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
-        return self
 
 
 class Spark(Model):
@@ -181,5 +140,7 @@ class Platform(PlatformSettings):
 
     @property
     def warehouse(self) -> str:
-        """Returns the root of the tables, as a URI."""
-        return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"
+        """Returns the root of the tables, as a URI, or as the name by which a REST catalog knows it; empty where that
+        catalog has one of its own."""
+        local = f"file:{self.home / 'warehouse'}" if self.catalog.type in LOCAL_WAREHOUSE else ""
+        return self.catalog.warehouse or local

@@ -14,15 +14,16 @@ from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
-from cleantail.lake.catalog_settings import pyiceberg_properties
+from cleantail.lake.clients.client_properties import pyiceberg_properties
 from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-CATALOG_ONLY = ("type", "uri", "warehouse", "token", "credential")
-"""Properties of a catalog that are not for opening files; the address may have a password."""
+OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
+"""Beginnings of the properties by which PyIceberg opens files. No other goes to tasks: a catalog's address may have a
+password, and its token, headers and login open more than the files of one table."""
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
@@ -112,10 +113,15 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
-    catalog."""
+    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
+    those that a REST catalog gives with the table; nothing that opens the catalog. The class of the file IO goes along,
+    since a warehouse that is a name says of no store."""
     table = load_table(kept_catalog(platform, env), topic, platform)
-    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
+    if table is None:
+        return {}
+    kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
+    kind = type(table.io)
+    return {**kept, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)

@@ -6,7 +6,8 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
 from cleantail.lake import catalog_settings as spark_settings
-from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
+from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
+from cleantail.lake.clients.client_properties import pyiceberg_properties
 from cleantail.lake.jar_list import listed
 
 SECRETS = {
