@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,9 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
         raise unreachable(platform, e) from None
 
 
-_opened: dict[tuple[object, ...], Catalog] = {}
+LOGIN_LIVES_S = 60.0
+"""How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
+_opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 
 
 def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
@@ -48,10 +51,16 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     tables, which takes longer than to load a topic's: a process that works on many topics does it once."""
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
-    if settings not in _opened:
+    kept = _opened.get(settings)
+    if kept is None or is_outdated(platform, kept[0], time.monotonic()):
         _opened.clear()
-        _opened[settings] = open_catalog(platform, env)
-    return _opened[settings]
+        kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
+    return kept[1]
+
+
+def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:
+    """Returns whether a catalog that was opened then is to be opened anew."""
+    return platform.catalog.type == "rest" and now_s - opened_s >= LOGIN_LIVES_S
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:

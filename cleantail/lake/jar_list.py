@@ -13,7 +13,7 @@ from pathlib import Path
 from cleantail.errors import CleantailError
 
 LIST = Path(__file__).resolve().parents[2] / "spark_jobs" / "conf" / "jars.txt"
-SPARK, S3 = "spark", "s3"
+SPARK, S3, MYSQL = "spark", "s3", "mysql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def on_class_path(directory: Path) -> list[Path]:
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
-    jars = [jar for jar in listed() if jar.kind in (SPARK, S3)]
+    jars = [jar for jar in listed() if jar.kind in (SPARK, S3, MYSQL)]
     paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
     if not paths:
         return []
