@@ -15,7 +15,7 @@ from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
-from cleantail.lake.clients.client_properties import pyiceberg_properties
+from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
                 return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
-        return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
+        return load_catalog(platform.catalog.name, **with_renewed_tokens(pyiceberg_properties(platform, env)))
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
+from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
 from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
@@ -45,15 +46,29 @@ class Rollback:
 
 
 def append_files(
-    table: TopicTable, files: Iterable[Any], properties: Mapping[str, str], summary: Mapping[str, str]
+    table: TopicTable, files: Sequence[Any], properties: Mapping[str, str], summary: Mapping[str, str]
 ) -> None:
-    """Appends data files to `main`, with the properties, in one commit."""
-    transaction = table.load().newTransaction()
-    append = transaction.newAppend()
-    for file in files:
-        append.appendFile(file)
-    with_summary(append, summary).commit()
-    _commit(transaction, properties)
+    """Appends data files to `main`, with the properties, in one commit, and only where the table has none of these: by
+    them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
+    given up, and goes on. Raises ConflictError, with nothing appended, where somebody else was faster."""
+
+    def once() -> None:
+        transaction = table.load().newTransaction()
+        there = texts(transaction.table().properties())
+        if faster := sorted(name for name in properties if name in there):
+            raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
+        append = transaction.newAppend()
+        for file in files:
+            append.appendFile(file)
+        with_summary(append, summary).commit()
+        _set(transaction, properties)
+        try:
+            # not commitTransaction: that would lay the change onto whatever came in between
+            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+        except Py4JJavaError as e:
+            raise conflict(e) from None
+
+    COMMITS.run(once)
 
 
 def publish_deletes(

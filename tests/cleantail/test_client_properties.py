@@ -5,7 +5,12 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import ConfigError
-from cleantail.lake.clients.client_properties import pyiceberg_properties, spark_catalog, spark_secrets
+from cleantail.lake.clients.client_properties import (
+    pyiceberg_properties,
+    spark_catalog,
+    spark_secrets,
+    with_renewed_tokens,
+)
 
 LOGIN = {"CLEANTAIL_CATALOG_USER": "me", "CLEANTAIL_CATALOG_PASSWORD": "p@ss"}
 DELEGATION = "header.X-Iceberg-Access-Delegation"
@@ -64,3 +69,14 @@ def test_what_is_no_variable_of_ours_may_be_the_secret_and_is_refused_without_be
     with pytest.raises(ConfigError, match=r"catalog\.secrets\.token.*begins with CLEANTAIL_CATALOG_") as refused:
         load_platform(tmp_path, {})
     assert value not in str(refused.value).replace("CLEANTAIL_CATALOG_", "")
+
+
+def test_pyiceberg_renews_a_token_where_it_knows_where(platform):
+    where = {"oauth2-server-uri": "https://idp/token", "scope": "lake"}
+    of, env = platform(type="rest", uri="http://c", properties=where), {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
+    told = with_renewed_tokens(pyiceberg_properties(of, env))
+    login = {"client_id": "me", "client_secret": "a:b", "token_url": "https://idp/token", "scope": "lake"}
+    assert told["auth"]["oauth2"].items() >= login.items() and "credential" not in told
+    for less in ({}, {"CLEANTAIL_CATALOG_TOKEN": "t"}):
+        assert "auth" not in with_renewed_tokens(pyiceberg_properties(of, less))
+    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c"), env))

@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -59,9 +60,14 @@ def rest_jars() -> Path:
 
 
 @contextmanager
-def site(kind: str, folder: Path):
+def site(kind: str):
     """Yields the catalog, and stops all that it takes."""
-    folder.chmod(0o711)  # a database runs as a user of its own, and passes through
+    with TemporaryDirectory(prefix="cleantail-catalog-") as name:
+        Path(name).chmod(0o711)  # a database runs as a user of its own, and passes through: not so by pytest's folders
+        yield from _site(kind, Path(name))
+
+
+def _site(kind: str, folder: Path):
     (folder / "logs").mkdir()
     with Processes(folder / "logs") as processes:
         try:
@@ -76,7 +82,7 @@ def _rest(processes: Processes, folder: Path):
     _lacks((any(rest_jars().glob("*.jar")), f"bin/fetch-jars {rest_jars()} rest"))
     properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{folder / 'warehouse'}"}
     behind = services.start_rest(processes, free_port(), rest_jars(), properties)
-    with door(behind, f"{ID}:{SECRET}", lives_s=5) as before:
+    with door(behind, f"{ID}:{SECRET}", lives_s=20) as before:
         catalog = {
             "type": "rest",
             "uri": before.address,
@@ -148,17 +154,14 @@ def _glue(processes: Processes, folder: Path):
         _package("boto3"),
         _package("moto"),
     )
-    import boto3
-
     endpoint = services.start_aws(processes, free_port(), os.environ.get(PACKAGES, ""))
-    login = {"aws_access_key_id": "the-id", "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=endpoint, **login).create_bucket(Bucket="lake")
     properties = {
         "glue.endpoint": endpoint,
-        "s3.endpoint": endpoint,
+        "s3.endpoint": _s3(processes, folder),  # moto's does not understand how pyarrow uploads
         "s3.path-style-access": "true",
         "client.region": "us-east-1",
     }
+    store = {"CLEANTAIL_S3_ACCESS_KEY_ID": "the-id", "CLEANTAIL_S3_SECRET_ACCESS_KEY": SECRET}
     env = {"AWS_ACCESS_KEY_ID": "the-id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
     catalog = {"type": "glue", "warehouse": "s3://lake/warehouse", "properties": properties}
-    yield Site("glue", catalog, env, has_views=False)
+    yield Site("glue", catalog, env | store, has_views=False)

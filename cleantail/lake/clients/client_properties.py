@@ -7,6 +7,7 @@ environment has which property; their values are added inside of the process tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from cleantail.config.platform import Platform
@@ -28,6 +29,8 @@ LOCK_WAIT_S = 30
 DELEGATION = "header.X-Iceberg-Access-Delegation"
 """What a REST catalog is asked for: credentials of the store with each table. PyIceberg asks by itself, Java's client
 does not; a catalog that has none to give leaves them out."""
+MARGIN_S = 10
+"""How long before its end a token is renewed."""
 _SERVICES = {
     "rest": {"type": "rest", DELEGATION: "vended-credentials"},
     "glue": {"type": "glue"},
@@ -64,6 +67,19 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
     secrets = {k: v for k, v in secret_properties(platform, env).items() if not k.startswith("jdbc.")}
     return {**kind, **_warehouse(platform), **of_pyiceberg({**catalog.properties, **secrets})}
+
+
+def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the properties by which PyIceberg gets a new token before the last one expires, as Java's client does:
+    by the credential alone it gets one, and no other. It takes that the token's address is known."""
+    client, colon, secret = properties.get("credential", "").partition(":")
+    token_url = properties.get("oauth2-server-uri")
+    if not (colon and token_url) or properties.get("token"):
+        return dict(properties)
+    login = {"client_id": client, "client_secret": secret, "token_url": token_url, "refresh_margin": MARGIN_S}
+    login |= {"scope": properties.get("scope", "catalog")}
+    kept = {k: v for k, v in properties.items() if k not in ("credential", "oauth2-server-uri", "scope")}
+    return {**kept, "auth": {"type": "oauth2", "oauth2": login}}
 
 
 def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:

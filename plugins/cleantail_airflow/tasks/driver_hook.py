@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from cleantail.home.driver_environment import of_driver
+from cleantail.home.earlier_driver import end_earlier, forget, note
 
 
 class DriverHook(SparkSubmitHook):
@@ -20,8 +23,24 @@ class DriverHook(SparkSubmitHook):
         driver_hook.__dict__.update(hook.__dict__)
         return driver_hook
 
+    note: Path | None = None
+    """The file that keeps which process runs for this task, for a next try to end it."""
+
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        return super().submit(application, env={**of_driver(os.environ), **(self._env_vars or {})}, **kwargs)
+        """Ends what an earlier try has left running here, and starts the driver: a worker that was killed has left
+        spark-submit, and so the driver, to itself."""
+        if self.note is not None and (pid := end_earlier(self.note)):
+            self.log.warning("an earlier try of this task had left process %s running: it was ended", pid)
+        try:
+            return super().submit(application, env={**of_driver(os.environ), **(self._env_vars or {})}, **kwargs)
+        finally:  # not where this process is killed: that is what the note is for
+            if self.note is not None:
+                forget(self.note)
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        if self.note is not None and self._submit_sp is not None:
+            note(self.note, self._submit_sp.pid)
+        super()._process_spark_submit_log(itr)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         """Builds the command. `submit` has given the driver the variables that Airflow's hook would add here."""

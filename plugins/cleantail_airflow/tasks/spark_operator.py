@@ -29,6 +29,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
+from cleantail.home.earlier_driver import note_of
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
@@ -62,6 +63,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.topic = topic
         self.config_dir = config_dir
         self.reason: str | None = None
+        self.note: Path | None = None
 
     def arguments(self, context: Context) -> list[str]:
         """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
@@ -79,6 +81,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         _, platform = topic_and_platform(self.topic, self.config_dir)
         self.conf = _submit_conf(platform, master, plan_of(context))
         self.env_vars = spark_environment(os.environ)
+        self.note = note_of(platform.home, _identity(context))
         # 3. the job, whose documents and whose report go by files
         with TemporaryDirectory(prefix="cleantail-") as folder:
             file = Path(folder) / "result.json"
@@ -106,7 +109,9 @@ class CleantailSparkOperator(SparkSubmitOperator):
         return None
 
     def _get_hook(self) -> DriverHook:
-        return DriverHook.of(super()._get_hook())
+        hook = DriverHook.of(super()._get_hook())
+        hook.note = self.note
+        return hook
 
     def _result(self, file: Path) -> dict[str, Any]:
         """Reads what the job reported, and sends it as metrics."""
@@ -193,6 +198,12 @@ def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
     """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
     path = Path(config_dir)
     return find_topic(topic, path, os.environ), load_platform(path, os.environ)
+
+
+def _identity(context: Context) -> tuple[object, ...]:
+    """Returns which task this is, whatever its try."""
+    ti = context["ti"]
+    return ti.dag_id, ti.run_id, ti.task_id, ti.map_index
 
 
 def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> dict[str, str]:
