@@ -51,11 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
         if self.path.endswith("/oauth/tokens"):
             form = {k: v[0] for k, v in urllib.parse.parse_qs((body or b"").decode()).items()}
-            basic = (self.headers.get("Authorization") or "").removeprefix("Basic ")
-            if "client_id" not in form and basic:
-                form["client_id"], _, form["client_secret"] = (
-                    base64.b64decode(basic + "==").decode(errors="replace").partition(":")
-                )
+            kind, _, shown = (self.headers.get("Authorization") or "").partition(" ")
+            if kind == "Basic" and "client_id" not in form:
+                form["client_id"], _, form["client_secret"] = base64.b64decode(shown).decode().partition(":")
             token = door.issue(form)
             if token is None:
                 return self._answer(401, json.dumps({"error": "invalid_client"}).encode())

@@ -31,6 +31,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.home.earlier_driver import note_of
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
+from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.outcomes.failure_notes import noted
@@ -195,9 +196,12 @@ class OutcomeOperator(BaseOperator):
 
 
 def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
-    """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
+    """Reads the topic and the platform from their YAML, in the environment of the task, and has the catalog's login
+    there. Raises ConfigError, and CleantailError where a connection is missing."""
     path = Path(config_dir)
-    return find_topic(topic, path, os.environ), load_platform(path, os.environ)
+    found, platform = find_topic(topic, path, os.environ), load_platform(path, os.environ)
+    with_login(platform)
+    return found, platform
 
 
 def _identity(context: Context) -> tuple[object, ...]:
