@@ -87,21 +87,30 @@ def test_a_round_that_two_drivers_publish_is_published_once(workshop, table_of, 
     assert sorted(r["key"] for r in workshop.read(topic)) == sorted(set(keys))
 
 
-def test_files_that_two_drivers_ingest_are_there_once(workshop, held, monkeypatch):
+def test_a_round_that_goes_on_after_a_later_one_changes_nothing(workshop, table_of, held):
+    """The states that it would write are older than those that the table has."""
+    topic = workshop.topic("zombie-late")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(o, "a", "x") for o in range(3)]))
+    table, platform = table_of(topic), workshop.platform()
+    found = checked(workshop, table)
+    held.hold(publishing, "_commit")
+    held.start(lambda: publish_round(table, platform, found))
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(o, "a", "y") for o in range(3, 6)]))
+    workshop.ok("compact", topic, "--now", NOW + 1)
+    state = table.load().properties().get("cleantail.partition.0")
+    assert isinstance(held.go_on(), ConflictError)
+    assert offsets(workshop.read(topic)) == [5]
+    assert table.load().properties().get("cleantail.partition.0") == state
+
+
+def test_files_that_two_drivers_ingest_are_there_once(workshop, held, monkeypatch, spark):
     topic = workshop.topic("zombie-ingestion")
     file = workshop.file("a.jsonl", [record(o, f"k{o}", "x") for o in range(5)])
     monkeypatch.setattr(ingesting, "exclusive", lambda *_: contextlib.nullcontext())  # each on a machine of its own
     held.hold(ingesting, "append_files")
-    spark, platform = workshop_session(), workshop.platform()
-    work = (workshop.find(topic), platform, [file], "text", lambda *_: None)
+    work = (workshop.find(topic), workshop.platform(), [file], "text", lambda *_: None)
     held.start(lambda: ingesting.ingest_files(spark, *work))
     ingesting.ingest_files(spark, *work)
     first = held.go_on()
     assert isinstance(first, ConflictError) and "another ingestion" in str(first)
     assert offsets(workshop.read(topic)) == list(range(5))
-
-
-def workshop_session():
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
