@@ -33,23 +33,25 @@ def _milliseconds(seconds: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PropertyName:
-    """One row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the other."""
+    """One row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the other,
+    which `note` says to people."""
 
     java: str
     pyiceberg: str
     to_pyiceberg: Convert = _same
     to_java: Convert = _same
+    note: str = "the same"
 
 
 NAMES = (
     PropertyName("client.region", "s3.region"),
     PropertyName("client.region", "glue.region"),
-    PropertyName("s3.path-style-access", "s3.force-virtual-addressing", _opposite, _opposite),
+    PropertyName("s3.path-style-access", "s3.force-virtual-addressing", _opposite, _opposite, "the opposite"),
     PropertyName("client.assume-role.arn", "client.role-arn"),
     PropertyName("client.assume-role.session-name", "client.role-session-name"),
     PropertyName("http-client.proxy-endpoint", "s3.proxy-uri"),
-    PropertyName("http-client.apache.connection-timeout-ms", "s3.connect-timeout", _seconds, _milliseconds),
-    PropertyName("http-client.apache.socket-timeout-ms", "s3.request-timeout", _seconds, _milliseconds),
+    PropertyName("http-client.apache.connection-timeout-ms", "s3.connect-timeout", _seconds, _milliseconds, "ms, s"),
+    PropertyName("http-client.apache.socket-timeout-ms", "s3.request-timeout", _seconds, _milliseconds, "ms, s"),
 )
 """Every property of which it is known that the two clients call it otherwise, and that both have."""
 _IMPLIED_BY_JAVA = {"rest.auth.type": {"sigv4": {"rest.sigv4-enabled": "true"}}}
