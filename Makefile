@@ -72,8 +72,9 @@ test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEA
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
 	$(BIN)/python -m pytest tests/browser
 
-test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
+test-services: setup ## real Postgres, S3 and Spark standalone, and the main job on each catalog, started as processes
 	$(BIN)/python deploy/check_services.py
+	$(BIN)/python deploy/check_catalogs.py
 
 worker-environment: setup ## packs the Python that the workers of a Spark cluster need, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz
