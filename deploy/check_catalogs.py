@@ -2,7 +2,7 @@
 
     .venv/bin/python deploy/check_catalogs.py            # five minutes on 2 cores
 
-Needs: Postgres and MariaDB (apt-get install postgresql mariadb-server-core mariadb-client-core), Java 17, and versitygw or
+Needs: Postgres, MariaDB (apt-get install postgresql mariadb-server-core mariadb-client-core), Java 17, and versitygw or
 Go. What is missing is a failure, not passed over. Jars and Python packages go to a folder that is removed at the end.
 """
 

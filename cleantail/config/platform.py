@@ -67,6 +67,20 @@ class Spark(Model):
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
     )
+    exchange: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+://[^\s?#]+$",
+        description="Folder in a store that Airflow's workers share with drivers on a cluster, for what these are told "
+        "and report: needed for deploy-mode cluster.",
+        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-exchange"},
+    )
+    jobs: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+:///?[^\s?#]+$",
+        description="Where drivers on a cluster have the folder spark_jobs, as local:///opt/cleantail/spark_jobs in an "
+        "image; null is where this installation has it.",
+        json_schema_extra={"x-allowed": "an address of a folder, as local:///opt/cleantail/spark_jobs"},
+    )
     insecure: bool = Field(
         default=False,
         description="Whether a cluster master may go without authentication and encryption, and a local one without "

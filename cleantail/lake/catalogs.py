@@ -16,15 +16,12 @@ from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
+from cleantail.lake.clients.exchange import OF_FILES
 from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-
-OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
-"""Beginnings of the properties by which PyIceberg opens files. No other goes to tasks: a catalog's address may have a
-password, and its token, headers and login open more than the files of one table."""
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
@@ -123,8 +120,8 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
-    those that a REST catalog gives with the table; nothing that opens the catalog. The class of the file IO goes along,
-    since a warehouse that is a name says of no store."""
+    those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
+    The class of the file IO goes along, since a warehouse that is a name says of no store."""
     table = load_table(kept_catalog(platform, env), topic, platform)
     if table is None:
         return {}

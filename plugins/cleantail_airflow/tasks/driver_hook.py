@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,22 @@ class DriverHook(SparkSubmitHook):
     note: Path | None = None
     """The file that keeps which process runs for this task, for a next try to end it."""
 
+    clear: Callable[[], None] | None = None
+    """Removes what an earlier driver of this task has reported: called before another one is started, and not where an
+    application is taken up."""
+    submit_env: Mapping[str, str] = {}
+    """The variables by which spark-submit finds itself, where a driver elsewhere has none of ours."""
+
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Ends what an earlier try has left running here, and starts the driver: a worker that was killed has left
         spark-submit, and so the driver, to itself."""
         if self.note is not None and (pid := end_earlier(self.note)):
             self.log.warning("an earlier try of this task had left process %s running: it was ended", pid)
+        if self.clear is not None:
+            self.clear()
+        env = {**of_driver(os.environ), **self.submit_env, **(self._env_vars or {})}
         try:
-            return super().submit(application, env={**of_driver(os.environ), **(self._env_vars or {})}, **kwargs)
+            return super().submit(application, env=env, **kwargs)
         finally:  # not where this process is killed: that is what the note is for
             if self.note is not None:
                 forget(self.note)

@@ -1,19 +1,15 @@
 """The base of all Spark tasks, and the last task of a run, which fails where another has failed.
 
 A task starts a job of spark_jobs with arguments. The job leaves one JSON object in the file of `--result`, and that is
-the task's XCom. Neither holds keys or values of records: a job says where they are (snapshot, partition, offset). JSON
-documents go to the job by files that only this user can read, since everybody on the machine can list the arguments of
-a process, and Airflow keeps those of a task.
+the task's XCom. Neither holds keys or values of records: a job says where they are (snapshot, partition, offset).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -38,6 +34,7 @@ from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.job_reports import JobReport, report_of
 from cleantail_airflow.outcomes.planned_run import PlannedRun, plan_of
 from cleantail_airflow.tasks.driver_hook import DriverHook
+from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster, settings_for_cluster
 
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
@@ -65,6 +62,8 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.config_dir = config_dir
         self.reason: str | None = None
         self.note: Path | None = None
+        self.clear: Callable[[], None] | None = None
+        self.reported_exit_code: int | None = None
 
     def arguments(self, context: Context) -> list[str]:
         """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
@@ -78,18 +77,19 @@ class CleantailSparkOperator(SparkSubmitOperator):
         # 1. what the job is to do; a task with nothing to do ends here
         arguments = self.arguments(context)
         # 2. where and with which settings Spark runs it
-        master = self._master()
+        connection = self._connection()
+        on_cluster = is_on_cluster(connection)
         _, platform = topic_and_platform(self.topic, self.config_dir)
-        self.conf = _submit_conf(platform, master, plan_of(context))
-        self.env_vars = spark_environment(os.environ)
+        self._run_on(platform, connection, on_cluster, plan_of(context))
         self.note = note_of(platform.home, _identity(context))
-        # 3. the job, whose documents and whose report go by files
-        with TemporaryDirectory(prefix="cleantail-") as folder:
-            file = Path(folder) / "result.json"
-            arguments = [_document_in_file(argument, Path(folder)) for argument in arguments]
-            self.application_args = [*(self.application_args or ()), *arguments, "--result", str(file)]
+        # 3. the job, whose documents and whose report go by files, or through a store
+        with handover(platform, on_cluster, _identity(context)) as documents:
+            self.clear = documents.clear
+            arguments = [documents.argument(argument) for argument in arguments]
+            self.application_args = [*(self.application_args or ()), *arguments, "--result", documents.result]
             error = self._submit(context)
-            result = self._result(file)
+            result, self.reported_exit_code = documents.report()
+        self._send(result)
         # 4. what it reports, red or green
         report = report_of(result, self.job)
         if error:
@@ -101,6 +101,21 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.ended(context, result, report)
         return result
 
+    def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, plan: PlannedRun | None) -> None:
+        """Sets the job's settings and environment. A driver on a cluster has its own environment there."""
+        self.conf = _submit_conf(platform, connection.host or "", plan)
+        if not on_cluster:
+            self.env_vars = spark_environment(os.environ)
+            return
+        self.conf = settings_for_cluster(platform, self.conf)
+        self.application = (
+            f"{platform.spark.jobs.rstrip('/')}/{self.job}.py" if platform.spark.jobs else self.application
+        )
+        # by these a next try finds an application that goes on
+        self._track_driver_via_k8s_api = str(connection.host or "").startswith("k8s://")
+        self._yarn_track_via_rm_api = RM_ADDRESS in connection.extra_dejson
+        self.durable = self._track_driver_via_k8s_api or self._yarn_track_via_rm_api
+
     def _submit(self, context: Context) -> AirflowException | None:
         """Runs spark-submit, and returns the error with which it ended."""
         try:
@@ -111,16 +126,14 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> DriverHook:
         hook = DriverHook.of(super()._get_hook())
-        hook.note = self.note
+        hook.note, hook.clear, hook.submit_env = self.note, self.clear, spark_environment(os.environ)
         return hook
 
-    def _result(self, file: Path) -> dict[str, Any]:
-        """Reads what the job reported, and sends it as metrics."""
+    def _send(self, result: dict[str, Any]) -> None:
+        """Sends what the job reported as metrics."""
         from cleantail_airflow.metrics.run_metrics import send_result
 
-        result = _read(file)
         send_result(self.job, self.topic, result)
-        return result
 
     def succeeded(self, report: JobReport) -> None:
         """Logs the warnings of a job that ended well."""
@@ -155,7 +168,10 @@ class CleantailSparkOperator(SparkSubmitOperator):
 
     @property
     def exit_code(self) -> int | None:
-        """Returns the exit code of spark-submit, and so of the job; None where nothing was started."""
+        """Returns the exit code of the job, as it reports it, else as spark-submit does; None where nothing was
+        started."""
+        if self.reported_exit_code is not None:
+            return self.reported_exit_code
         process = getattr(self._hook, "_submit_sp", None)
         return getattr(process, "returncode", None)
 
@@ -165,8 +181,8 @@ class CleantailSparkOperator(SparkSubmitOperator):
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
-    def _master(self) -> str:
-        """Returns the Spark master that the Airflow connection names.
+    def _connection(self) -> Any:
+        """Returns the Airflow connection that names the Spark master.
 
         Raises AirflowFailException where there is no such connection: the hook would submit to a YARN cluster that
         nobody named.
@@ -181,7 +197,7 @@ class CleantailSparkOperator(SparkSubmitOperator):
         if connection.conn_type != "spark":
             kind = connection.conn_type
             raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
-        return connection.host or ""
+        return connection
 
 
 class OutcomeOperator(BaseOperator):
@@ -217,22 +233,3 @@ def _submit_conf(platform: Platform, master: str, plan: PlannedRun | None) -> di
     spark = platform.spark.model_copy(update={"master": master})
     conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, plan.records if plan else None)
     return {key: value for key, value in conf.items() if key != "spark.master"}
-
-
-def _document_in_file(argument: str, folder: Path) -> str:
-    """Writes an argument that is a JSON document into `folder`, which only this user can read, and returns argparse's
-    @FILE for it. Any other argument is returned as it is."""
-    if not argument.startswith("{"):
-        return argument
-    file = folder / f"argument-{len(list(folder.iterdir()))}"
-    file.write_text(argument)
-    return f"@{file}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Returns the job's result, {} where it left none or half of one."""
-    try:
-        result: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return result
