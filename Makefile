@@ -19,7 +19,7 @@ help: ## this list
 
 RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS)/classes.jsa
 
-setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
+setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars-rest/.complete-rest ## Python environment, Spark's jars, a broker's and a REST catalog's, once
 
 .venv/.complete: pyproject.toml constraints.txt bootstrap.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -40,6 +40,10 @@ $(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail/cl
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
+	touch $@
+
+$(CLEANTAIL_HOME)/jars-rest/.complete-rest: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt deploy/rest-catalog.ivy.xml
+	bin/fetch-jars $(CLEANTAIL_HOME)/jars-rest rest
 	touch $@
 
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
@@ -68,8 +72,9 @@ test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEA
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
 	$(BIN)/python -m pytest tests/browser
 
-test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
+test-services: setup ## real Postgres, S3 and Spark standalone, and the main job on each catalog, started as processes
 	$(BIN)/python deploy/check_services.py
+	$(BIN)/python deploy/check_catalogs.py
 
 test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
 	$(BIN)/python -m tests.versions

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.groups.topic_group import GroupDefaults
+from cleantail.config.settings.catalog import LOCAL_WAREHOUSE, Catalog, Setting
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
@@ -17,23 +17,10 @@ from cleantail.config.sources.kafka_source import ADDRESS_PATTERN
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
-Identifier = Annotated[
-    str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})
-]
-
-
-def _scalar_text(value: object) -> object:
-    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Setting = Annotated[str, BeforeValidator(_scalar_text)]
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "drivers", "locks", "jars", "alerts", "demo")
 """Folders of CLEANTAIL_HOME that hold no source of records."""
 
 
@@ -73,34 +60,6 @@ HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % 
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
-_ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
-"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
-_EXAMPLES = {
-    "sqlite": "sqlite:////srv/catalog.db",
-    "postgres": "postgresql://host:5432/database",
-    "rest": "https://host:8181",
-}
-
-
-class Catalog(Model):
-    """Says where the Iceberg tables are listed and stored."""
-
-    name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
-    type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
-    uri: str | None = Field(default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only.")
-    warehouse: str | None = Field(default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse.")
-    namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
-    properties: dict[str, Setting] = Field(default={}, description="More catalog properties, such as s3.endpoint.")
-
-    @model_validator(mode="after")
-    def _server_is_named(self) -> Self:
-        if self.type != "sqlite" and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
-        if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
-            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
-        return self
-
-
 class Spark(Model):
     """Says how Spark applications start."""
 
@@ -114,6 +73,20 @@ class Spark(Model):
         default="fetched",
         description="Where Iceberg's jars come from: fetched by `cleantail jars`, or the cluster has them, as by an "
         "image or by spark.jars.packages, with which nothing is fetched either.",
+    )
+    exchange: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+://[^\s?#]+$",
+        description="Folder in a store that Airflow's workers share with drivers on a cluster, for what these are told "
+        "and report: needed for deploy-mode cluster.",
+        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-exchange"},
+    )
+    jobs: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+:///?[^\s?#]+$",
+        description="Where drivers on a cluster have the folder spark_jobs, as local:///opt/cleantail/spark_jobs in an "
+        "image; null is where this installation has it.",
+        json_schema_extra={"x-allowed": "an address of a folder, as local:///opt/cleantail/spark_jobs"},
     )
     insecure: bool = Field(
         default=False,
@@ -199,5 +172,7 @@ class Platform(PlatformSettings):
 
     @property
     def warehouse(self) -> str:
-        """Returns the root of the tables, as a URI."""
-        return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"
+        """Returns the root of the tables, as a URI, or as the name by which a REST catalog knows it; empty where that
+        catalog has one of its own."""
+        local = f"file:{self.home / 'warehouse'}" if self.catalog.type in LOCAL_WAREHOUSE else ""
+        return self.catalog.warehouse or local

@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalog_errors import cause
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import is_outdated, load_table, open_catalog
 from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.namespaces import namespace_properties
@@ -69,9 +69,10 @@ class MetadataCache:
         self._clock = clock
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="cleantail-metadata")
-        self._catalog: Catalog | None = None
+        self._catalog: tuple[float, Catalog] | None = None
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
         self._tables: dict[str, tuple[str, float, Future[ObservedTable]]] = {}
+        self._observed: dict[str, tuple[str, ObservedTable]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
         self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
 
@@ -141,9 +142,9 @@ class MetadataCache:
 
     def _open(self) -> Catalog:
         with self._lock:
-            if self._catalog is None:
-                self._catalog = open_catalog(self._platform, os.environ)
-            return self._catalog
+            if self._catalog is None or is_outdated(self._platform, self._catalog[0], self._clock()):
+                self._catalog = (self._clock(), open_catalog(self._platform, os.environ))
+            return self._catalog[1]
 
     def _current_locations(self) -> dict[str, str]:
         at_s, locations = self._locations
@@ -173,7 +174,13 @@ class MetadataCache:
     def _read(self, topic: Topic) -> ObservedTable:
         try:
             table = load_table(self._open(), topic, self._platform)
-            return ObservedTable() if table is None else _observe_table(table)
+            if table is None:
+                return ObservedTable()
+            location, observed = self._observed.get(topic.topic, ("", ObservedTable()))
+            if location != table.metadata_location:  # a catalog that lists no locations is asked every two seconds
+                observed = _observe_table(table)
+                self._observed[topic.topic] = (table.metadata_location, observed)
+            return observed
         except CleantailError as e:
             return ObservedTable(error=str(e))
         except Exception as e:  # one table that cannot be read never hides the others

@@ -92,11 +92,12 @@ def _publish(
         remember(table, checked.units, green)
     _require_as_checked(table, checked)
     kept = keep_failed(table, checked)
+    as_read = texts(table.load().properties())
     before, releases = states_and_releases(table, platform)
     after = _next_states(table, checked, before)
     after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     try:
-        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), approved_by)
+        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), as_read, approved_by)
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
@@ -154,6 +155,7 @@ def _commit(
     checked: CheckedRound,
     states: Mapping[int, PartitionState],
     properties: Mapping[str, str],
+    as_read: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
     """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
@@ -170,6 +172,7 @@ def _commit(
         properties,
         summary,
         {unit.branch for unit in checked.units},
+        as_read,
     )
 
 

@@ -266,7 +266,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "catalog: {type: sqlight}",
-            'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres or rest (did you mean sqlite?)',
+            'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres, mysql, rest, glue or hive (did you mean sqlite?)',
             id="unknown catalog",
         ),
         pytest.param(

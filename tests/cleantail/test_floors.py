@@ -29,6 +29,7 @@ FLOORS = (
         "cleantail_airflow.installation",
         "cleantail_airflow.kafka_connection",
         "cleantail_airflow.dag_defaults",
+        "cleantail_airflow.catalog_login",
     ),
     ("cleantail_airflow.alerts", "cleantail_airflow.page"),
     ("cleantail_airflow.outcomes", "cleantail_airflow.metrics"),

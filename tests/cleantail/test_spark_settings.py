@@ -6,7 +6,8 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
 from cleantail.lake import catalog_settings as spark_settings
-from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
+from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
+from cleantail.lake.clients.client_properties import pyiceberg_properties
 from cleantail.lake.jars import jar_places
 from cleantail.lake.jars.jar_list import kinds_of, listed, spark_version
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from cleantail import errors as errors_module
 from cleantail.cli.reference import commands, parsed
-from cleantail.config.loading import load_topic
+from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
 from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
 from cleantail.config.settings.config_model import Configs
@@ -32,6 +32,11 @@ TOPICS = [
     pytest.param(text, id=f"{name}-{n}")
     for name, page in PAGES.items()
     for n, text in enumerate(re.findall(r"<!-- example: topic -->\n```yaml\n(.*?)```", page, re.DOTALL), 1)
+]
+PLATFORMS = [
+    pytest.param(text, id=f"{name}-{n}")
+    for name, page in PAGES.items()
+    for n, text in enumerate(re.findall(r"<!-- example: platform -->\n```yaml\n(.*?)```", page, re.DOTALL), 1)
 ]
 CODE = "\n".join(
     file.read_text() for top in ("cleantail", "plugins", "spark_jobs") for file in sorted((ROOT / top).rglob("*.py"))
@@ -55,6 +60,12 @@ def test_every_topic_shown_is_a_valid_topic(text, tmp_path):
     file = tmp_path / "topics" / "example.yaml"
     file.write_text(text)
     assert load_topic(file, tmp_path).topic == yaml.safe_load(text)["topic"]
+
+
+@pytest.mark.parametrize("text", PLATFORMS)
+def test_every_platform_shown_is_a_valid_platform(text, tmp_path):
+    (tmp_path / "defaults.yaml").write_text(text)
+    assert load_platform(tmp_path, {}).catalog.type == yaml.safe_load(text)["platform"]["catalog"]["type"]
 
 
 @pytest.mark.parametrize("line", "".join(SHELL).splitlines())

@@ -16,7 +16,7 @@ from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
 
 LIST = INSTALLED_IN / "spark_jobs" / "conf" / "jars.txt"
-SPARK, S3 = "spark", "s3"
+SPARK, S3, MYSQL = "spark", "s3", "mysql"
 TESTED_SPARK = "4.1"
 """The version of Spark with which all tests run."""
 _FROM = "from"
@@ -87,14 +87,14 @@ def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
-    kinds = kinds_of(spark or spark_version(), s3=True)
+    kinds = (*kinds_of(spark or spark_version(), s3=True), MYSQL)
     jars = [jar for jar in listed() if jar.kind in kinds]
     paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
     if not paths:
         return []
     for jar in jars:
         path = paths.get(jar.name)
-        if path is None and jar.kind != S3:
+        if path is None and jar.kind not in (S3, MYSQL):
             raise CleantailError(f"{directory} lacks {jar.name}: {AGAIN}")
         if path is not None and (size := path.stat().st_size) != jar.bytes:
             raise CleantailError(f"{path} has {size} bytes, and {LIST.name} says {jar.bytes}: {AGAIN}")

@@ -14,7 +14,7 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import load_platform, scan_topics
+from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
@@ -28,6 +28,7 @@ from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
 from cleantail_airflow.tasks.idle_runs import NOTE
+from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
 
 CANNOT = "cannot be worked on"
@@ -80,7 +81,7 @@ class EvaluateGroupOperator(BaseOperator):
 
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
-        platform = load_platform(Path(self.config_dir), os.environ)
+        platform = platform_of(self.config_dir)
         group = find_group(self.group, Path(self.config_dir), os.environ)
         if asked.rollback_to:
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"

@@ -21,6 +21,7 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
 from cleantail.watch.overview import counts, in_order, lag_limits
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
+from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.page.data_docs import pages_of, site_of
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
@@ -74,6 +75,7 @@ class Content:
         with self._lock:
             platform = self.platform
             if self._cache is None:
+                with_login(platform)
                 self._cache = MetadataCache(platform)
             return self._cache
 

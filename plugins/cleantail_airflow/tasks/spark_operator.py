@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
@@ -22,7 +22,7 @@ from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, w
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.outcomes.job_reports import JobReport, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
-from cleantail_airflow.tasks.spark_job import SparkJobOperator
+from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
@@ -96,6 +96,6 @@ class OutcomeOperator(BaseOperator):
 
 
 def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
-    """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
-    path = Path(config_dir)
-    return find_topic(topic, path, os.environ), load_platform(path, os.environ)
+    """Reads the topic and the platform from their YAML, in the environment of the task, and has the catalog's login
+    there. Raises ConfigError, and CleantailError where a connection is missing."""
+    return find_topic(topic, Path(config_dir), os.environ), platform_of(config_dir)
