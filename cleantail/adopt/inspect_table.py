@@ -18,6 +18,7 @@ from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
 from cleantail.lake.parquet_footers import null_count
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
+from cleantail.lake.runs.foreign_deletes import require_own_deletes
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def _deletes(table: Table) -> tuple[str, int]:
     """Returns, in words, the deletes that a round could not replace, or that make the table unreadable, empty where
     there are none; and how many data files are gone whose deletion vector is left."""
     try:
+        require_own_deletes(table)
         damaged = damaged_vectors(table)
     except TableError as e:
         return str(e), 0

@@ -115,7 +115,12 @@ def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str])
     """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
     catalog."""
     table = load_table(kept_catalog(platform, env), topic, platform)
-    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
+    return store_properties(table) if table else {}
+
+
+def store_properties(table: Table) -> dict[str, str]:
+    """Returns what a process needs to open a table's files, as file_io_properties does."""
+    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY}
 
 
 OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)

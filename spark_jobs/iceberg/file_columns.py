@@ -36,10 +36,12 @@ Layout = Mapping[str, ColumnPath]
 """Column of a topic table -> its path. A column that no record has is not in it."""
 
 
-def layout_of(table: Any, paths: Mapping[str, str]) -> Layout:
+def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout:
     """Returns the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
-    out. A file without field ids goes by the table's name mapping (schema.name-mapping.default), else by names."""
-    schema, mapping = table.schema(), table.properties().get("schema.name-mapping.default")
+    out. A file without field ids goes by the table's name mapping (schema.name-mapping.default), else by names.
+    `older`: the schema by which the paths go, where it is not the table's present one."""
+    schema = table.schema() if older is None else older
+    mapping = table.properties().get("schema.name-mapping.default")
     known_as = _names_by_id(json.loads(mapping)) if mapping else {}
     layout = {}
     for column, path in paths.items():
