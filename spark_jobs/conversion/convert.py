@@ -107,7 +107,7 @@ def _convert(conversion: Conversion) -> Converted:
         raise
     logger.info(
         "%s: %s and %s became deletes of %s", conversion.table, counted(done.equality_deletes, "equality delete file"),
-        counted(done.shared_position_deletes, "file of shared position deletes"), counted(done.data_files, "data file"),
+        counted(done.shared_position_deletes, "shared position delete file"), counted(done.data_files, "data file"),
     )  # fmt: skip
     return replace(done, snapshot_id=snapshot_id)
 

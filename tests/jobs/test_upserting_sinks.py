@@ -6,12 +6,14 @@ What Spark reads before and after is the model; the sink's own is a dictionary.
 from __future__ import annotations
 
 import datetime
+import json
 import random
 from decimal import Decimal
 
 import pytest
 
 from cleantail.errors import TableError
+from spark_jobs import convert_deletes
 from spark_jobs.conversion import convert
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, delete_files_of
@@ -67,11 +69,14 @@ def require_converted(spark, table, version):
     assert None not in named and len(named) == len(set(named))
 
 
-@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
-    ("by", "key"),
-    [("", ["id"]), ("PARTITIONED BY (region)", ["id", "region"])],
-    ids=["unpartitioned", "partitioned"],
+    ("by", "key", "version"),
+    [
+        pytest.param("", ["id"], 2, id="unpartitioned-2"),
+        pytest.param("PARTITIONED BY (region)", ["id", "region"], 3, id="partitioned-3"),
+        pytest.param("", ["id"], 3, id="unpartitioned-3", marks=pytest.mark.deep),
+        pytest.param("PARTITIONED BY (region)", ["id", "region"], 2, id="partitioned-2", marks=pytest.mark.deep),
+    ],
 )
 def test_the_table_of_an_upserting_sink_is_converted_adopted_and_compacted(workshop, spark, lake, version, by, key):
     name = f"upserts{version}{len(key)}"
@@ -108,6 +113,22 @@ def test_the_table_of_an_upserting_sink_is_converted_adopted_and_compacted(works
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
     workshop.ok("compact", name, "--now", NOW + 1, "--force")
+
+
+def test_the_job_of_the_dags_task_converts_what_the_sink_has_written_since_the_table_was_adopted(workshop, spark, lake):
+    table = empty(lake, "in-dag", version=3)
+    sink = UpsertSink(spark, full(table), ["id"])
+    sink.commit(change(0, 1), change(1, 2))
+    workshop.ok("convert-deletes", table)
+    workshop.ok("adopt", table, "--topic", "in-dag", *(x for pair in MAPPED for x in ("--column", pair)))
+    sink.commit(change(2, 1), change(3, 1))
+    before, result = rows_of(spark, table), workshop.config / "result.json"
+    argv = ["--config", str(workshop.config), "--topic", "in-dag", "--result", str(result)]
+    assert convert_deletes.main(argv) == 0
+    done = json.loads(result.read_text())
+    assert (done["ok"], done["equality_deletes"], done["live_records"]) == (True, 1, len(before))
+    assert rows_of(spark, table) == before
+    require_converted(spark, table, 3)
 
 
 DAY = datetime.date(2026, 11, 23)
