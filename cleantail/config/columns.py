@@ -7,12 +7,13 @@ and property differ, nothing is done until the table is adopted again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cleantail.codec import Codec
 from cleantail.config.settings.config_model import Model
+from cleantail.config.topic_table import TOMBSTONE
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""
@@ -26,30 +27,111 @@ ColumnPath = Annotated[
 ]
 
 
+MOST_PARTS = 16
+"""Columns that a key or a value is made of, at most."""
+Parts = Annotated[tuple[ColumnPath, ...], Field(strict=False, min_length=2, max_length=MOST_PARTS)]
+"""Several columns that make one."""
+Mark = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        json_schema_extra={"x-allowed": "1 to 64 of the characters a-z A-Z 0-9 _ . -"},
+    ),
+]
+
+
+class Deleted(Model):
+    """The column that says of a record that it deletes its key, and what it says then."""
+
+    column: ColumnPath = Field(description="Text, a truth value or a whole number: Debezium's op, or __deleted.")
+    values: Annotated[tuple[Mark, ...], Field(strict=False, min_length=1)] = Field(
+        description="Its texts in a record that deletes; null is none of them."
+    )
+
+
 class Columns(Model):
     """Column -> where the table has it; a column that is left out is in no record."""
 
     partition: ColumnPath = Field(description="Kafka partition: a whole number.")
     offset: ColumnPath = Field(description="Kafka offset: a whole number.")
-    key: ColumnPath = Field(description="Record key: bytes, or text or a number, which count as their text.")
-    value: ColumnPath | None = Field(
-        default=None, description="A column that is null in a tombstone, and in nothing else."
+    key: ColumnPath | Parts = Field(
+        description="Record key: bytes, or anything with a text, which counts as that. A list of columns is a key of "
+        "several parts."
+    )
+    value: ColumnPath | Parts | None = Field(
+        default=None,
+        description="A column that is null in a tombstone, and in nothing else. With `deleted` that alone decides, and "
+        "a list of columns is their JSON.",
     )
     timestamp: ColumnPath | None = Field(default=None, description="Record timestamp: a timestamp, or Unix ms.")
     timestamp_type: ColumnPath | None = Field(default=None, description="0 is CreateTime, 1 LogAppendTime.")
     headers: ColumnPath | None = Field(default=None, description="List of structs of key and value.")
+    deleted: Deleted | None = Field(default=None, description="Which records delete their key, by a column.")
+
+    @model_validator(mode="after")
+    def _require_whole(self) -> Columns:
+        """Refuses a value of several columns without a mark: of these nothing says that they are a tombstone."""
+        if isinstance(self.value, tuple) and self.deleted is None:
+            raise ValueError("a value of several columns is never null: say with `deleted` which records delete a key")
+        for parts in (self.key, self.value):
+            if isinstance(parts, tuple) and len(set(parts)) < len(parts):
+                raise ValueError("a column is named twice")
+        return self
 
     @property
     def paths(self) -> dict[str, str]:
-        """Returns column of a topic table -> path, for the columns that are mapped."""
-        return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
+        """Returns column of a topic table -> path, for the columns that are mapped. Of a column with several parts each
+        has an entry, as key.0; the column that marks deletes is under `tombstone`."""
+        paths: dict[str, str] = {}
+        for name in self.names:
+            paths |= {part_name(name, n): path for n, path in enumerate(self.parts(name))} or {
+                name: str(getattr(self, name))
+            }
+        return paths | ({TOMBSTONE: str(self.deleted.column)} if self.deleted else {})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the columns of a topic table that are mapped."""
+        return tuple(str(name) for name in type(self).model_fields if name != "deleted" and getattr(self, name))
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Returns the paths of the parts of a column; none where it has one path."""
+        mapped = getattr(self, name)
+        return tuple(str(path) for path in mapped) if isinstance(mapped, tuple) else ()
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Returns the paths that a column of a topic table is made of."""
+        return self.parts(name) or tuple(str(path) for path in (getattr(self, name),) if path)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Returns column of a topic table -> its path, or its paths with commas, as --column takes them."""
+        return {name: ",".join(self.of(name)) for name in self.names}
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Returns the mapping as YAML has it."""
+        return self.model_dump(exclude_none=True, mode="json")
 
     def as_property(self) -> str:
         """Returns the mapping as one line of JSON, in which equal mappings are equal texts."""
-        return _PATHS_JSON.text(self.paths)
+        return _DATA_JSON.text(self.as_data)
 
 
-_PATHS_JSON: Codec[dict[str, str]] = Codec(dict[str, str])
+def part_name(name: str, number: int) -> str:
+    """Returns what a part of a column is called."""
+    return f"{name}.{number}"
+
+
+_DATA_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
+
+
+def columns_of_texts(texts: Mapping[str, str], deleted: Deleted | None) -> Columns:
+    """Returns the mapping that such texts say. Raises pydantic's ValidationError where they are none."""
+    paths = {name: tuple(text.split(",")) if "," in text else text for name, text in texts.items()}
+    return Columns.model_validate(paths | ({"deleted": deleted} if deleted else {}))
+
+
 _COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 
 
