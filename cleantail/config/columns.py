@@ -6,22 +6,24 @@ and property differ, nothing is done until the table is adopted again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from cleantail.codec import Codec
-from cleantail.config.settings.config_model import Model
+from cleantail.config.settings.config_model import Model, cross_field_error
 from cleantail.config.topic_table import TOMBSTONE
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""
 
+PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$",
+        pattern=PATH,
         json_schema_extra={"x-allowed": "a column, or a field of a struct as struct.field"},
     ),
 ]
@@ -29,8 +31,32 @@ ColumnPath = Annotated[
 
 MOST_PARTS = 16
 """Columns that a key or a value is made of, at most."""
-Parts = Annotated[tuple[ColumnPath, ...], Field(strict=False, min_length=2, max_length=MOST_PARTS)]
-"""Several columns that make one."""
+
+
+def _one_or_several(value: object) -> str | tuple[str, ...]:
+    """Returns a path, or several. Raises ValueError for anything else: one error, where a union would have several."""
+    if isinstance(value, str) and re.fullmatch(PATH, value):
+        return value
+    parts = value if isinstance(value, (list, tuple)) else ()
+    if not (2 <= len(parts) <= MOST_PARTS and all(isinstance(p, str) and re.fullmatch(PATH, p) for p in parts)):
+        raise ValueError("neither a column nor a list of columns")
+    return tuple(parts)
+
+
+ColumnPaths = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_one_or_several),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": PATH},
+                {"type": "array", "items": {"type": "string", "pattern": PATH}, "minItems": 2, "maxItems": MOST_PARTS},
+            ],
+            "x-allowed": f"a column, a field of a struct as struct.field, or a list of 2 to {MOST_PARTS} of them",
+        }
+    ),
+]
+"""A column, or several that make one."""
 Mark = Annotated[
     str,
     Field(
@@ -54,11 +80,11 @@ class Columns(Model):
 
     partition: ColumnPath = Field(description="Kafka partition: a whole number.")
     offset: ColumnPath = Field(description="Kafka offset: a whole number.")
-    key: ColumnPath | Parts = Field(
+    key: ColumnPaths = Field(
         description="Record key: bytes, or anything with a text, which counts as that. A list of columns is a key of "
         "several parts."
     )
-    value: ColumnPath | Parts | None = Field(
+    value: ColumnPaths | None = Field(
         default=None,
         description="A column that is null in a tombstone, and in nothing else. With `deleted` that alone decides, and "
         "a list of columns is their JSON.",
@@ -72,10 +98,11 @@ class Columns(Model):
     def _require_whole(self) -> Columns:
         """Refuses a value of several columns without a mark: of these nothing says that they are a tombstone."""
         if isinstance(self.value, tuple) and self.deleted is None:
-            raise ValueError("a value of several columns is never null: say with `deleted` which records delete a key")
-        for parts in (self.key, self.value):
+            allowed = "one column, or `deleted` beside it: of several columns none says that the record deletes its key"
+            raise cross_field_error("value", list(self.value), allowed)
+        for name, parts in (("key", self.key), ("value", self.value)):
             if isinstance(parts, tuple) and len(set(parts)) < len(parts):
-                raise ValueError("a column is named twice")
+                raise cross_field_error(name, list(parts), "each column once")
         return self
 
     @property

@@ -140,7 +140,9 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
         return columns_of_texts(layout.paths, deleted)
     except ValidationError as e:
         if set(REQUIRED) <= set(layout.paths):
-            raise CleantailError(f"--column: {e.errors()[0]['msg']}") from None
+            error = e.errors()[0]
+            context = error.get("ctx", {})
+            raise CleantailError(f"--column {context.get('key', '')}: {context.get('allowed', error['msg'])}") from None
         return None
 
 
