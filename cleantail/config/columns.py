@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from cleantail.codec import Codec
 from cleantail.config.settings.config_model import Model, cross_field_error
@@ -46,6 +46,7 @@ def _one_or_several(value: object) -> str | tuple[str, ...]:
 ColumnPaths = Annotated[
     str | tuple[str, ...],
     PlainValidator(_one_or_several),
+    PlainSerializer(lambda value: list(value) if isinstance(value, tuple) else value, return_type=Any),
     WithJsonSchema(
         {
             "anyOf": [
