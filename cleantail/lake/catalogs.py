@@ -123,8 +123,11 @@ def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str])
     those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
     The class of the file IO goes along, since a warehouse that is a name says of no store."""
     table = load_table(kept_catalog(platform, env), topic, platform)
-    if table is None:
-        return {}
+    return store_properties(table) if table else {}
+
+
+def store_properties(table: Table) -> dict[str, str]:
+    """Returns what a process needs to open a table's files, as file_io_properties does."""
     kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
     kind = type(table.io)
     return {**kept, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}

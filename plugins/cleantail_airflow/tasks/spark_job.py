@@ -64,6 +64,9 @@ class SparkJobOperator(SparkSubmitOperator):
         """Goes by the job's result, {} where it left none; `error`: with what spark-submit ended."""
         raise NotImplementedError
 
+    def require_configured(self) -> None:
+        """Raises ConfigError where what the job is for is not in the configuration any more."""
+
     def records(self, context: Context) -> int | None:
         """Returns how many records the job is going to read, by which its application is set up; None: not known."""
         return None
@@ -75,6 +78,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def _run_job(self, context: Context) -> dict[str, Any]:
         # 1. what the job is to do; a task with nothing to do ends here
         arguments = self.arguments(context)
+        self.require_configured()
         # 2. where and with which settings Spark runs it
         connection = self._connection()
         on_cluster = is_on_cluster(connection)

@@ -35,6 +35,9 @@ class CleantailSparkOperator(SparkJobOperator):
         super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
 
+    def require_configured(self) -> None:
+        find_topic(self.topic, Path(self.config_dir), os.environ)
+
     def records(self, context: Context) -> int | None:
         plan = plan_of(context)
         return plan.records if plan else None
