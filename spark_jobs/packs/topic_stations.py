@@ -1,6 +1,7 @@
 """All stations of one topic in an application that is running already: new records, rounds, tombstones, space.
 
-1. `ingest`: files that the table does not have yet, or what is new in Kafka.
+1. `ingest`: files that the table does not have yet, or what is new in Kafka; of an adopted table, deletes by values
+   are converted.
 2. `evaluate`: from the metadata as it is now. A topic of which nothing is due ends here.
 3. `compact`: the round of the due logs is made and measured (`prepare`). It is checked together with those of other
    topics, and then published (`finish`), by the one loop of a round (spark_jobs.round.run).
@@ -22,9 +23,11 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError
+from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import require_usable
+from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
@@ -42,6 +45,7 @@ from cleantail.rounds.pack_results import (
     TopicOutcome,
     done,
 )
+from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
@@ -140,12 +144,22 @@ class TopicStations:
         if source.kafka is not None:
             read = read_topic(self.spark, self.topic, self.platform, self._client(), self.request.now_ms, silent)
             return _ingested(read)
+        if self.topic.columns is not None:
+            return self._convert()
         if not source.path:
             return None
         _, new = new_files(self.topic, self.platform)
         if not new:
             return Ingested(0)
         return _ingested(ingest_files(self.spark, self.topic, self.platform, new, source.encoding, silent))
+
+    def _convert(self) -> Ingested | None:
+        """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
+        table = load_table(kept_catalog(self.platform, os.environ), self.topic, self.platform)
+        if table is None or not foreign_deletes(table).any:
+            return None
+        converted = convert_deletes(self.spark, self.platform, self.topic.table)
+        return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
 
     def _evaluate(self) -> RunPlan:
         request = self.request

@@ -151,6 +151,11 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.metrics.run_metrics import send_plan
 
         new = new_bytes(topic, platform)
+        if new is not None and topic.columns is not None:
+            # deletes by values: what is due can only be told once they were converted
+            looked.new_input = True
+            looked.due.append(DueTopic(topic.topic, new, left_since_ms=left_since_ms))
+            return
         plan = evaluate_topic(
             topic,
             platform,
