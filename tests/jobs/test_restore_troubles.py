@@ -25,7 +25,7 @@ from spark_jobs.restore.restore_topic import Restore
 from tests.jobs.restored import as_restored
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
-RECORDS, PARTITIONS = 300_000, 2
+RECORDS, PARTITIONS = 150_000, 2
 AT = 1_600_000_000_000
 
 
