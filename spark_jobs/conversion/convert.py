@@ -9,7 +9,7 @@
 4. One commit puts it onto `main`. What a sink has committed meanwhile stays, equality deletes too; where it has changed
    what this rests on, the conversion begins anew.
 
-A killed run leaves `main` as it was, and a branch that the next one takes away.
+A killed run leaves `main` as it was, and a branch that a run takes away once it is a day old.
 """
 
 from __future__ import annotations

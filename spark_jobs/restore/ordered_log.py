@@ -111,7 +111,7 @@ def file_batches(
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
     be seen. A column that the file has not is not in the mapping; the partition is read only where it has to be."""
-    require_as_in_kafka(source.layout, file)
+    require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes(io, file.before, file))
     read = [name for name in wanted if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
@@ -124,12 +124,12 @@ def file_batches(
             yield arrays if chosen.all() else {name: a.filter(pa.array(chosen)) for name, a in arrays.items()}
 
 
-def require_as_in_kafka(layout: Layout, file: LogFile) -> None:
+def require_as_in_kafka(layout: Layout, path: str) -> None:
     """Raises TableError where keys are of several columns, or a column marks deletes: what Kafka had is not there."""
     marks = TOMBSTONE in layout and layout[TOMBSTONE].marks is not None
     if marks or parts_in(layout, KEY) or parts_in(layout, VALUE):
         raise TableError(
-            f"{file.path} has keys or values of several columns, or a column that marks deletes: a topic in Kafka has "
+            f"{path} has keys or values of several columns, or a column that marks deletes: a topic in Kafka has "
             "bytes, and what they were the table does not say"
         )
 

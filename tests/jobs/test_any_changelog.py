@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from cleantail.errors import TableError
+from spark_jobs.restore.ordered_log import require_as_in_kafka
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW
 from tests.jobs.test_format_2 import full
@@ -58,7 +60,7 @@ def of(records):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many(workshop, spark, lake, version):
+def test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many(workshop, spark, lake, table_of, version):
     name, records = f"debezium{version}", rows()
     properties = f"'format-version'='{version}'"
     table = lake(name, COLUMNS, [records[:50], records[50:]], SELECT, "", properties)
@@ -80,6 +82,10 @@ def test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many(workshop, 
     shown = sorted((r.partition, r.offset, bytes(r.key).decode(), json.loads(bytes(r.value))["name"]) for r in view)
     assert shown == alive
     assert workshop.json("check", name)["ok"]
+    read = table_of(name)
+    layout = read.files_at(read.load().currentSnapshot().snapshotId()).layout
+    with pytest.raises(TableError, match="a topic in Kafka has bytes, and what they were the table does not say"):
+        require_as_in_kafka(layout, "a.parquet")
     # tombstones go at their horizon: the mark says which they are
     workshop.ok("compact", name, "--now", NOW + HOUR, "--force")
     assert of(workshop.read(name)) == alive

@@ -1,5 +1,5 @@
 """Keys of adopted tables as bytes, in Arrow: the same bytes as cleantail.log.column_sql gives in Spark, for one column
-or for several. Its docstring says what they are.
+or for several. Its docstring says what they are, and what JSON several columns of a value become.
 """
 
 from __future__ import annotations
@@ -76,3 +76,25 @@ def marked(array: Any, values: Sequence[str]) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.is_in(array.cast(pa.string()), pa.array(values, pa.string()))
+
+
+def json_objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
+    """Returns JSON of several columns, without those that are null, as Spark writes it."""
+    import json
+
+    import pyarrow as pa
+
+    rows = zip(*(part.to_pylist() for part in parts), strict=True)
+    present = ({p: v for p, v in zip(paths, row, strict=True) if v is not None} for row in rows)
+    texts = (json.dumps(one, default=_text, separators=(",", ":"), ensure_ascii=False) for one in present)
+    return pa.array([text.encode() for text in texts], pa.binary())
+
+
+def _text(value: Any) -> Any:
+    """Returns what JSON has for a value that it has no type for; bytes in Base64, as Spark."""
+    import base64
+    from decimal import Decimal
+
+    if isinstance(value, Decimal):
+        return float(value)
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -17,12 +17,16 @@ from cleantail.config.topic_table import (
     TOMBSTONE,
     VALUE,
 )
-from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
+from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan, Table
+
+
+NO_KINDS: Mapping[str, str] = {}
+"""Where a type says all by itself."""
 
 
 def log_records(
@@ -121,7 +125,9 @@ def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) ->
     return records.filter(pc.and_(in_log, pc.is_valid(records[KEY])) if keyed else in_log)
 
 
-def as_topic_columns(stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str]) -> pa.Table:
+def as_topic_columns(
+    stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
+) -> pa.Table:
     """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. TOMBSTONE may be
     among the names where a column marks deletes."""
     import pyarrow as pa
@@ -139,36 +145,14 @@ def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[
         return gone
     parts = [field_of(stored, path) for path in columns.of(name)]
     if name == KEY:
-        keys = [key_bytes(part, kinds[path]) for part, path in zip(parts, columns.of(KEY), strict=True)]
+        keys = [key_bytes(part, kinds.get(path, "")) for part, path in zip(parts, columns.of(KEY), strict=True)]
         return joined_parts(keys) if len(keys) > 1 else keys[0].cast(_types()[KEY])
     if len(parts) > 1:
-        return pc.if_else(gone, pa.scalar(None, pa.binary()), _objects(columns.of(name), parts))
+        return pc.if_else(gone, pa.scalar(None, pa.binary()), json_objects(columns.of(name), parts))
     array = _converted(name, parts[0] if parts else None, len(stored))
     if gone is None:
         return array
     return pc.if_else(gone, pa.scalar(None, pa.binary()), pc.fill_null(array, b""))
-
-
-def _objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns JSON of several columns, without those that are null, as Spark writes it."""
-    import json
-
-    import pyarrow as pa
-
-    rows = zip(*(part.to_pylist() for part in parts), strict=True)
-    present = ({p: v for p, v in zip(paths, row, strict=True) if v is not None} for row in rows)
-    texts = (json.dumps(one, default=_text, separators=(",", ":"), ensure_ascii=False) for one in present)
-    return pa.array([text.encode() for text in texts], pa.binary())
-
-
-def _text(value: Any) -> Any:
-    """Returns what JSON has for a value that it has no type for; bytes in Base64, as Spark."""
-    import base64
-    from decimal import Decimal
-
-    if isinstance(value, Decimal):
-        return float(value)
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def field_of(stored: pa.Table, path: str) -> pa.Array:
