@@ -61,10 +61,8 @@ def append_files(
         for file in files:
             append.appendFile(file)
         with_summary(append, summary).commit()
-        _set(transaction, properties)
         try:
-            # not commitTransaction: that would lay the change onto whatever came in between
-            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+            _commit(transaction, properties)
         except Py4JJavaError as e:
             raise conflict(e) from None
 
@@ -114,9 +112,7 @@ def publish_deletes(
                 replay(table.jvm, delta, rest, by_position)
                 with_summary(delta, summary).commit()
             _drop(transaction, [branch for branch in branches if iceberg.refs().containsKey(branch)])
-            _set(transaction, properties)
-            # not commitTransaction: that would lay the change onto whatever came in between
-            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+            _commit(transaction, properties)
         except Py4JJavaError as e:
             raise overtaken(e) if by_position else conflict(e) from None
         except IllegalArgumentException as e:
@@ -219,6 +215,13 @@ def _drop(transaction: Any, branches: Sequence[str]) -> None:
     for branch in branches:
         refs.removeBranch(branch)
     refs.commit()
+
+
+def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
+    """Commits the transaction and the properties that go with it, all or nothing, and only onto the metadata that it
+    was planned on: commitTransaction would lay the change onto whatever came in between."""
+    _set(transaction, properties)
+    transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
 
 
 def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:

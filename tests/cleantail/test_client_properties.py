@@ -80,3 +80,14 @@ def test_pyiceberg_renews_a_token_where_it_knows_where(platform):
     for less in ({}, {"CLEANTAIL_CATALOG_TOKEN": "t"}):
         assert "auth" not in with_renewed_tokens(pyiceberg_properties(of, less))
     assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c"), env))
+
+
+@pytest.mark.parametrize(("value", "is_reference"), [("cleantail-login:credential", True), ("Hunter2", False)])
+def test_a_reference_to_a_secret_of_kubernetes_is_no_secret(tmp_path, value, is_reference):
+    key = "spark.kubernetes.driver.secretKeyRef.CLEANTAIL_CATALOG_CREDENTIAL"
+    (tmp_path / "defaults.yaml").write_text(f"platform: {{spark: {{conf: {{{key}: {value}}}}}}}")
+    if is_reference:
+        assert load_platform(tmp_path, {}).spark.conf == {key: value}
+    else:
+        with pytest.raises(ConfigError, match="a secret has no place in YAML"):
+            load_platform(tmp_path, {})
