@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.log_state import kept_log_start
+from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import PartitionState
 
 ANEW = "a replay or a backfill, or was the topic made anew?"

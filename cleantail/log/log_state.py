@@ -1,7 +1,8 @@
 """The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones.
 
 Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
-from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps:
+from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps, of
+which the first three need no clock (cleantail.log.log_figures):
 
 1. Files with live records are rolled into segments (semantics.md 3.1). Records that arrived below the checkpoint since
    the last round are late.
@@ -25,8 +26,9 @@ from dataclasses import dataclass
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
+from cleantail.log.log_figures import LogFigures, log_figures
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
+from cleantail.log.segments import DataFile, Segment, is_active
 from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, SourcePosition
 
 
@@ -123,42 +125,38 @@ def resolve_log_state(
     source: SourcePosition | None = None,
 ) -> LogState:
     """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
-    docstring.
+    docstring. The arguments are those of log_figures and log_state_at."""
+    return log_state_at(log_figures(partition, files, state, arrived, configs), configs, now_ms, source)
 
-    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
-    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still counts for
-    the log end. `source` is how far the topic was read in Kafka, where it is read from there.
-    """
-    # 1. the virtual segments of what is live, and what arrived late
-    late_offset = _late_offset(arrived, state)
-    segment_ms = configs.effective_segment_ms
-    live = [f for f in files if f.live_records]
-    segments = roll_segments(live, configs.segment_bytes, segment_ms)
-    # 2. the bounds of the log
-    log_start = _log_start(live, state, configs)
-    log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
-    # 3. the clean point
-    first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
+
+def log_state_at(
+    figures: LogFigures, configs: KafkaConfigs, now_ms: int, source: SourcePosition | None = None
+) -> LogState:
+    """Returns the state at `now_ms` of a log of which the figures are known, by the steps 4 to 6. `source` is how far
+    the topic was read in Kafka, where it is read from there."""
+    partition, state, segments = figures.partition, figures.state, figures.segments
+    first_dirty, log_end = figures.first_dirty_offset, figures.log_end_offset
     # 4. the segments that a round may touch, and up to where
-    active = segments[-1] if segments and is_active(segments[-1], now_ms, segment_ms) else None
+    active = segments[-1] if segments and is_active(segments[-1], now_ms, configs.effective_segment_ms) else None
     inactive = segments[:-1] if active else segments
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     stable_end = min(log_end, source.open_from.get(partition, log_end)) if source else log_end
     bound = _first_uncleanable(dirty, active, first_dirty, stable_end, configs.min_compaction_lag_ms, now_ms)
     # 5. the records without a key, for which `fail` would hold the log back
-    keyless = (keyless_between(live, first_dirty, bound), keyless_between(live, max(first_dirty, bound), log_end))
+    files, warnings = figures.keyless, figures.warnings
+    keyless = (keyless_between(files, first_dirty, bound), keyless_between(files, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
     gaps = source.gaps_of(partition) if source else ()
     forgotten = source.forgotten_of(partition, state, now_ms) if source else None
     warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))
-    if twice := registered_twice_note(files):
+    if twice := figures.registered_twice:
         warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
     # 6. the numbers
     dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
         partition=partition,
-        log_start_offset=log_start,
+        log_start_offset=figures.log_start_offset,
         log_end_offset=log_end,
         checkpoint=state.checkpoint,
         first_dirty_offset=first_dirty,
@@ -168,12 +166,12 @@ def resolve_log_state(
         clean_bytes=sum(s.bytes for s in inactive if s.base_offset < first_dirty),
         cleanable_bytes=sum(s.bytes for s in dirty if s.end_offset_exclusive <= bound),
         uncleanable_bytes=sum(s.bytes for s in segments if s.end_offset_exclusive > bound),
-        records=sum(f.live_records for f in files),
+        records=figures.records,
         earliest_dirty_timestamp_ms=min(dirty_timestamps, default=None),
         horizons=state.horizons,
-        tombstones_without_horizon=state.head_tombstones + sum(f.null_values for f in arrived),
+        tombstones_without_horizon=state.head_tombstones + figures.new_tombstones,
         known_sequence_number=state.known_sequence_number,
-        late_offset=late_offset,
+        late_offset=figures.late_offset,
         warnings=warnings,
         state=state,
         cleanable_keyless=keyless[0],
@@ -187,42 +185,6 @@ def resolve_log_state(
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
     """Returns what will become of the log's records without a key (cleantail.log.keyless)."""
     return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
-
-
-def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """Returns the first offset that a reader may see. Retention moves it for good; else a backfill may lower it."""
-    lowest = min((f.lower_offset for f in live), default=0)
-    if state.log_start_offset is None:
-        return lowest
-    remembered = state.log_start_offset if not live else min(state.log_start_offset, lowest)
-    return max(remembered, kept_log_start(state, configs))
-
-
-def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
-    """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
-    (semantics.md 1.2).
-
-    A policy with `delete` keeps the log start that the state remembers; another keeps what retention had set before.
-    """
-    return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
-
-
-def _first_dirty(
-    state: PartitionState, late_offset: int | None, log_start: int, log_end: int
-) -> tuple[int, tuple[str, ...]]:
-    """Returns LogCleanerManager.cleanableOffsets' first dirty offset, and warnings where it had to move (1.2, 3.5)."""
-    checkpoint = state.checkpoint
-    if checkpoint is None:
-        return log_start, ()
-    if checkpoint < log_start:
-        return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
-    if checkpoint > log_end:
-        above = f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
-        return log_start, (above,)
-    if late_offset is not None and late_offset < checkpoint:
-        late = max(late_offset, log_start)
-        return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)
-    return checkpoint, ()
 
 
 def _first_uncleanable(
@@ -240,11 +202,3 @@ def _first_uncleanable(
         young = (s.base_offset for s in dirty if s.largest_timestamp_ms > now_ms - min_lag_ms)
         bounds.append(next(young, stable_end))
     return max(first_dirty, min(bounds))
-
-
-def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
-    """Returns the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
-    lowest = min((f.lower_offset for f in arrived), default=None)
-    if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
-        return None
-    return lowest

@@ -27,12 +27,13 @@ class FailedTask:
     """Describes a task of the last run that failed.
 
     `map_index` says which of a mapped task's instances it is, -1 for a task that is not mapped; `label` is what the UI
-    calls that instance, as `partitions 0, 1`.
+    calls that instance, as `partitions 0, 1`. `reason` is what is known of a failure of one topic in a group's task.
     """
 
     task_id: str
     map_index: int = -1
     label: str = ""
+    reason: str = ""
 
     @property
     def title(self) -> str:
@@ -44,9 +45,15 @@ class FailedTask:
 
 @dataclass(frozen=True, slots=True)
 class DagState:
-    """Describes one DAG. `last` is its newest run that has ended, `active` its newest that runs or is queued, and
-    `failed_tasks` are those of `last`."""
+    """Describes the DAG that runs a topic. `last` is its newest run that has ended, `active` its newest that runs or is
+    queued, and `failed_tasks` are those of `last`.
 
+    `group`: whose DAG it is, where that runs other topics as well. Then `last` and `active` are runs that were not
+    triggered for another topic, and `failed_tasks` those in which this topic failed.
+    """
+
+    dag_id: str = ""
+    group: str = ""
     exists: bool = True
     import_error: bool = False
     paused: bool = False
@@ -56,7 +63,12 @@ class DagState:
 
     @property
     def failed(self) -> bool:
-        """Returns whether the last run is red; a green run after it makes it good."""
+        """Returns whether the last run is red, by this topic; a green run after it makes it good."""
+        return self.ended_red and (not self.group or bool(self.failed_tasks))
+
+    @property
+    def ended_red(self) -> bool:
+        """Returns whether the last run is red, by whichever topic."""
         return self.last is not None and self.last.state == FAILED
 
     @property
@@ -78,11 +90,14 @@ def failure_text(dag: DagState, now_ms: int) -> str:
     if len(dag.failed_tasks) > NAMED:
         names.append(f"{len(dag.failed_tasks) - NAMED} more")
     tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
-    return f"its last run failed{when_text}{tasks_text}"
+    reasons = "; ".join(dict.fromkeys(task.reason for task in dag.failed_tasks if task.reason))
+    who = f"it failed in the last run of group {dag.group}" if dag.group else "its last run failed"
+    return f"{who}{when_text}{tasks_text}{f': {reasons}' if reasons else ''}"
 
 
 def standstill_text(dag: DagState) -> str:
     """Returns why no run begins by itself; empty where one does."""
     if not dag.exists:
-        return "Airflow has no DAG of it"
-    return "its DAG is paused" if dag.paused else ""
+        return f"Airflow has no DAG of its group {dag.group}" if dag.group else "Airflow has no DAG of it"
+    whose = f"the DAG of its group {dag.group}" if dag.group else "its DAG"
+    return f"{whose} is paused" if dag.paused else ""

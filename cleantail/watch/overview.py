@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class TopicRow:
     """Describes what the page of all topics shows of one topic.
 
     The ratio and the lag are those of its worst log. `last_round_ms` is by the round's own clock, `last_round_at_ms` by
-    the wall clock: None where the round's snapshot is not kept.
+    the wall clock: None where the round's snapshot is not kept. `group` is the one that its YAML names.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TopicRow:
     last_round_at_ms: int | None = None
     saved: Saved = Saved(0, 0)
     dag: DagState | None = None
+    group: str | None = None
 
     @property
     def was_read(self) -> bool:
@@ -60,7 +62,8 @@ class TopicRow:
             "failed": dag.failed and self.state is not State.FAILED,
             "quarantined": bool(self.quarantined)
             and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
-            dag.active.state if dag.active else "": dag.active is not None,
+            # the run of a group says of none of its topics that it is worked on
+            dag.active.state if dag.active else "": dag.active is not None and not dag.group,
         }
         return [word for word, holds in notes.items() if holds]
 
@@ -129,14 +132,11 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
     the rest, the dirtiest first. Equal ones are ordered by name.
     """
     order = list(State)
-    rest = len(order)
-    return sorted(
-        rows,
-        key=lambda r: (order.index(r.state) if r.state.for_people else rest, -r.overdue_ms, -r.dirty_ratio, r.name),
-    )
+    place = {state: order.index(state) if state.for_people else len(order) for state in order}
+    return sorted(rows, key=lambda r: (place[r.state], -r.overdue_ms, -r.dirty_ratio, r.name))
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:
     """Returns how many topics are in each state, without states that no topic is in."""
-    states = [row.state for row in rows]
-    return [(state, states.count(state)) for state in State if state in states]
+    counted = Counter(row.state for row in rows)
+    return [(state, counted[state]) for state in State if state in counted]

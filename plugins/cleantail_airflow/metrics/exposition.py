@@ -1,7 +1,7 @@
 """Exposes the metrics in Prometheus' text format, or in OpenMetrics where the scraper asks for it.
 
-Each scrape computes them from YAML and table metadata, through the cache of the page. No counter lives in the process,
-so a restarted or second API server says the same.
+Each scrape computes them from YAML and table metadata, through the summaries of the page. No counter lives in the
+process, so a restarted or second API server says the same.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from cleantail.config.claims.dag_ids import by_topic
 from cleantail.watch.metric import Metric, Sample
 from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, by_metric
 from cleantail_airflow.metrics.scrape_samples import samples_of
-from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.page.pending_approvals import approval_tasks
+from cleantail_airflow.page.topic_dags import approvals_of, dags_of
 
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
-def exposition(content: Content, readable: Mapping[str, str], accept: str) -> tuple[bytes, str]:
-    """Returns body and content type for the topics that the scraper may read, given with the ids of their DAGs.
+def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
+    """Returns body and content type for the topics that the scraper may see.
 
     Raises CleantailError as the page does.
     """
-    now_ms, dag_ids = int(time.time() * 1000), readable.values()
-    waiting, states = by_topic(approval_tasks(dag_ids), readable), by_topic(dag_states(dag_ids), readable)
-    of_topics = samples_of(content, readable, now_ms, waiting, states)
-    samples = [*of_topics, *_since_last_run(by_topic(last_runs_ms(dag_ids), readable), now_ms), _dead()]
+    now_ms, configured = int(time.time() * 1000), content.configured
+    runs = {topic: configured.dag_ids[topic] for topic in readable}
+    waiting, states = approvals_of(configured, runs), dags_of(configured, runs)
+    of_topics = samples_of(content, runs, now_ms, waiting, states)
+    last_ms = by_topic(last_runs_ms(set(runs.values())), runs)
+    samples = [*of_topics, *_since_last_run(last_ms, now_ms), _dead()]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     encoder, content_type = choose_encoder(accept)

@@ -7,13 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from cleantail.config.topic import Topic
-from cleantail.lake.runs.evaluate import log_states
-from cleantail.rounds.size_history import saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
-from cleantail.watch.metadata_cache import ObservedTable
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP
+from cleantail.watch.table_summary import TableSummary
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_rows import row_of
@@ -38,14 +36,14 @@ def samples_of(
     """
     files = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
     topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
-    observed = content.observe(list(topics.values()), TABLES_WITHIN_S)
+    tables = content.summaries(list(topics.values()), TABLES_WITHIN_S)
     states = {
-        name: row_of(name, topic, observed.get(name), now_ms, approval_tasks.get(name, ""), dag=dags.get(name)).state
+        name: row_of(name, topic, tables.get(name), now_ms, approval_tasks.get(name, ""), dag=dags.get(name)).state
         for name, topic in files.items()
     }
     read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
-    gauges = chain.from_iterable(_of_topic(topics[name], observed[name] or ObservedTable(), now_ms) for name in read)
+    gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
     return [*gauges, *_of_states(states), *_of_runs(dags, files), *_counted(totals, read)]
 
 
@@ -56,11 +54,11 @@ def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sam
     )
 
 
-def _of_topic(topic: Topic, observed: ObservedTable, now_ms: int) -> Iterator[Sample]:
-    yield from log_samples(topic.topic, log_states(topic, observed.facts, now_ms), topic.config, now_ms)
-    if observed.facts is not None:
-        yield from saved_samples(topic.topic, saved(observed.facts.files, observed.sizes))
-        yield from compaction_samples(topic.topic, observed.facts.last_compaction)
+def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:
+    yield from log_samples(topic.topic, table.states(topic, now_ms), topic.config, now_ms)
+    if table.exists:
+        yield from saved_samples(topic.topic, table.saved)
+        yield from compaction_samples(topic.topic, table.last_compaction)
 
 
 def _of_states(states: dict[str, State]) -> Iterator[Sample]:

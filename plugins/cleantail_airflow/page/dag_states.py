@@ -35,7 +35,7 @@ def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
         models = {row.dag_id: row for row in session.execute(columns.where(DagModel.dag_id.in_(ids)))}
         runs = session.execute(_runs_query(ids)).all()
     runs_of = {dag_id: list(rows) for dag_id, rows in groupby(runs, key=lambda row: row.dag_id)}
-    return {dag_id: _state(models.get(dag_id), runs_of.get(dag_id, [])) for dag_id in ids}
+    return {dag_id: _state(dag_id, models.get(dag_id), runs_of.get(dag_id, [])) for dag_id in ids}
 
 
 def _runs_query(dag_ids: Collection[str]) -> Any:
@@ -66,16 +66,17 @@ def _runs_query(dag_ids: Collection[str]) -> Any:
     )
 
 
-def _state(model: Any, rows: Collection[Any]) -> DagState:
+def _state(dag_id: str, model: Any, rows: Collection[Any]) -> DagState:
     """Returns the state of one DAG. Airflow calls a DAG stale that is in no file any more: it does not exist."""
     ended = [row for row in rows if row.state in ENDED]
     active = sorted((row for row in rows if row.state in ACTIVE), key=lambda row: row.state != DagRunState.RUNNING)
     return DagState(
+        dag_id=dag_id,
         exists=model is not None and not model.is_stale,
         import_error=bool(model is not None and model.has_import_errors),
         paused=bool(model is not None and model.is_paused),
-        last=_run(ended[0]) if ended else None,
-        active=_run(active[0]) if active else None,
+        last=dag_run(ended[0]) if ended else None,
+        active=dag_run(active[0]) if active else None,
         failed_tasks=_failed_tasks(ended),
     )
 
@@ -89,7 +90,8 @@ def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
     return tuple(task for task in failed if task.task_id != OUTCOME) or tuple(failed)
 
 
-def _run(row: Any) -> DagRun:
+def dag_run(row: Any) -> DagRun:
+    """Returns the run of a row of the query."""
     return DagRun(row.run_id, str(row.state), _ms(row.start_date), _ms(row.end_date))
 
 

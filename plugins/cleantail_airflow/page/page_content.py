@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cleantail.config.claims.dag_ids import topic_of
-from cleantail.config.loading import dag_prefix, load_platform, scan_topics
+from cleantail.config.loading import load_platform
 from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -18,15 +18,18 @@ from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.metadata_cache import MetadataCache, ObservedTable
-from cleantail.watch.overview import counts, in_order, lag_limits
+from cleantail.watch.metadata_cache import MetadataCache
+from cleantail.watch.overview import lag_limits
+from cleantail.watch.table_summary import TableSummary, summary_of
+from cleantail.watch.topic_list import Wanted, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
+from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles
 from cleantail_airflow.page.data_docs import pages_of, site_of
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
-from cleantail_airflow.page.page_rows import log_views, row_of
-from cleantail_airflow.page.page_values import TopicPage, TopicsPage
+from cleantail_airflow.page.page_rows import RowCache, log_views, row_of
+from cleantail_airflow.page.page_values import GroupPage, TopicPage, TopicsPage
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +43,9 @@ KAFKA_WITHIN_S = 2.0
 """How long a topic's page waits for its brokers; until they have answered it says that the lag is not known."""
 ROUNDS_SHOWN = 30
 
+EVERYTHING = Wanted()
 NO_DAGS: Mapping[str, DagState] = {}
 """The states of no DAGs, for a caller that has not asked Airflow."""
-TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]
 
 
 class Content:
@@ -54,17 +57,27 @@ class Content:
         self._config_dir = config_dir
         self._env = env
         self._lock = threading.RLock()
-        self._file_stamps: tuple[Any, ...] = ()
-        self._topics: TopicFiles = {}
-        self._dag_prefix = ""
+        self._configuration = Configuration(config_dir, env)
+        self._defaults: Any = None
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None
+        self._rows = RowCache()
+
+    @property
+    def configured(self) -> Configured:
+        """Returns the topics and groups as they are now. Raises ConfigError where there is no configuration."""
+        configured, defaults = self._configuration.now()
+        with self._lock:
+            if defaults != self._defaults:
+                self._platform = self._cache = None
+                self._defaults = defaults
+        return configured
 
     @property
     def platform(self) -> Platform:
         """Returns the platform of the configuration. Raises ConfigError where defaults.yaml is broken."""
+        _ = self.configured
         with self._lock:
-            self._refresh()
             if self._platform is None:
                 self._platform = load_platform(self._config_dir, self._env)
             return self._platform
@@ -72,8 +85,8 @@ class Content:
     @property
     def cache(self) -> MetadataCache:
         """Returns the cache of the tables' metadata. It is made anew when defaults.yaml has changed."""
+        platform = self.platform
         with self._lock:
-            platform = self.platform
             if self._cache is None:
                 with_login(platform)
                 self._cache = MetadataCache(platform)
@@ -82,56 +95,29 @@ class Content:
     def warm(self) -> None:
         """Begins to read all tables, so that the first person to look does not wait."""
         try:
-            self.cache.observe([t for _, t in self.topics().values() if isinstance(t, Topic)], 0)
+            usable = [t for _, t in self.configured.topics.values() if isinstance(t, Topic)]
+            self.cache.summaries(usable, 0)
         except Exception as e:  # whoever opens the page is told
             logger.info("metadata was not read ahead: %s", e)
 
-    @property
-    def dag_prefix(self) -> str:
-        """Returns what the ids of the topics' DAGs begin with."""
-        with self._lock:
-            self._refresh()
-            return self._dag_prefix
-
-    def topic_of(self, dag_id: str) -> str:
-        """Returns the topic of a DAG. Raises KeyError for a DAG that is no topic's."""
-        name = topic_of(dag_id, self.dag_prefix)
-        if name is None or name not in self.topics():
-            raise KeyError(dag_id)
-        return name
-
     def topics(self) -> TopicFiles:
         """Returns each topic, or what is wrong with its file, by name; a broken one goes by its file's name."""
-        with self._lock:
-            self._refresh()
-            return self._topics
+        return self.configured.topics
+
+    def topic_of(self, dag_id: str) -> str:
+        """Returns the topic whose own id this is. Raises KeyError for any other id."""
+        return self.configured.topic_of(dag_id)
 
     def topic(self, name: str) -> Topic:
         """Returns the topic. Raises ConfigError for a broken one, KeyError where there is none."""
-        _, topic = self.topics()[name]
-        if isinstance(topic, ConfigError):
-            raise topic
-        return topic
+        return self.configured.topic(name)
 
-    def _refresh(self) -> None:
-        """Scans the topics again if a file was added, changed or removed; the caller holds the lock."""
-        files = sorted([*self._config_dir.glob("defaults.yaml"), *self._config_dir.glob("topics/*")])
-        stamps = tuple((file, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
-        if stamps == self._file_stamps:
-            return
-        if not self._file_stamps or stamps[0] != self._file_stamps[0]:
-            self._platform = self._cache = None
-        self._dag_prefix = dag_prefix(self._config_dir)
-        scanned = scan_topics(self._config_dir, self._env)
-        self._topics = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
-        self._file_stamps = stamps
-
-    def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
-        """Returns the tables' metadata as it is cached, with the readers' positions and the releases of now.
+    def summaries(self, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
+        """Returns the tables' metadata in short as it is cached, with the readers' positions and the releases of now.
 
         Raises TableError where the catalog cannot be reached.
         """
-        return self.cache.with_namespaces(topics, self.cache.observe(topics, within_s)) if topics else {}
+        return self.cache.with_namespaces(topics, self.cache.summaries(topics, within_s)) if topics else {}
 
     def all_topics(
         self,
@@ -139,43 +125,72 @@ class Content:
         now_ms: int,
         waiting: Mapping[str, str],
         dags: Mapping[str, DagState] = NO_DAGS,
+        wanted: Wanted = EVERYTHING,
+        group: GroupPage | None = None,
     ) -> TopicsPage:
         """Makes the rows of the topics that the user may read, in their order.
 
-        `waiting` has, by topic, the task of its DAG that waits for a person's answer; `dags` what Airflow says of its
-        DAG.
+        `waiting` has, by topic, the task of its DAG that waits for a person's answer; `dags` what Airflow says of the
+        DAG that runs it. `group`: whose page it is, where it is one's.
         """
-        files = {name: topic for name, (_, topic) in self.topics().items() if name in readable}
+        configured = self.configured
+        files = {name: topic for name, (_, topic) in configured.topics.items() if name in readable}
         topics = [topic for topic in files.values() if isinstance(topic, Topic)]
         if topics:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
-        observed = self.observe(topics, ALL_WITHIN_S)
+        seen = self.summaries(topics, ALL_WITHIN_S)
         saved = self._saved_bytes() if topics else {}
-        rows = in_order(
-            row_of(name, topic, observed.get(name), now_ms, waiting.get(name, ""), saved.get(name), dags.get(name))
+        rows = [
+            self._rows.row(
+                name,
+                topic,
+                seen.get(name),
+                now_ms,
+                waiting.get(name, ""),
+                saved.get(name),
+                dags.get(name),
+                configured.group_of.get(name),
+            )
             for name, topic in files.items()
-        )
+        ]
+        groups = sorted({row.group for row in rows if row.group})
         reading = any(row.state is State.READING for row in rows)
-        return TopicsPage(rows, counts(rows), MEANING, reading, now_ms)
+        if group is not None:
+            wanted = replace(wanted, group=group.name)
+        return TopicsPage(listing(rows, wanted), wanted, groups, MEANING, reading, now_ms, group)
+
+    def group_page(self, name: str, dag: DagState) -> GroupPage:
+        """Returns what stands above the topics of a group. Raises ConfigError for a broken one, KeyError where there is
+        none."""
+        group = self.configured.groups[name]
+        if isinstance(group, ConfigError):
+            raise group
+        return GroupPage(name, group, dag)
 
     def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> TopicPage:
         """Gathers everything that the page of one topic shows.
 
         Raises KeyError for an unknown topic, CleantailError where its table cannot be read.
         """
-        topic = self.topic(name)
-        observed = self.observe([topic], ONE_WITHIN_S)[name]
+        configured = self.configured
+        topic = configured.topic(name)
+        owner, schedule = configured.run_by(topic)
+        observed = self.cache.with_namespaces([topic], self.cache.observe([topic], ONE_WITHIN_S))[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
         rounds = with_undone(self.cache.rounds(topic), observed.undone)
         facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
+        summary = summary_of(topic, facts, observed.sizes) if facts else TableSummary()
+        summary = replace(summary, readers=facts.readers if facts else ())
         newest_rounds = rounds[:ROUNDS_SHOWN]
         return TopicPage(
             topic=topic,
-            row=row_of(name, topic, observed, now_ms, approval_task, self._saved_bytes().get(name), dag),
+            row=row_of(name, topic, summary, now_ms, approval_task, self._saved_bytes().get(name), dag),
+            owner=owner,
+            schedule=schedule,
             ingestion=ingestion_text(topic),
-            dag=dag or DagState(),
+            dag=dag or DagState(dag_id=configured.dag_ids[name]),
             approval_task=approval_task,
             waiting_round=next((r for r in rounds if r.open), None) if approval_task else None,
             meaning=MEANING,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.lake.runs.evaluate import RunPlan, log_states
+from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import Decision
 from cleantail.rounds.failed_branches import KeptBranch, kept_branch
-from cleantail.rounds.size_history import last_round_at_ms, saved
 from cleantail.watch.charts.log_bar import Bar, log_bar
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.metadata_cache import ObservedTable
 from cleantail.watch.overview import TopicRow, topic_row
+from cleantail.watch.table_summary import TableSummary
 from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.page_charts import SavedBytes
 
 BAR_WIDTH = 1000.0
+ROW_LIVES_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +49,56 @@ class LogView:
 def row_of(
     name: str,
     topic: Topic | ConfigError,
-    observed: ObservedTable | None,
+    table: TableSummary | None,
     now_ms: int,
     approval_task: str = "",
     saved_bytes: SavedBytes | None = None,
     dag: DagState | None = None,
+    group: str | None = None,
 ) -> TopicRow:
     """Makes the row of one topic at a glance, whatever is wrong with it.
 
     `approval_task` is the task that waits for a person's answer; `saved_bytes` is what the evidence says of all its
-    rounds and reclaims; `dag` is what Airflow says of its DAG.
+    rounds and reclaims; `dag` is what Airflow says of the DAG that runs it; `group` the one that its YAML names.
     """
     if isinstance(topic, ConfigError):
-        return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag)
-    if observed is None:
-        return TopicRow(name, State.READING, MEANING[State.READING], topic.description, dag=dag)
-    if observed.error:
-        return TopicRow(name, State.UNREADABLE, observed.error, topic.description, dag=dag)
+        return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag, group=group)
+    about = topic.description
+    if table is None:
+        return TopicRow(name, State.READING, MEANING[State.READING], about, dag=dag, group=group)
+    if table.error:
+        return TopicRow(name, State.UNREADABLE, table.error, about, dag=dag, group=group)
     try:
-        logs = log_states(topic, observed.facts, now_ms)
+        logs = table.states(topic, now_ms)
     except CleantailError as e:
-        return TopicRow(name, State.UNREADABLE, str(e), topic.description, dag=dag)
-    files, readers = (observed.facts.files, observed.facts.readers) if observed.facts else ((), ())
+        return TopicRow(name, State.UNREADABLE, str(e), about, dag=dag, group=group)
     evidence = saved_bytes or SavedBytes()
-    total = saved(files, observed.sizes, evidence.freed_bytes, evidence.so_far_bytes)
-    return topic_row(topic, logs, total, now_ms, approval_task, readers, dag, last_round_at_ms(observed.sizes))
+    reclaimed = max(table.saved.reclaimed_bytes, evidence.freed_bytes)
+    total = replace(table.saved, reclaimed_bytes=reclaimed, so_far_bytes=evidence.so_far_bytes)
+    row = topic_row(topic, logs, total, now_ms, approval_task, table.readers, dag, table.last_round_at_ms)
+    return replace(row, group=group)
+
+
+class RowCache:
+    """Keeps rows for some seconds: nothing of a row but its ages changes while the table, the YAML and what Airflow
+    says of the DAG stay as they are."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[int, tuple[Any, ...], tuple[Any, ...], TopicRow]] = {}
+
+    def row(
+        self, name: str, topic: Topic | ConfigError, table: TableSummary | None, now_ms: int, *more: Any
+    ) -> TopicRow:
+        """Returns what row_of returns for the same arguments, or returned some seconds ago."""
+        kept = self._rows.get(name)
+        if kept is not None:
+            at_ms, (of_topic, of_table), others, row = kept
+            fresh = 0 <= now_ms - at_ms < ROW_LIVES_MS and of_topic is topic and of_table is table
+            if fresh and table is not None and others == more:
+                return row
+        row = row_of(name, topic, table, now_ms, *more)
+        self._rows[name] = (now_ms, (topic, table), more, row)
+        return row
 
 
 def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.origin import Setting
+from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow
+from cleantail.watch.topic_list import Listing, Wanted
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.data_docs import DocsPage
 from cleantail_airflow.page.kafka_watch import SourceView
@@ -21,20 +24,33 @@ from cleantail_airflow.page.page_rows import LogView
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsPage:
-    """The page of all topics. `reading` says that some tables are still being read."""
+class GroupPage:
+    """What stands above the topics on a group's page: the group as its YAML says, and its DAG."""
 
-    rows: Sequence[TopicRow]
-    counts: Sequence[tuple[State, int]]
+    name: str
+    group: TopicGroup
+    dag: DagState
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPage:
+    """A page of many topics. `groups` are the names of their groups; `reading` says that some tables are still being
+    read; `of_group` is there on the page of one group."""
+
+    listing: Listing
+    wanted: Wanted
+    groups: Sequence[str]
     meaning: Mapping[State, str]
     reading: bool
     now_ms: int
+    of_group: GroupPage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
     """The page of one topic.
 
+    `owner` and `schedule` are those of its runs, which may be its group's.
     `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
     `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
     has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `source` is the
@@ -43,6 +59,8 @@ class TopicPage:
 
     topic: Topic
     row: TopicRow
+    owner: str
+    schedule: Schedule | None
     ingestion: str
     dag: DagState
     approval_task: str

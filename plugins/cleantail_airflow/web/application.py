@@ -3,12 +3,12 @@
 No route answers without Airflow's login, but /metrics to a scraper with a token. A route reads here what was asked for
 and who asks; what a page shows is computed in page_content, and page_access says who may see it.
 
-GET  /topics                                      all topics that the user may read
-GET  /topics/TOPIC                                one topic
+GET  /topics?q=…&group=…&state=…&sort=…&page=N    all topics that the user may see
+GET  /topics/TOPIC                                one topic, whatever DAG runs it; or all of a group, by the same query
 GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
 GET  /topics/TOPIC/docs/PATH                      its Data Docs
-POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine, for those who may edit the DAG, and of
-                                                  a topic with `publish: approve` for its approvers alone
+POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine, for those who may edit the topic, and
+                                                  of one with `publish: approve` for its approvers alone
 GET  /static/FILE                                 a style sheet, script or image
 GET  /metrics                                     for Prometheus, whose token metrics_access knows
 """
@@ -18,21 +18,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
-from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of
+from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.errors import CleantailError, HeldError
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
+from cleantail.watch.topic_list import Wanted
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.metrics.exposition import exposition
@@ -41,36 +40,38 @@ from cleantail_airflow.page import data_docs
 from cleantail_airflow.page.dag_states import dag_states
 from cleantail_airflow.page.page_access import (
     LOGGED_IN,
-    MAY_EDIT,
-    MAY_READ,
     User,
-    login_url,
-    may_edit,
+    is_allowed,
     note_release,
     readable_topics,
     require_same_origin,
-    ui_root,
+    right,
 )
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_records import records_of_round, round_named
-from cleantail_airflow.page.page_templates import STATIC, TEMPLATES
-from cleantail_airflow.page.page_values import by_name
-from cleantail_airflow.page.pending_approvals import approval_tasks
+from cleantail_airflow.page.page_values import TopicsPage, by_name
+from cleantail_airflow.page.topic_dags import approvals_of, dags_of
+from cleantail_airflow.web.responses import content_of, page, problem, static, to_login, with_headers
 
-STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-
-CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
 DATA_DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "sandbox allow-same-origin"
 )
 """The Content-Security-Policy of Data Docs: nothing in them runs, is sent, or opens another window; links work."""
-HEADERS = {
-    "Content-Security-Policy": f"{CONTENT_POLICY}; base-uri 'none'; frame-ancestors 'self'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "private, no-cache",
-}
+
+
+RIGHT_ON_DATA = right("GET", of_data=True)
+
+
+def asked(
+    q: Annotated[str, Query(max_length=250)] = "",
+    group: Annotated[str, Query(max_length=250)] = "",
+    state: Annotated[str, Query(max_length=40)] = "",
+    sort: Annotated[str, Query(max_length=40)] = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
+) -> Wanted:
+    """Returns which topics are asked for."""
+    return Wanted(q, group, state, sort, number)
 
 
 def build_app() -> FastAPI:
@@ -79,15 +80,15 @@ def build_app() -> FastAPI:
     app.state.content = content = Content(config_dir(os.environ), os.environ, client_settings)
     # every page of the UI asks for the menu's icon, long before someone opens a page of ours: tables are read by then
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
-    app.middleware("http")(_with_headers)
-    app.exception_handler(StarletteHTTPException)(_to_login)
+    app.middleware("http")(with_headers)
+    app.exception_handler(StarletteHTTPException)(to_login)
     app.get("/topics", response_class=HTMLResponse)(all_topics)
-    app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[MAY_READ])(one_topic)
-    app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[MAY_READ])(records)
-    app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[MAY_READ])(docs)
+    app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[right("GET")])(one_topic)
+    app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[RIGHT_ON_DATA])(records)
+    app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[RIGHT_ON_DATA])(docs)
     app.post(
         "/topics/{dag_id}/partitions/{partition}/release",
-        dependencies=[Depends(require_same_origin), MAY_EDIT],
+        dependencies=[Depends(require_same_origin), right("PUT", of_data=True)],
     )(release_log)
     app.get("/static/{name}")(static)
     # not by app.get: that would ask for Airflow's login, where the scraper's token is enough
@@ -95,50 +96,54 @@ def build_app() -> FastAPI:
     return app
 
 
-async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    response = await call_next(request)
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    return response
-
-
-async def _to_login(request: Request, error: Any) -> Response:
-    """Sends a browser without a login to Airflow's, and answers everything else with the plain error."""
-    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page:
-        return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
-    return await http_exception_handler(request, error)
-
-
-def all_topics(request: Request, user: User) -> Response:
-    """Shows all topics that the user may read."""
-    content = _content(request)
+def all_topics(request: Request, user: User, wanted: Annotated[Wanted, Depends(asked)]) -> Response:
+    """Shows the topics that the user may see."""
     try:
-        dags = readable_topics(dag_ids_of(content.topics(), content.dag_prefix), user)
-        waiting, states = by_topic(approval_tasks(dags.values()), dags), by_topic(dag_states(dags.values()), dags)
-        return _page(request, "topics.html", by_name(content.all_topics(dags, _now_ms(), waiting, states)))
+        return page(request, "topics.html", by_name(_topics(content_of(request), user, wanted)))
     except CleantailError as e:
-        return _problem(request, "The topics cannot be shown", str(e))
+        return problem(request, "The topics cannot be shown", str(e))
 
 
-def one_topic(request: Request, dag_id: str, user: User, released: int | None = None) -> Response:
-    """Shows one topic. Airflow has a tab for it in every DAG, so a DAG of no topic gets a page that says so."""
+def _topics(content: Content, user: User, wanted: Wanted, group: str | None = None) -> TopicsPage:
+    configured = content.configured
+    names = readable_topics(configured, user)
+    of_group = None
+    if group is not None:
+        dag_id = dag_id_of(group, configured.dag_prefix)
+        of_group = content.group_page(group, dag_states([dag_id])[dag_id])
+        names = frozenset(name for name in names if configured.group_of.get(name) == group)
+    waiting, dags = approvals_of(configured, names), dags_of(configured, names)
+    return content.all_topics(names, _now_ms(), waiting, dags, wanted, of_group)
+
+
+def one_topic(
+    request: Request,
+    dag_id: str,
+    user: User,
+    wanted: Annotated[Wanted, Depends(asked)],
+    released: int | None = None,
+) -> Response:
+    """Shows one topic, or a group's topics. Airflow has a tab for it in every DAG, so a DAG of neither gets a page that
+    says so."""
+    content = content_of(request)
     try:
-        approval_task = approval_tasks([dag_id]).get(dag_id, "")
-        content = _content(request)
-        name = content.topic_of(dag_id)
-        page = content.one_topic(name, _now_ms(), approval_task, dag_states([dag_id])[dag_id])
+        configured = content.configured
+        if (group := configured.group_called(dag_id)) is not None:
+            return page(request, "topics.html", by_name(_topics(content, user, wanted, group)))
+        name = configured.topic_of(dag_id)
+        approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
+        shown = content.one_topic(name, _now_ms(), approval_task, dag)
     except KeyError:
-        text = f"{dag_id} is not a Cleantail topic: no file in config/topics names it."
-        return _problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
+        text = f"{dag_id} is not a Cleantail topic: no file in config/topics or config/groups names it."
+        return problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
     except Exception as e:
         error = e if isinstance(e, CleantailError) else explained(e)
         if error is None:  # a defect, and nothing that a person could mend
             raise
-        return _problem(request, dag_id, str(error))
-    topic = content.topic(name)
-    may_release = may_edit(dag_id, user) and may_decide(topic, user.get_id(), user.get_name())
-    return _page(request, "topic.html", by_name(page) | {"released": released, "may_release": may_release})
+        return problem(request, dag_id, str(error))
+    may_edit = is_allowed(configured.ids_with_rights(dag_id, of_data=True), user, "PUT")
+    may_release = may_edit and may_decide(shown.topic, user.get_id(), user.get_name())
+    return page(request, "topic.html", by_name(shown) | {"released": released, "may_release": may_release})
 
 
 def records(
@@ -149,25 +154,25 @@ def records(
     partition: int | None = None,
 ) -> Response:
     """Shows records of a round: those alone that the evidence names, and none by an offset in the URL."""
-    content, now_ms = _content(request), _now_ms()
+    content, now_ms = content_of(request), _now_ms()
     try:
         topic = content.topic(content.topic_of(dag_id))
         round_ = round_named(content.cache.rounds(topic), round_name, kind)
         if round_ is None:
-            return _problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
+            return problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
         logs = records_of_round(topic, content.platform, round_, partition)
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
     except CleantailError as e:
-        return _problem(request, "The records cannot be shown", str(e))
-    page = _page(request, "records.html", {"topic": topic, "round": round_, "logs": logs, "now_ms": now_ms})
-    page.headers["Cache-Control"] = "private, no-store"
-    return page
+        return problem(request, "The records cannot be shown", str(e))
+    shown = page(request, "records.html", {"topic": topic, "round": round_, "logs": logs, "now_ms": now_ms})
+    shown.headers["Cache-Control"] = "private, no-store"
+    return shown
 
 
 def release_log(request: Request, dag_id: str, partition: int, user: User) -> Response:
     """Takes the log out of quarantine, writes down who did it, and goes back to the topic."""
-    content = _content(request)
+    content = content_of(request)
     try:
         topic = content.topic(content.topic_of(dag_id))
         require_approver(topic, "a release", user.get_id(), user.get_name())
@@ -175,10 +180,10 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
     except HeldError as e:
-        return _problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
+        return problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
     except CleantailError as e:
-        return _problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
-    note_release(dag_id, partition, quarantine.reason, user)
+        return problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
+    note_release(content.configured.dag_ids[topic.topic], topic.topic, partition, quarantine.reason, user)
     content.cache.forget(topic)
     target = f"{request.scope['root_path']}/topics/{dag_id}?released={partition}"
     return RedirectResponse(target, status.HTTP_303_SEE_OTHER)
@@ -186,7 +191,7 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
 
 def docs(request: Request, dag_id: str, path: str) -> Response:
     """Sends a file of the topic's Data Docs, without their scripts, which would run with the user's rights."""
-    content = _content(request)
+    content = content_of(request)
     try:
         site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
     except KeyError:
@@ -206,43 +211,15 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
 
 def metrics(request: Request, user: Scraper) -> Response:
     """Sends the metrics: of all topics to a scraper with the token, else of those that the user may read."""
-    content = _content(request)
+    content = content_of(request)
     try:
-        dags = dag_ids_of(content.topics(), content.dag_prefix)
-        accepted = request.headers.get("accept", "")
-        body, media_type = exposition(content, readable_topics(dags, user) if user else dags, accepted)
+        configured, accepted = content.configured, request.headers.get("accept", "")
+        names = readable_topics(configured, user) if user else frozenset(configured.topics)
+        body, media_type = exposition(content, names, accepted)
     except CleantailError as e:
         raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None
     return Response(body, headers={"Content-Type": media_type})
 
 
-def static(name: str) -> Response:
-    """Sends a style sheet, script or image of the pages."""
-    file = STATIC / name
-    if file.parent != STATIC or file.suffix not in STATIC_TYPES or not file.is_file():
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
-    return FileResponse(file, media_type=STATIC_TYPES[file.suffix])
-
-
-def _content(request: Request) -> Content:
-    content: Content = request.app.state.content
-    return content
-
-
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _problem(request: Request, title: str, text: str, code: int = status.HTTP_200_OK) -> Response:
-    return _page(request, "problem.html", {"title": title, "text": text}, code)
-
-
-def _page(request: Request, template: str, values: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    links = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
-    return HTMLResponse(TEMPLATES.get_template(template).render(**links, **values), code)
-
-
-def _dag_id_of(request: Request) -> Callable[[str], str]:
-    """Returns the function by which templates get from a topic to the id of its DAG, for links."""
-    prefix = _content(request).dag_prefix
-    return lambda topic: dag_id_of(topic, prefix)

@@ -26,6 +26,13 @@ function sortRows(header, body) {
 function setUp() {
   const table = document.getElementById("topics");
   if (!table) return;
+  const group = document.getElementById("group");
+  group?.addEventListener("change", () => group.form.submit()); // past the listener below
+  if (document.getElementById("reading")) setTimeout(reloadUnlessBusy, 2000);
+  if (!("whole" in table.dataset)) return; // the rest is on other pages: the server searches, filters and sorts
+  const form = document.getElementById("find");
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.querySelector("button").hidden = true; // what is typed is searched at once
   const body = table.tBodies[0];
   const search = document.getElementById("search");
   const chips = [...document.querySelectorAll("[data-filter]")];
@@ -54,7 +61,11 @@ function setUp() {
   for (const header of table.tHead.rows[0].cells) {
     header.querySelector("button").addEventListener("click", () => sortRows(header, body));
   }
-  if (document.getElementById("reading")) setTimeout(() => { if (!search.value) location.reload(); }, 2000);
+}
+
+function reloadUnlessBusy() {
+  const search = document.getElementById("search");
+  if (search.value === search.defaultValue) location.reload();
 }
 
 // Airflow shows the page in a frame whose sandbox lets no link out of it: one of the whole page's own does it instead.

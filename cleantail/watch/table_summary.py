@@ -1,0 +1,97 @@
+"""What is kept of each of many tables: what its row on the page and its metrics follow from, whatever the time.
+
+A table's files are not kept, only the figures of its logs: of a thousand tables that is a few megabytes, however many
+files they have. A summary holds no key and no value of a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from cleantail.codec import Codec
+from cleantail.config.topic import Topic
+from cleantail.lake import data_files, table_metadata
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log import log_figures as log_figures_code
+from cleantail.log import partition_state, segments
+from cleantail.log.log_figures import LogFigures, log_figures
+from cleantail.log.log_state import LogState, log_state_at
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.reader_positions import Reader
+from cleantail.log.releases import Releases, lifted
+from cleantail.log.source_position import SourcePosition
+from cleantail.rounds import size_history
+from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved
+
+CODE = (log_figures_code, segments, partition_state, data_files, table_metadata, size_history)
+"""The modules that a summary follows from."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """Describes a topic's table in short, or the error. `exists`: whether there is a table.
+
+    `saved` is as the kept snapshots know it, `last_round_at_ms` the wall clock of the last round among them. `readers`
+    are those of now, and are not kept.
+    """
+
+    exists: bool = False
+    logs: tuple[LogFigures, ...] = ()
+    source: SourcePosition | None = None
+    saved: Saved = Saved(0, 0)
+    last_round_at_ms: int | None = None
+    last_compaction: LastCompaction | None = None
+    table_uuid: str = ""
+    readers: tuple[Reader, ...] = ()
+    error: str = ""
+
+    def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableSummary:
+        """Returns the summary with what the table's namespace says now."""
+        if not (self.exists and (readers or releases)):
+            return self
+        states = lifted({log.partition: log.state for log in self.logs}, releases, self.table_uuid)
+        return replace(self, readers=readers, logs=tuple(log.with_state(states[log.partition]) for log in self.logs))
+
+    def states(self, topic: Topic, now_ms: int) -> tuple[LogState, ...]:
+        """Returns every log of the table as it is at a moment, by partition number."""
+        return tuple(log_state_at(log, topic.config, now_ms, self.source) for log in self.logs)
+
+
+def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> TableSummary:
+    """Returns the summary of a table that was read."""
+    points = tuple(sizes)
+    figures = (
+        log_figures(p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config)
+        for p in facts.partitions
+    )
+    return TableSummary(
+        exists=True,
+        logs=tuple(figures),
+        source=facts.source,
+        saved=saved(facts.files, points),
+        last_round_at_ms=last_round_at_ms(points),
+        last_compaction=facts.last_compaction,
+        table_uuid=facts.table_uuid,
+    )
+
+
+def policy_digest(topic: Topic) -> str:
+    """Returns what of a topic's YAML, and of this version, a summary follows from: equal digests of an equal table are
+    equal summaries."""
+    policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
+    return hashlib.sha256(f"{_code_digest()} {policy}".encode()).hexdigest()[:32]
+
+
+@cache
+def _code_digest() -> str:
+    """Returns the digest of the code, so that no summary of another version is ever taken for one of this."""
+    files = [__file__, *(module.__file__ or "" for module in CODE)]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
+SUMMARY_JSON: Codec[TableSummary] = Codec(TableSummary)
