@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deep test-browser test-services worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -11,7 +11,7 @@ export CLEANTAIL_JARS
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
 # Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports, Airflow too
-INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml --extra all
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
 help: ## this list
@@ -19,7 +19,7 @@ help: ## this list
 
 RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS)/classes.jsa
 
-setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka ## Python environment, Spark jars and a broker's, once
+setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars-rest/.complete-rest ## Python environment, Spark's jars, a broker's and a REST catalog's, once
 
 .venv/.complete: pyproject.toml constraints.txt bootstrap.txt
 	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
@@ -40,6 +40,10 @@ $(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail/cl
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
+	touch $@
+
+$(CLEANTAIL_HOME)/jars-rest/.complete-rest: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt deploy/rest-catalog.ivy.xml
+	bin/fetch-jars $(CLEANTAIL_HOME)/jars-rest rest
 	touch $@
 
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
@@ -68,8 +72,12 @@ test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEA
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
 	$(BIN)/python -m pytest tests/browser
 
-test-services: setup ## the same settings on real Postgres, S3 and Spark standalone, started as processes
+test-services: setup ## real Postgres, S3 and Spark standalone, and the main job on each catalog, started as processes
 	$(BIN)/python deploy/check_services.py
+	$(BIN)/python deploy/check_catalogs.py
+
+test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
+	$(BIN)/python -m tests.versions
 
 worker-environment: setup ## packs the Python that the workers of a Spark cluster need, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz
@@ -88,7 +96,7 @@ docs: .venv/.complete ## the documentation as a site, in site/; a broken link is
 
 lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
-	printf 'pip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
+	printf 'hatchling\npip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 
 audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
 	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import os
 
-from airflow.sdk import get_parsing_context
-
-from cleantail_airflow.all_dags import all_dags
+from cleantail_airflow import topic_dags
 from cleantail_airflow.installation import config_dir
 
-# a task needs only its own DAG
-for dag in all_dags(config_dir(os.environ), only=get_parsing_context().dag_id):
-    globals()[f"dag of {dag.dag_id}"] = dag
+globals().update(topic_dags(config_dir(os.environ)))

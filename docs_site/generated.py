@@ -12,6 +12,7 @@ from pathlib import Path
 from cleantail.cli.reference import as_markdown
 from cleantail.config.events import MEANING
 from cleantail.config.reference import reference_markdown
+from cleantail.lake.clients.property_names import NAMES
 from cleantail.log.rules import RULES
 from cleantail.watch.metrics import metrics_markdown
 
@@ -36,6 +37,12 @@ def events_markdown() -> str:
     return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
 
 
+def property_names_markdown() -> str:
+    """Returns as a table what the two clients of a catalog call by different names."""
+    rows = [f"| `{row.java}` | `{row.pyiceberg}` | {row.note} |" for row in NAMES]
+    return "\n".join(["| Java (Spark) | PyIceberg | value |", "|---|---|---|", *rows]) + "\n"
+
+
 def generated_parts() -> Mapping[str, str]:
     """Returns the name of each generated part -> its Markdown, made from the models that the code goes by."""
     return {
@@ -44,6 +51,7 @@ def generated_parts() -> Mapping[str, str]:
         "metrics": metrics_markdown(),
         "reference": reference_markdown(),
         "commands": as_markdown(),
+        "property names": property_names_markdown(),
     }
 
 

@@ -19,6 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.catalogs import require_usable
+from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 
@@ -45,6 +46,27 @@ class Job:
     arguments: argparse.Namespace
 
 
+class _Parser(argparse.ArgumentParser):
+    """Reads @ADDRESS, too: an argument that lies in the store that Airflow shares with a driver on a cluster."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        if not any(argument.startswith("@") and is_address(argument) for argument in given):
+            return super().parse_known_args(given, namespace)
+        place = Path(given[given.index("--config") + 1]) if "--config" in given else config_directory(os.environ)
+        platform = load_platform(place, os.environ)
+        return super().parse_known_args([_argument(platform, argument) for argument in given], namespace)
+
+
+def _argument(platform: Platform, argument: str) -> str:
+    if not (argument.startswith("@") and is_address(argument)):
+        return argument
+    text = read_document(platform, os.environ, argument[1:])
+    if text is None:
+        raise CleantailError(f"{argument[1:]} is not there: what the job is to do was not written, or removed")
+    return text
+
+
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Returns a parser with the arguments that every job of a topic has."""
     arguments = common_parser(description)
@@ -56,11 +78,11 @@ def common_parser(description: str | None) -> argparse.ArgumentParser:
     """Returns a parser with the arguments that every job has; the example command is in the job's docstring."""
     plain = argparse.RawDescriptionHelpFormatter
     # @FILE stands for an argument that is longer than the system takes
-    arguments = argparse.ArgumentParser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
+    arguments = _Parser(description=description, formatter_class=plain, fromfile_prefix_chars="@")
     where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
     arguments.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
     arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
-    arguments.add_argument("--result", type=Path, help="file for the result, one JSON object")
+    arguments.add_argument("--result", help="file, or address in a store, for the result: one JSON object")
     return arguments
 
 
@@ -112,7 +134,7 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
             return RED
         result, code = {"ok": False, "error": str(error)}, error.exit_code
     if arguments.result:
-        arguments.result.write_text(json.dumps(result))
+        _report(arguments, code, result)
     logger.info("ended with exit code %s: %s", code, in_short(result))
     return code
 
@@ -122,6 +144,15 @@ def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
     now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
     require_clock(platform, now_ms)
     return int(now_ms)
+
+
+def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
+    """Writes the result. In a store its exit code goes with it, which nobody sees of a driver on a cluster."""
+    if not is_address(arguments.result):
+        Path(arguments.result).write_text(json.dumps(result))
+        return
+    platform = load_platform(arguments.config, os.environ)
+    write_document(platform, os.environ, arguments.result, json.dumps({"exit_code": code, "result": result}))
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:

@@ -15,7 +15,7 @@ PLACE = Path(os.environ["STUB"])
 def main() -> int:
     script = next(i for i, argument in enumerate(sys.argv) if argument.endswith(".py") and i > 0)
     job, argv = Path(sys.argv[script]).stem, sys.argv[script + 1 :]
-    arguments = [Path(a[1:]).read_text() if a.startswith("@") else a for a in argv]  # as argparse does it
+    arguments = [place_of(a[1:]).read_text() if a.startswith("@") else a for a in argv]  # as argparse does it
     with (PLACE / "calls.jsonl").open("a") as calls:
         call = {
             "job": job,
@@ -29,8 +29,18 @@ def main() -> int:
     answer = json.loads(answer_file.read_text()) if answer_file.exists() else {"result": {"ok": True}}
     print(answer.get("output", ""))
     if "result" in answer:
-        Path(arguments[arguments.index("--result") + 1]).write_text(json.dumps(answer["result"]))
+        result = arguments[arguments.index("--result") + 1]
+        report = (
+            {"exit_code": answer.get("exit", 0), "result": answer["result"]} if "://" in result else answer["result"]
+        )
+        place_of(result).parent.mkdir(parents=True, exist_ok=True)
+        place_of(result).write_text(json.dumps(report))
     return answer.get("exit", 0)
+
+
+def place_of(text: str) -> Path:
+    """A file, or one in a store that is a folder."""
+    return Path(text.removeprefix("file://"))
 
 
 def private_file(arguments: list[str]) -> dict[str, object]:

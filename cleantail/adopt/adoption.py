@@ -106,9 +106,12 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
 def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
     """Returns what a person should know before the table is compacted."""
     texts: list[str] = []
-    if columns.value is None:
-        texts.append("no column is mapped to value: no record is a tombstone, and no deleted key ever goes")
-    elif foreign.value_is_required:
+    if columns.value is None and columns.deleted is None:
+        texts.append(
+            "no column is mapped to value: no record is a tombstone, and no deleted key ever goes. Where a column "
+            "marks deletes, say so with --deleted COLUMN=TEXT"
+        )
+    elif foreign.value_is_required and columns.deleted is None:
         texts.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
     if foreign.format_version == DELETES_VERSION and not upgrade:
         texts.append(
@@ -163,13 +166,14 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
 
 def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
     """Returns what the topic's YAML has to say."""
-    return {"topic": topic, "table": table, "columns": columns.paths}
+    return {"topic": topic, "table": table, "columns": columns.as_data}
 
 
 def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
     """Returns what was found in lines for people."""
     mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
-    rest = [name for name, _ in foreign.columns if name not in columns.values() and "." not in name]
+    paths = {path for text in columns.values() for path in text.split(",")}
+    rest = [name for name, _ in foreign.columns if name not in paths and "." not in name]
     lines = [
         f"{foreign.table}: {foreign.sink}",
         f"format version {foreign.format_version}, partitioned by {foreign.partitioned_by}, "
@@ -189,10 +193,10 @@ def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
 
 
 def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
-    return dict(columns).get(path, "no such column")
+    return ", ".join(dict(columns).get(part, "no such column") for part in path.split(","))
 
 
 def _nulls(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
-    if VALUE not in columns or foreign.value_is_required:
+    if foreign.tombstones is None and (VALUE not in columns or foreign.value_is_required):
         return "tombstones cannot be told"
     return f"tombstones: {'not known without reading values' if foreign.tombstones is None else foreign.tombstones}"

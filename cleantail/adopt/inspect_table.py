@@ -6,24 +6,26 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import REQUIRED, Layout
 from cleantail.config.columns import PROPERTY_COLUMNS, Columns
-from cleantail.config.topic_table import OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES, TOMBSTONE
 from cleantail.errors import TableError
 from cleantail.lake.data_files import parts_of
 from cleantail.lake.parquet_footers import null_count
+from cleantail.lake.records.marked_records import marked_records
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
+from cleantail.lake.runs.foreign_deletes import require_own_deletes
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
+_SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string"}
 """Iceberg's names of types -> Spark's, where the two differ."""
 
 
@@ -47,7 +49,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         missing_retries=tuple(name for name in RETRIES if name not in properties),
         deletes=deletes,
         vectors_of_gone_files=of_gone_files,
-        wrong=tuple(_wrong(layout.paths, kinds)),
+        wrong=(*_wrong(layout.paths, kinds), *_wrong_mark(columns, kinds)),
     )
     if columns is None or inspected.wrong or inspected.deletes:
         return inspected
@@ -58,15 +60,28 @@ def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
     for name in REQUIRED:
         if name not in paths:
             yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN"
-    for name, path in paths.items():
+    for name, path in ((name, path) for name, text in paths.items() for path in text.split(",")):
         if path not in kinds:
             yield f"{name}: the table has no column {path}; it has {', '.join(kinds)}"
         elif reason := problem_of(name, spark_kind(kinds[path])):
             yield f"{name}: {path} is {kinds[path]}: {reason}"
 
 
+def _wrong_mark(columns: Columns | None, kinds: Mapping[str, str]) -> Iterable[str]:
+    if columns is not None and columns.deleted is not None:
+        path = columns.deleted.column
+        if path not in kinds:
+            yield f"deleted: the table has no column {path}; it has {', '.join(kinds)}"
+        elif reason := problem_of(TOMBSTONE, spark_kind(kinds[path])):
+            yield f"deleted: {path} is {kinds[path]}: {reason}"
+
+
 def spark_kind(iceberg: str) -> str:
     """Returns Spark's name of a type, as far as problem_of looks at it."""
+    if iceberg.startswith("fixed["):
+        return "binary"
+    if iceberg.startswith("decimal("):
+        return iceberg.replace(" ", "")
     if iceberg.startswith("list<struct<"):
         names = [
             part.strip().split(":")[1].strip() for part in iceberg[len("list<struct<") :].split(",") if ":" in part
@@ -79,6 +94,7 @@ def _deletes(table: Table) -> tuple[str, int]:
     """Returns, in words, the deletes that a round could not replace, or that make the table unreadable, empty where
     there are none; and how many data files are gone whose deletion vector is left."""
     try:
+        require_own_deletes(table)
         damaged = damaged_vectors(table)
     except TableError as e:
         return str(e), 0
@@ -111,9 +127,9 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
         "files_of_several_logs": shared,
         "files_out_of_order": unordered,
         "files_without_bounds": unbounded,
-        "tombstones": _nulls(table, columns.value, [t.file for t in tasks]),
-        "keyless": _nulls(table, columns.key, [t.file for t in tasks]),
-        "value_is_required": columns.value is not None and _is_required(table, columns.value),
+        "tombstones": _tombstones(table, columns, [t.file for t in tasks]),
+        "keyless": _keyless(table, columns, [t.file for t in tasks]),
+        "value_is_required": isinstance(columns.value, str) and _is_required(table, columns.value),
     }
 
 
@@ -163,6 +179,19 @@ def _log(partition: int, parts: list[Any]) -> ForeignLog:
 def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
     ids = {table.schema().find_field(columns.paths[name]).field_id for name in (PARTITION, OFFSET)}
     return ids <= set(file.lower_bounds or {}) & set(file.upper_bounds or {})
+
+
+def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
+    """Returns how many records are tombstones, if the metadata say, or a column marks them."""
+    if columns.deleted is not None:
+        return sum(marked_records(table, file, columns) for file in files)
+    return _nulls(table, columns.value if isinstance(columns.value, str) else None, files)
+
+
+def _keyless(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
+    """Returns how many records have no key; of a key of several parts it is none where a part is never null."""
+    counts = [_nulls(table, path, files) for path in columns.of(KEY)]
+    return counts[0] if len(counts) == 1 else 0 if 0 in counts else None
 
 
 def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:

@@ -15,6 +15,8 @@ from cleantail.cli.command import Group
 from cleantail.cli.commands.adopt import adopt
 from cleantail.cli.commands.completion import completion
 from cleantail.cli.commands.configuration import check_config, import_config
+from cleantail.cli.commands.convert_deletes import convert_deletes
+from cleantail.cli.commands.jars import jars
 from cleantail.cli.commands.planning import plan, status
 from cleantail.cli.commands.readers import latest, read, reader
 from cleantail.cli.commands.reconcile import reconcile
@@ -28,6 +30,7 @@ COMMANDS = (
     check_config,
     import_config,
     adopt,
+    convert_deletes,
     status,
     ingest,
     plan,
@@ -42,6 +45,7 @@ COMMANDS = (
     latest,
     restore,
     reader,
+    jars,
     completion,
 )
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.loading import load_platform
-from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JARS_VARIABLE, JVM_OPTIONS, SMALL_RUN
+from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, SMALL_RUN
+from cleantail.lake.jars.jar_places import JARS_VARIABLE, jars_directory
 
 TOPIC = "classes"
 RECORDS, KEYS = 300, 40
@@ -110,13 +111,13 @@ def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else jars under CLEANTAIL_HOME")
+    parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else where `cleantail jars` puts them")
     parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds (default: %(default)s)")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
         work = options.work or Path(folder)
-        jars = options.jars or os.environ.get(JARS_VARIABLE) or load_platform(work, os.environ).home / "jars"
+        jars = options.jars or jars_directory(load_platform(work, os.environ).home, os.environ)
         os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
         os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
         archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from cleantail.cli.output import ConsoleOutput, JsonOutput, Output
 from cleantail.config.loading import CONFIG_VARIABLE, config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
+from cleantail.config.state_home import state_home
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import open_to_others
@@ -48,9 +49,10 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class CommandWithExamples(click.Command):
     """Is the base of all commands and groups: it has the common options, and its help ends with examples as typed."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, examples: Sequence[str] = (), configured: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        self.configured = configured
         self.params += common_options()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -89,7 +91,7 @@ class Command(CommandWithExamples):
         output: Output = JsonOutput() if ctx.meta.get(JSON) else ConsoleOutput()
         config = config_dir_of(ctx)
         try:
-            call = Invocation(config, load_platform(config, os.environ), output)
+            call = Invocation(config, self._platform(config), output)
             # check-config reports this by itself
             if (warning := open_to_others(call.platform.home)) and self.name != "check-config":
                 output.warning(warning)
@@ -108,6 +110,12 @@ class Command(CommandWithExamples):
         except KeyboardInterrupt:
             print("interrupted; whatever was not published is as it was", file=sys.stderr)
             return 130
+
+    def _platform(self, config: Path) -> Platform:
+        """Returns the platform; that of no settings where there is no configuration and the command needs none."""
+        if self.configured or config.is_dir():
+            return load_platform(config, os.environ)
+        return Platform(home=state_home(config, None, os.environ), config_dir=config.absolute())
 
 
 class Group(CommandWithExamples, click.Group):
@@ -143,13 +151,16 @@ class Several(click.Option):
         return spread
 
 
-def command(name: str, *parameters: Decorator, examples: Sequence[str]) -> Callable[[Body], Command]:
-    """Makes a body the command `name`; `parameters` are its own arguments and options, in the order of its help."""
+def command(
+    name: str, *parameters: Decorator, examples: Sequence[str], configured: bool = True
+) -> Callable[[Body], Command]:
+    """Makes a body the command `name`; `parameters` are its own arguments and options, in the order of its help.
+    `configured`: whether it needs a configuration."""
 
     def decorated(body: Body) -> Command:
         for parameter in reversed(parameters):
             body = parameter(body)
-        return click.command(name, cls=Command, examples=examples)(body)
+        return click.command(name, cls=Command, examples=examples, configured=configured)(body)
 
     return decorated
 

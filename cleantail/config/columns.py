@@ -6,24 +6,74 @@ and property differ, nothing is done until the table is adopted again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from cleantail.codec import Codec
-from cleantail.config.settings.config_model import Model
+from cleantail.config.settings.config_model import Model, cross_field_error
+from cleantail.config.topic_table import TOMBSTONE
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""
 
+PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$",
+        pattern=PATH,
         json_schema_extra={"x-allowed": "a column, or a field of a struct as struct.field"},
     ),
 ]
+
+
+MOST_PARTS = 16
+"""Columns that a key or a value is made of, at most."""
+
+
+def _one_or_several(value: object) -> str | tuple[str, ...]:
+    """Returns a path, or several. Raises ValueError for anything else: one error, where a union would have several."""
+    if isinstance(value, str) and re.fullmatch(PATH, value):
+        return value
+    parts = value if isinstance(value, (list, tuple)) else ()
+    if not (2 <= len(parts) <= MOST_PARTS and all(isinstance(p, str) and re.fullmatch(PATH, p) for p in parts)):
+        raise ValueError("neither a column nor a list of columns")
+    return tuple(parts)
+
+
+ColumnPaths = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_one_or_several),
+    PlainSerializer(lambda value: list(value) if isinstance(value, tuple) else value, return_type=Any),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": PATH},
+                {"type": "array", "items": {"type": "string", "pattern": PATH}, "minItems": 2, "maxItems": MOST_PARTS},
+            ],
+            "x-allowed": f"a column, a field of a struct as struct.field, or a list of 2 to {MOST_PARTS} of them",
+        }
+    ),
+]
+"""A column, or several that make one."""
+Mark = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        json_schema_extra={"x-allowed": "1 to 64 of the characters a-z A-Z 0-9 _ . -"},
+    ),
+]
+
+
+class Deleted(Model):
+    """The column that says of a record that it deletes its key, and what it says then."""
+
+    column: ColumnPath = Field(description="Text, a truth value or a whole number: Debezium's op, or __deleted.")
+    values: Annotated[tuple[Mark, ...], Field(strict=False, min_length=1)] = Field(
+        description="Its texts in a record that deletes; null is none of them."
+    )
 
 
 class Columns(Model):
@@ -31,25 +81,85 @@ class Columns(Model):
 
     partition: ColumnPath = Field(description="Kafka partition: a whole number.")
     offset: ColumnPath = Field(description="Kafka offset: a whole number.")
-    key: ColumnPath = Field(description="Record key: bytes, or text or a number, which count as their text.")
-    value: ColumnPath | None = Field(
-        default=None, description="A column that is null in a tombstone, and in nothing else."
+    key: ColumnPaths = Field(
+        description="Record key: bytes, or anything with a text, which counts as that. A list of columns is a key of "
+        "several parts."
+    )
+    value: ColumnPaths | None = Field(
+        default=None,
+        description="A column that is null in a tombstone, and in nothing else. With `deleted` that alone decides, and "
+        "a list of columns is their JSON.",
     )
     timestamp: ColumnPath | None = Field(default=None, description="Record timestamp: a timestamp, or Unix ms.")
     timestamp_type: ColumnPath | None = Field(default=None, description="0 is CreateTime, 1 LogAppendTime.")
     headers: ColumnPath | None = Field(default=None, description="List of structs of key and value.")
+    deleted: Deleted | None = Field(default=None, description="Which records delete their key, by a column.")
+
+    @model_validator(mode="after")
+    def _require_whole(self) -> Columns:
+        """Refuses a value of several columns without a mark: of these nothing says that they are a tombstone."""
+        if isinstance(self.value, tuple) and self.deleted is None:
+            allowed = "one column, or `deleted` beside it: of several columns none says that the record deletes its key"
+            raise cross_field_error("value", list(self.value), allowed)
+        for name, parts in (("key", self.key), ("value", self.value)):
+            if isinstance(parts, tuple) and len(set(parts)) < len(parts):
+                raise cross_field_error(name, list(parts), "each column once")
+        return self
 
     @property
     def paths(self) -> dict[str, str]:
-        """Returns column of a topic table -> path, for the columns that are mapped."""
-        return {str(name): str(path) for name, path in self.model_dump(exclude_none=True).items()}
+        """Returns column of a topic table -> path, for the columns that are mapped. Of a column with several parts each
+        has an entry, as key.0; the column that marks deletes is under `tombstone`."""
+        paths: dict[str, str] = {}
+        for name in self.names:
+            paths |= {part_name(name, n): path for n, path in enumerate(self.parts(name))} or {
+                name: str(getattr(self, name))
+            }
+        return paths | ({TOMBSTONE: str(self.deleted.column)} if self.deleted else {})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the columns of a topic table that are mapped."""
+        return tuple(str(name) for name in type(self).model_fields if name != "deleted" and getattr(self, name))
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Returns the paths of the parts of a column; none where it has one path."""
+        mapped = getattr(self, name)
+        return tuple(str(path) for path in mapped) if isinstance(mapped, tuple) else ()
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Returns the paths that a column of a topic table is made of."""
+        return self.parts(name) or tuple(str(path) for path in (getattr(self, name),) if path)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Returns column of a topic table -> its path, or its paths with commas, as --column takes them."""
+        return {name: ",".join(self.of(name)) for name in self.names}
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Returns the mapping as YAML has it."""
+        return self.model_dump(exclude_none=True, mode="json")
 
     def as_property(self) -> str:
         """Returns the mapping as one line of JSON, in which equal mappings are equal texts."""
-        return _PATHS_JSON.text(self.paths)
+        return _DATA_JSON.text(self.as_data)
 
 
-_PATHS_JSON: Codec[dict[str, str]] = Codec(dict[str, str])
+def part_name(name: str, number: int) -> str:
+    """Returns what a part of a column is called."""
+    return f"{name}.{number}"
+
+
+_DATA_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
+
+
+def columns_of_texts(texts: Mapping[str, str], deleted: Deleted | None) -> Columns:
+    """Returns the mapping that such texts say. Raises pydantic's ValidationError where they are none."""
+    paths = {name: tuple(text.split(",")) if "," in text else text for name, text in texts.items()}
+    return Columns.model_validate(paths | ({"deleted": deleted} if deleted else {}))
+
+
 _COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 
 

@@ -28,13 +28,13 @@ from cleantail.config.groups.group_rules import problems_in_group
 from cleantail.config.platform import DefaultsFile, Platform
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
+from cleantail.config.state_home import HOME_VARIABLE, state_home
 from cleantail.config.topic import Layers, Topic, default_table
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 logger = logging.getLogger("cleantail.config")
 
-HOME_VARIABLE = "CLEANTAIL_HOME"
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 _NO_ENV: Mapping[str, str] = {}
 
@@ -48,9 +48,10 @@ def config_directory(env: Mapping[str, str]) -> Path:
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
     """Returns the platform of `config_dir`. Raises ConfigError.
 
-    The state is where `env` says in CLEANTAIL_HOME, else in `.cleantail` beside `config_dir`.
+    Where the state is says cleantail.config.state_home.
     """
-    file, home = read_defaults(config_dir, env).file, _home(config_dir, env)
+    defaults = read_defaults(config_dir, env)
+    file, home = defaults.file, defaults.home
     if set("?%#") & set(str(home)):
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
@@ -69,10 +70,6 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         home=home,
         config_dir=Path(os.path.abspath(config_dir)),
     )
-
-
-def _home(config_dir: Path, env: Mapping[str, str]) -> Path:
-    return Path(os.path.abspath(env.get(HOME_VARIABLE) or Path(os.path.abspath(config_dir)).parent / ".cleantail"))
 
 
 def dag_prefix(config_dir: Path) -> str:
@@ -199,7 +196,8 @@ def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
     names = frozenset(file.stem for file in yaml_files(config_dir / "groups"))
-    model, home = validate(DefaultsFile, data, file), _home(config_dir, env)
+    model = validate(DefaultsFile, data, file)
+    home = state_home(config_dir, model.platform.state, env)
     return ReadDefaults(model, data.get("topic", {}), home, data.get("groups", {}), names)
 
 

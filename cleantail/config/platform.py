@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.groups.topic_group import GroupDefaults
+from cleantail.config.settings.catalog import LOCAL_WAREHOUSE, Catalog, Setting
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
@@ -17,23 +17,10 @@ from cleantail.config.sources.kafka_source import ADDRESS_PATTERN
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
-Identifier = Annotated[
-    str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})
-]
-
-
-def _scalar_text(value: object) -> object:
-    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Setting = Annotated[str, BeforeValidator(_scalar_text)]
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "locks", "jars", "alerts", "demo")
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "drivers", "locks", "jars", "alerts", "demo")
 """Folders of CLEANTAIL_HOME that hold no source of records."""
 
 
@@ -69,35 +56,8 @@ DagPrefix = Annotated[
         json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
     ),
 ]
+HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % #: it becomes part of addresses")]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
-
-
-_ADDRESSES = {"sqlite": "sqlite:///.", "postgres": r"postgresql(\+\w+)?://.", "rest": "https?://[^/]"}
-"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it."""
-_EXAMPLES = {
-    "sqlite": "sqlite:////srv/catalog.db",
-    "postgres": "postgresql://host:5432/database",
-    "rest": "https://host:8181",
-}
-
-
-class Catalog(Model):
-    """Says where the Iceberg tables are listed and stored."""
-
-    name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
-    type: Literal["sqlite", "postgres", "rest"] = Field(default="sqlite", description="Kind of catalog.")
-    uri: str | None = Field(default=None, description="Address; null is CLEANTAIL_HOME/catalog.db, for sqlite only.")
-    warehouse: str | None = Field(default=None, description="Where tables go; null is CLEANTAIL_HOME/warehouse.")
-    namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
-    properties: dict[str, Setting] = Field(default={}, description="More catalog properties, such as s3.endpoint.")
-
-    @model_validator(mode="after")
-    def _server_is_named(self) -> Self:
-        if self.type != "sqlite" and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
-        if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
-            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
-        return self
 
 
 class Spark(Model):
@@ -108,6 +68,25 @@ class Spark(Model):
         default={},
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},
+    )
+    jars: Literal["fetched", "cluster"] = Field(
+        default="fetched",
+        description="Where Iceberg's jars come from: fetched by `cleantail jars`, or the cluster has them, as by an "
+        "image or by spark.jars.packages, with which nothing is fetched either.",
+    )
+    exchange: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+://[^\s?#]+$",
+        description="Folder in a store that Airflow's workers share with drivers on a cluster, for what these are told "
+        "and report: needed for deploy-mode cluster.",
+        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-exchange"},
+    )
+    jobs: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+:///?[^\s?#]+$",
+        description="Where drivers on a cluster have the folder spark_jobs, as local:///opt/cleantail/spark_jobs in an "
+        "image; null is where this installation has it.",
+        json_schema_extra={"x-allowed": "an address of a folder, as local:///opt/cleantail/spark_jobs"},
     )
     insecure: bool = Field(
         default=False,
@@ -123,10 +102,20 @@ class Spark(Model):
             raise cross_field_error("master", self.master, allowed)
         return self
 
+    @property
+    def jars_of_cluster(self) -> bool:
+        """Returns whether whoever starts Spark gives it Iceberg's jars."""
+        return self.jars == "cluster" or "iceberg-spark-runtime" in self.conf.get("spark.jars.packages", "")
+
 
 class PlatformSettings(Model):
     """Describes the `platform:` section of defaults.yaml."""
 
+    state: HomeFolder | None = Field(
+        default=None,
+        description="Where the state is; null: .cleantail beside the configuration where that is there, else a folder "
+        "of the user's data. CLEANTAIL_HOME wins.",
+    )
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
         default=("landing",),
@@ -183,5 +172,7 @@ class Platform(PlatformSettings):
 
     @property
     def warehouse(self) -> str:
-        """Returns the root of the tables, as a URI."""
-        return self.catalog.warehouse or f"file:{self.home / 'warehouse'}"
+        """Returns the root of the tables, as a URI, or as the name by which a REST catalog knows it; empty where that
+        catalog has one of its own."""
+        local = f"file:{self.home / 'warehouse'}" if self.catalog.type in LOCAL_WAREHOUSE else ""
+        return self.catalog.warehouse or local

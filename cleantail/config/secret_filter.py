@@ -44,6 +44,9 @@ _LOGIN_METHODS = frozenset({
 _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
 """Finds a pass that opens nothing."""
 _KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
+_REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.secretKeyRef\.[A-Z][A-Z0-9_]*")
+"""Finds Spark's keys whose values say in which secret of Kubernetes, and under which key of it, a variable's is."""
+_REFERENCED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:[A-Za-z0-9._-]{1,253}")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
 _SECRET_VALUE = re.compile(
@@ -74,6 +77,8 @@ _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+
 def is_secret(key: str, value: object) -> bool:
     """Returns whether the key says that the value is a secret. True and false are none, whatever they switch."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
+        return False
+    if _REFERENCE.fullmatch(key) and _REFERENCED.fullmatch(str(value)):
         return False
     name_parts = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
     if _SECRET_ANYWHERE.search(key):

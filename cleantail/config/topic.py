@@ -109,7 +109,7 @@ class Topic(TopicDefaults):
     def _refuse_checks_of_unmapped_columns(self) -> Topic:
         """Refuses, of an adopted table, checks of columns that `columns:` does not map. A check calls a column as a
         topic table does, whatever its name in the adopted one."""
-        columns = tuple(self.columns.paths) if self.columns else ()
+        columns = self.columns.names if self.columns else ()
         problems = [
             (("checks", number), problem)
             for number, check in enumerate(self.checks if columns else ())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cleantail.config.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
+from cleantail.config.settings.variables import VARIABLE, VARIABLE_ALLOWED
 from cleantail.errors import ConfigError, Problem
 
 KeyPath = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")
@@ -28,6 +29,8 @@ MOST_BYTES = 65_536
 the length; defaults.yaml itself says how long the others may be."""
 MOST_CHARS = 4096
 """The length of the longest text in a file."""
+NAMED_BY_VARIABLES = ("platform", "catalog", "secrets")
+"""Where keys are those of secrets, and values the names of the variables that have them."""
 _TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
@@ -162,6 +165,11 @@ def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[K
             key_path,
             Problem(key_text(key_path[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT),
         )
+    elif key_path == NAMED_BY_VARIABLES and isinstance(value, dict):
+        yield from unwanted(value, key_path)
+    elif key_path[:-1] == NAMED_BY_VARIABLES:
+        if not (isinstance(value, str) and re.fullmatch(VARIABLE, value)):  # it may be the secret itself
+            yield key_path, Problem(key_text(key_path), "a text that is no such name", VARIABLE_ALLOWED)
     elif is_secret(key, value):
         yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
     else:

@@ -19,6 +19,8 @@ PREFIX = "CLEANTAIL_KAFKA_"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
 CONNECTION_TYPE = "kafka"
 """The type that Airflow's provider for Kafka gives its connections; the provider itself is not needed."""
+OWN_CONNECTION_TYPE = "cleantail_kafka"
+"""The same by Cleantail's own name, for a UI without that provider."""
 FindConnection = Callable[[str], tuple[str, Mapping[str, Any]] | None]
 """Finds the type and the extra of an Airflow connection by its id; None where there is none."""
 OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
@@ -73,7 +75,7 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
             f"librdkafka's settings as JSON in its extra, {ADDRESS} among them; nothing was appended"
         )
     conn_type, extra = named
-    if conn_type != CONNECTION_TYPE:
+    if conn_type not in (CONNECTION_TYPE, OWN_CONNECTION_TYPE):
         raise CleantailError(f"{where} is of type {conn_type}, not {CONNECTION_TYPE}; nothing was appended")
     given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
     if not given.get(ADDRESS):

@@ -36,14 +36,18 @@ _KINDS = (
 """Names of exception classes, of sockets, requests, urllib3 and PyIceberg: the first that occurs decides."""
 _TEXTS = (
     (UNKNOWN_HOST, "could not translate host name|Name or service not known|Failed to resolve|nodename nor servname"),
-    (LOGIN, "authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist|401 |403 "),
-    (NOT_THERE, "database .* does not exist|404 |Not Found"),
+    (
+        LOGIN,
+        "authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist|Access denied for user"
+        "|401 |403 ",
+    ),
+    (NOT_THERE, "database .* does not exist|Unknown database|404 |Not Found"),
     (REFUSED, "Connection refused"),
     (TIMEOUT, "timeout expired|timed out"),
     (CERTIFICATE, "certificate verify failed"),
     (NOT_A_DATABASE, "file is not a database|malformed"),
 )
-"""What libpq, SQLite and REST answers say, where no class tells."""
+"""What libpq, MySQL, SQLite and REST answers say, where no class tells."""
 
 
 def cause(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""One catalog, two clients: the settings with which Spark and PyIceberg open it (docs/architecture.md, decision 6).
+"""The settings of a Spark application: catalog, jars, plans (docs/architecture.md, decision 6).
 
 `spark_conf` may travel on a command line and holds no secret; `spark_secrets` is added inside the driver, from the
 environment, by the session module.
@@ -9,32 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from cleantail.config.platform import Platform
 from cleantail.config.spark_network import authentication, network_problem
+from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
-from cleantail.lake.jar_list import on_class_path
+from cleantail.lake.clients import client_properties
+from cleantail.lake.jars import jar_places
+from cleantail.lake.jars.jar_list import on_class_path
 from cleantail.log.policy.shares import DEFAULT_CORES
 
-CATALOG_USER = "CLEANTAIL_CATALOG_USER"
-CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
-CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
-"""Of a REST catalog: the bearer token that every request shows."""
-CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
-"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
-S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
-S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""
-JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, else those that `make setup` fetched."""
-CHECKOUT_JARS = Path(__file__).resolve().parents[2] / ".cleantail" / "jars"
 
-LOCK_WAIT_S = 30
-"""How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
-
-LOGGING = Path(__file__).resolve().parents[2] / "spark_jobs" / "conf" / "log4j2.properties"
+LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
 """A file beside the jars, made by cleantail/cli/class_archive.py: with it a JVM need not load and verify each class."""
@@ -54,17 +42,21 @@ OWN_OVERHEAD_MIB = 512
 
 
 def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
-    """Returns the jars that `make setup` fetched once, so that no job resolves packages when it starts: those that are
-    listed (spark_jobs/conf/jars.txt), and no other. Raises CleantailError where one has another size than is listed."""
-    return on_class_path(jars_directory(platform, env))
+    """Returns the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
+    starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
+    CleantailError where one has another size than is listed."""
+    return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform, env))
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, else those of the checkout where home has none."""
-    if env.get(JARS_VARIABLE):
-        return Path(env[JARS_VARIABLE])
-    home_jars = platform.home / "jars"
-    return CHECKOUT_JARS if CHECKOUT_JARS.is_dir() and not home_jars.is_dir() else home_jars
+    """Returns where the jars of the platform's applications are (cleantail.lake.jars.jar_places)."""
+    return jar_places.jars_directory(platform.home, env)
+
+
+def needs_s3(platform: Platform) -> bool:
+    """Returns whether tables are on an object store, whose clients are in jars of their own."""
+    io = platform.catalog.properties.get("io-impl", "")
+    return platform.warehouse.startswith(("s3:", "s3a:", "s3n:")) or io.endswith("S3FileIO")
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
@@ -79,7 +71,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
     if allowed := network_problem(platform.spark.master, platform.spark.conf, platform.spark.insecure):
         raise CleantailError(f"platform.spark.master {platform.spark.master} is not allowed: {allowed}")
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
-    catalog = {f"{prefix}.{key}": value for key, value in _spark_catalog(platform).items()}
+    catalog = {f"{prefix}.{key}": value for key, value in client_properties.spark_catalog(platform).items()}
     return {
         "spark.master": platform.spark.master,
         **_class_path(platform, env),
@@ -121,7 +113,10 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs."""
+    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
+    Where the cluster has them it returns nothing."""
+    if platform.spark.jars_of_cluster:
+        return {}
     paths = [str(jar) for jar in jars(platform, env)]
     executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
     return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
@@ -140,61 +135,8 @@ def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
     return f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}" {shared}'.strip()
 
 
-def _spark_catalog(platform: Platform) -> dict[str, str]:
-    catalog = platform.catalog
-    kinds = {
-        "sqlite": {"type": "jdbc", "uri": _sqlite_jdbc(platform), "jdbc.schema-version": "V1"},
-        "postgres": {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", "jdbc.schema-version": "V1"},
-        "rest": {"type": "rest", "uri": catalog.uri or ""},
-    }
-    # cache-enabled=false: a cached table hides the commits of other processes, and its next delete may fail
-    return {**kinds[catalog.type], "warehouse": platform.warehouse, "cache-enabled": "false", **catalog.properties}
-
-
-def _sqlite_jdbc(platform: Platform) -> str:
-    path = platform.catalog_uri.removeprefix("sqlite:///")
-    return f"jdbc:sqlite:{path}?busy_timeout={LOCK_WAIT_S * 1000}"
-
-
-def _plain(uri: str | None) -> str:
-    """Returns the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
-    scheme, _, rest = (uri or "").partition("://")
-    return f"{scheme.split('+')[0]}://{rest}"
-
-
 def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     """Returns credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
-    names = {f"{prefix}.s3.access-key-id": S3_ACCESS_KEY, f"{prefix}.s3.secret-access-key": S3_SECRET_KEY}
-    if platform.catalog.type == "postgres":
-        names |= {f"{prefix}.jdbc.user": CATALOG_USER, f"{prefix}.jdbc.password": CATALOG_PASSWORD}
-    names |= {f"{prefix}.{key}": variable for key, variable in _rest_login(platform).items()}
-    names |= {"spark.authenticate.secret": SPARK_SECRET}
-    return {key: env[variable] for key, variable in names.items() if env.get(variable)}
-
-
-def _rest_login(platform: Platform) -> dict[str, str]:
-    """Returns the login of a REST catalog: property, the same for both clients -> the variable that has its value."""
-    return {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if platform.catalog.type == "rest" else {}
-
-
-def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the same catalog for PyIceberg's load_catalog."""
-    catalog = platform.catalog
-    uris = {"sqlite": f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}", "rest": catalog.uri or ""}
-    uri = uris.get(catalog.type) or _with_login(_plain(catalog.uri), env)
-    keys = {"s3.access-key-id": S3_ACCESS_KEY, "s3.secret-access-key": S3_SECRET_KEY} | _rest_login(platform)
-    secrets = {key: env[variable] for key, variable in keys.items() if env.get(variable)}
-    kind = "rest" if catalog.type == "rest" else "sql"
-    # a connection that is kept may have been closed by a database that was started anew
-    ping = {"pool_pre_ping": "true"} if kind == "sql" and catalog.type != "sqlite" else {}
-    region = {"s3.region": catalog.properties["client.region"]} if "client.region" in catalog.properties else {}
-    plain_properties = {k: v for k, v in catalog.properties.items() if k != "io-impl"}
-    return {"type": kind, "uri": uri, "warehouse": platform.warehouse, **ping, **plain_properties, **region, **secrets}
-
-
-def _with_login(uri: str, env: Mapping[str, str]) -> str:
-    """Returns the address with user and password. It is never shown, so quoting is all it needs."""
-    user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
-    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
-    return f"postgresql+psycopg2://{login}{uri.partition('://')[2]}"
+    secrets = {f"{prefix}.{key}": value for key, value in client_properties.spark_secrets(platform, env).items()}
+    return secrets | ({"spark.authenticate.secret": env[SPARK_SECRET]} if env.get(SPARK_SECRET) else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,13 @@ from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
-from cleantail.lake.catalog_settings import pyiceberg_properties
+from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
+from cleantail.lake.clients.exchange import OF_FILES
 from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-
-CATALOG_ONLY = ("type", "uri", "warehouse", "token", "credential")
-"""Properties of a catalog that are not for opening files; the address may have a password."""
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
@@ -34,12 +33,14 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
                 return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
-        return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
+        return load_catalog(platform.catalog.name, **with_renewed_tokens(pyiceberg_properties(platform, env)))
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 
 
-_opened: dict[tuple[object, ...], Catalog] = {}
+LOGIN_LIVES_S = 60.0
+"""How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
+_opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 
 
 def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
@@ -47,10 +48,16 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     tables, which takes longer than to load a topic's: a process that works on many topics does it once."""
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
-    if settings not in _opened:
+    kept = _opened.get(settings)
+    if kept is None or is_outdated(platform, kept[0], time.monotonic()):
         _opened.clear()
-        _opened[settings] = open_catalog(platform, env)
-    return _opened[settings]
+        kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
+    return kept[1]
+
+
+def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:
+    """Returns whether a catalog that was opened then is to be opened anew."""
+    return platform.catalog.type == "rest" and now_s - opened_s >= LOGIN_LIVES_S
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
@@ -112,10 +119,18 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included; not the
-    catalog."""
+    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
+    those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
+    The class of the file IO goes along, since a warehouse that is a name says of no store."""
     table = load_table(kept_catalog(platform, env), topic, platform)
-    return {k: v for k, v in table.io.properties.items() if k not in CATALOG_ONLY} if table else {}
+    return store_properties(table) if table else {}
+
+
+def store_properties(table: Table) -> dict[str, str]:
+    """Returns what a process needs to open a table's files, as file_io_properties does."""
+    kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
+    kind = type(table.io)
+    return {**kept, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import PROPERTY_COLUMNS, Columns, columns_of_properties
+from cleantail.config.columns import PROPERTY_COLUMNS, Columns, columns_of_properties, part_name
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import TableError
 from cleantail.lake.parquet_footers import columns_in, null_count
-from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile
+from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, split
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
@@ -57,7 +57,7 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int) -> list[Data
     records = [p.records for p in parts]
     nulls = sum(p.nulls or 0 for p in parts)
     shares = zip(
-        parts, _split(deleted, records), _split(entry.data_file.file_size_in_bytes, records), _split(nulls, records),
+        parts, split(deleted, records), split(entry.data_file.file_size_in_bytes, records), split(nulls, records),
         strict=True,
     )  # fmt: skip
     return [
@@ -115,18 +115,6 @@ def _millis(bound: bytes | None) -> int:
     return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000
 
 
-def _split(total: int, weights: list[int]) -> list[int]:
-    """Splits `total` into whole parts by weight, without losing any."""
-    whole, total_so_far, weight_so_far = sum(weights), 0, 0
-    parts = []
-    for weight in weights:
-        weight_so_far += weight
-        upto = total * weight_so_far // whole if whole else 0
-        parts.append(upto - total_so_far)
-        total_so_far = upto
-    return parts
-
-
 def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     """Returns the logs in an adopted table's file: from the manifest, else its footer, else its records."""
     key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, columns.as_property())))
@@ -134,8 +122,20 @@ def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
-        _parts_by_file[key] = (single,) if single else tuple(_from_records(table, file, columns))
+        if single and columns.parts(KEY) and single.null_keys is None:
+            single = None  # which keys have no part at all only the records tell
+        parts = (single,) if single else tuple(_from_records(table, file, columns))
+        _parts_by_file[key] = _with_marks(table, file, columns, parts) if columns.deleted else parts
     return _parts_by_file[key]
+
+
+def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Returns the parts with how many records are marked as deletes, by reading that column: of several logs each is
+    taken to have its share, as with deleted records."""
+    from cleantail.lake.records.marked_records import marked_records
+
+    shares = split(marked_records(table, file, columns), [part.records for part in parts])
+    return tuple(replace(part, nulls=share) for part, share in zip(parts, shares, strict=True))
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
@@ -157,10 +157,18 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     if any(counts.get(fields[name].field_id) for name in (PARTITION, OFFSET)):
         return None  # the records tell which they are
     sides = (file.lower_bounds, file.upper_bounds)
-    nulls = {name: counts.get(fields[name].field_id) for name in (KEY, VALUE) if name in fields}
+    nulls = {name: counts.get(field.field_id) for name, field in fields.items()}
     scale = _scale(table, columns)
     ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)}
-    return _one_log(ranges, file.record_count, nulls, scale)
+    return _one_log(ranges, file.record_count, _of_columns(nulls, columns), scale)
+
+
+def _of_columns(nulls: Mapping[str, int | None], columns: Columns) -> dict[str, int | None]:
+    """Returns how many keys and values are null. Of a key of several parts it is none where a part is never null, and
+    is not known otherwise; with a mark of deletes no value says what a record is."""
+    parts = [nulls.get(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
+    keys = (0 if 0 in parts else None) if parts else nulls.get(KEY)
+    return {KEY: keys, VALUE: 0 if columns.deleted else nulls.get(VALUE)}
 
 
 def _scale(table: Table, columns: Columns) -> int:
@@ -190,19 +198,23 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
     with table.io.new_input(file.file_path).open() as source:
         footer = pq.ParquetFile(source).metadata
     ranges: dict[str, list[Any]] = {PARTITION: [None, None], OFFSET: [None, None], TIMESTAMP: [None, None]}
-    nulls: dict[str, int | None] = {KEY: 0, VALUE: 0}
-    names_by_path = {path: name for name, path in columns.paths.items()}
-    for group in range(footer.num_row_groups):
-        for column in columns_in(footer.row_group(group)):
-            name, statistics = names_by_path.get(column.path_in_schema), column.statistics
-            if name in ranges:
-                if statistics is None or not statistics.has_min_max or (name != TIMESTAMP and statistics.null_count):
-                    return None
-                ranges[name] = _wider(ranges[name], statistics.min_raw, statistics.max_raw)
-            if name in nulls:
-                has_count, before = statistics is not None and statistics.has_null_count, nulls[name]
-                nulls[name] = before + statistics.null_count if has_count and before is not None else None
-    return _one_log(ranges, footer.num_rows, nulls, _scale(table, columns))
+    nulls: dict[str, int | None] = dict.fromkeys(columns.paths, 0)
+    names_by_path: dict[str, list[str]] = {}
+    for name, path in columns.paths.items():
+        names_by_path.setdefault(path, []).append(name)
+    for statistics, name in (
+        (column.statistics, name)
+        for group in range(footer.num_row_groups)
+        for column in columns_in(footer.row_group(group))
+        for name in names_by_path.get(column.path_in_schema, ())
+    ):
+        if name in ranges:
+            if statistics is None or not statistics.has_min_max or (name != TIMESTAMP and statistics.null_count):
+                return None
+            ranges[name] = _wider(ranges[name], statistics.min_raw, statistics.max_raw)
+        has_count, before = statistics is not None and statistics.has_null_count, nulls[name]
+        nulls[name] = before + statistics.null_count if has_count and before is not None else None
+    return _one_log(ranges, footer.num_rows, _of_columns(nulls, columns), _scale(table, columns))
 
 
 def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
@@ -217,14 +229,14 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
     from cleantail.lake.records.log_records import stored_records
 
     names = [n for n in (PARTITION, OFFSET, TIMESTAMP) if n in columns.paths]
-    keys = [(KEY, "count", pc.CountOptions(mode="only_null"))] if null_count(table, file, columns.key) else []
+    nullable = all(null_count(table, file, path) != 0 for path in columns.of(KEY))
+    keys = [(KEY, "count", pc.CountOptions(mode="only_null"))] if nullable else []
     records = stored_records(table, columns, [*names, KEY] if keys else names, [file])
     ends = [(name, end) for name in names[1:] for end in ("min", "max")]
     logs = records.group_by(PARTITION).aggregate([*ends, *keys, (OFFSET, "count")]).sort_by(PARTITION)
-    null_values = (
-        (file.null_value_counts or {}).get(table.schema().find_field(columns.value).field_id) if columns.value else 0
-    )
-    nulls = _split(null_values or 0, logs[f"{OFFSET}_count"].to_pylist())
+    value = columns.value if isinstance(columns.value, str) and columns.deleted is None else None
+    null_values = (file.null_value_counts or {}).get(table.schema().find_field(value).field_id) if value else 0
+    nulls = split(null_values or 0, logs[f"{OFFSET}_count"].to_pylist())
     if TIMESTAMP in names:
         for end in ("min", "max"):
             at = logs.schema.get_field_index(f"{TIMESTAMP}_{end}")

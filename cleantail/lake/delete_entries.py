@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
@@ -19,12 +20,14 @@ DATA, DELETES = 0, 1
 
 
 REWRITE = (
-    "Iceberg takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
+    "Iceberg itself takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
 )
 """Once writes the data files anew, and the next commit of this kind finds that the deletes are of none any more."""
 
 
+EQUALITY = 2
+"""What a delete file is that names values of columns."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -34,8 +37,38 @@ def content_of(file: ManifestFile | IcebergFile) -> int:
     return int(getattr(file.content, "value", file.content))
 
 
+@dataclass(frozen=True, slots=True)
+class ForeignDelete:
+    """A delete file that is not of one data file. `by_value`: it names values of columns (an equality delete)."""
+
+    path: str
+    format: str
+    records: int
+    by_value: bool
+
+
 def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
-    """Yields the delete files of a manifest. Raises TableError for deletes that are not of one data file.
+    """Yields the delete files of a manifest. Raises TableError for deletes that are not of one data file."""
+    for delete in entries_of_deletes(table, manifest):
+        if isinstance(delete, ForeignDelete):
+            raise TableError(_refusal(delete, ".".join(table.name()[-2:])))
+        if delete.format not in (VECTORS, POSITIONS):
+            raise TableError(
+                f"{delete.path} has position deletes as {delete.format}, and only Parquet can be read. {REWRITE}"
+            )
+        yield delete
+
+
+def _refusal(delete: ForeignDelete, table: str) -> str:
+    convert = f"`cleantail convert-deletes {table}` makes such of them. " if delete.format == POSITIONS else ""
+    return (
+        f"{delete.path} deletes rows of more than one data file, or by values of columns; Cleantail reads tables whose "
+        f"deletes are of one data file each (deletion vectors, or position deletes). {convert}{REWRITE}"
+    )
+
+
+def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile | ForeignDelete]:
+    """Yields all delete files of a manifest.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
     vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
@@ -55,14 +88,10 @@ def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
                 yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)}, inherited or 0)
 
 
-def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile:
+def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | ForeignDelete:
     path, kind = str(file["file_path"]), str(getattr(file["file_format"], "value", file["file_format"])).upper()
+    by_value = int(getattr(file["content"], "value", file["content"])) == EQUALITY
     of = file["referenced_data_file"] or only_data_file(file["lower_bounds"], file["upper_bounds"])
-    if of is None:
-        raise TableError(
-            f"{path} deletes rows of more than one data file, or by values of columns; Cleantail reads tables whose "
-            f"deletes are of one data file each (deletion vectors, or position deletes). {REWRITE}"
-        )
-    if kind not in (VECTORS, POSITIONS):
-        raise TableError(f"{path} has position deletes as {kind}, and only Parquet can be read. {REWRITE}")
+    if of is None or by_value:
+        return ForeignDelete(path, kind, int(file["record_count"]), by_value)
     return DeleteFile(str(of), path, kind, int(file["record_count"]), sequence_number)

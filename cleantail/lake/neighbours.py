@@ -233,9 +233,9 @@ def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
     while waiting:
         namespace = waiting.pop()
         try:
-            waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
             if namespace:
                 names += [(".".join(t[:-1]), t[-1]) for t in catalog.list_tables(namespace)]
+            waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
         except Exception:  # forbidden, or not offered: each server has its own way to say so
             refused += 1
     return names, refused

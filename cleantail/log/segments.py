@@ -193,3 +193,15 @@ def is_active(newest: Segment, now_ms: int, segment_ms: int) -> bool:
     A segment without timestamps has no age to go by, and stays active.
     """
     return newest.first_timestamp_ms == NO_TIMESTAMP_MS or now_ms - newest.first_timestamp_ms < segment_ms
+
+
+def split(total: int, weights: list[int]) -> list[int]:
+    """Splits `total` into whole parts by weight, without losing any."""
+    whole, total_so_far, weight_so_far = sum(weights), 0, 0
+    parts = []
+    for weight in weights:
+        weight_so_far += weight
+        upto = total * weight_so_far // whole if whole else 0
+        parts.append(upto - total_so_far)
+        total_so_far = upto
+    return parts

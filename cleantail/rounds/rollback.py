@@ -20,7 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.rounds.size_history import MEND, OPERATION, REGISTERED_ONCE
+from cleantail.rounds.size_history import CONVERT, MEND, OPERATION, REGISTERED_ONCE
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
@@ -185,6 +185,11 @@ def _refusal(commit: Commit) -> str:
         return (
             f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC mended deletion vectors for which no engine "
             "read the table: it would be unreadable again; nothing was done. Name a later snapshot with --to"
+        )
+    if commit.summary.get(OPERATION) == CONVERT:
+        return (
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC converted equality deletes: no round could "
+            "read the table with them; nothing was done. Name a later snapshot with --to"
         )
     return (
         f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "

@@ -16,6 +16,8 @@ OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
 MEND = "mend"
 """The operation of a commit that replaces deletion vectors for which no engine reads the table."""
+CONVERT = "convert deletes"
+"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
 REGISTERED_ONCE = "registered once"
 """The operation of a commit right before a round's own, in the same transaction: files that were registered more than
 once are registered once after it."""

@@ -21,7 +21,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalog_errors import cause
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import is_outdated, load_table, open_catalog
 from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
@@ -58,7 +58,7 @@ class MetadataCache:
         self._platform = platform
         self._clock = clock
         self._lock = threading.Lock()
-        self._catalog: Catalog | None = None
+        self._catalog: tuple[float, Catalog] | None = None
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
         self._whole = TableReads(self._read_whole, ObservedTable, _pool(READERS_OF_WHOLE), clock, MOST_WHOLE)
         self._summaries = TableReads(self._read_summary, TableSummary, _pool(READERS), clock)
@@ -141,9 +141,9 @@ class MetadataCache:
 
     def _open(self) -> Catalog:
         with self._lock:
-            if self._catalog is None:
-                self._catalog = open_catalog(self._platform, os.environ)
-            return self._catalog
+            if self._catalog is None or is_outdated(self._platform, self._catalog[0], self._clock()):
+                self._catalog = (self._clock(), open_catalog(self._platform, os.environ))
+            return self._catalog[1]
 
     def _current_locations(self) -> dict[str, str]:
         at_s, locations = self._locations

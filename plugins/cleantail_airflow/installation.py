@@ -1,20 +1,31 @@
-"""Where the parts of this installation are: the configuration, the job files, and the Python that runs them."""
+"""Where the parts of this installation are: the configuration, the job files, and the Python that runs them.
+
+The packages lie in a checkout of the repository, or in site-packages where the wheel is installed.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
 from cleantail.config.loading import CONFIG_VARIABLE
+from cleantail.config.state_home import INSTALLED_IN, in_checkout
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = INSTALLED_IN
+"""The folder of the packages `cleantail` and `spark_jobs`."""
+NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
+"""What stands for a configuration that nobody has named: errors show it, and there is no such directory."""
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
-    """Returns the directory of defaults.yaml and topics/: CLEANTAIL_CONFIG, else the repository's."""
-    return Path(env.get(CONFIG_VARIABLE) or ROOT / "config").absolute()
+    """Returns the directory of defaults.yaml and topics/ for what no DAG file has given one, as the page and the pool:
+    CLEANTAIL_CONFIG, else that of the checkout, else NO_CONFIG."""
+    if named := env.get(CONFIG_VARIABLE):
+        return Path(named).absolute()
+    return ROOT / "config" if in_checkout() else NO_CONFIG
 
 
 def job_file(job: str) -> Path:
@@ -24,9 +35,11 @@ def job_file(job: str) -> Path:
 
 def spark_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables by which spark-submit finds itself and this Python, also where its bin is not on PATH."""
+    # site-packages are where Python looks in any case, and before its own library they could hide parts of it
+    installed = str(ROOT) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     return {
         "PATH": _prepended(str(Path(sys.executable).parent), env.get("PATH")),
-        "PYTHONPATH": _prepended(str(ROOT), env.get("PYTHONPATH")),
+        "PYTHONPATH": env.get("PYTHONPATH", "") if installed else _prepended(str(ROOT), env.get("PYTHONPATH")),
         "PYSPARK_PYTHON": env.get("PYSPARK_PYTHON") or sys.executable,
     }
 

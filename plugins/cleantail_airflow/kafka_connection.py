@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of
+from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 
 def client_settings(topic: Topic) -> Mapping[str, str]:

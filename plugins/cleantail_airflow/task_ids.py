@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+CONVERT_DELETES = "convert_deletes"
+"""The task before EVALUATE of a topic whose table a sink fills."""
 EVALUATE = "evaluate"
 COMPACT = "compact"
 """The mapped task that compacts, one instance for each work unit."""

@@ -4,6 +4,8 @@
 - `ingest` (only where the topic has a `source.path` or `source.kafka`): appends the files that the table does not have
   yet, or reads every partition in Kafka on to its last stable offset; each record exactly once. Skipped where nothing
   is new.
+- `convert_deletes` (only where a sink fills the topic's table): turns deletes by values of columns, as sinks in upsert
+  mode write them, into deletion vectors (position deletes in format version 2). Skipped where there are none.
 - `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
   for each of them.
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
@@ -39,6 +41,8 @@ task.
   appended. The log names file and line: correct or remove the file, then clear the task. From Kafka: the message says
   what is wrong with the topic (not there, no right, made anew, records gone before they were read, a partition that
   stands still), and nothing of the portion at hand was appended. Brokers that do not answer are asked again.
+- `convert_deletes`: the deletes cannot be read, or Spark sees other records deleted than were found: the message says
+  in which file, and nothing was changed. Or others changed the table every time: clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
 - `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else

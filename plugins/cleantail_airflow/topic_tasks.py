@@ -17,6 +17,7 @@ from cleantail_airflow.task_ids import (
     APPROVE_RECONCILE,
     CHECK_QUALITY,
     COMPACT,
+    CONVERT_DELETES,
     EVALUATE,
     EXPIRE_TOMBSTONES,
     OUTCOME,
@@ -27,6 +28,7 @@ from cleantail_airflow.task_ids import (
 )
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
+from cleantail_airflow.tasks.convert_task import ConvertDeletesOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.kafka_ingest import KafkaIngestOperator
 from cleantail_airflow.tasks.pool import POOL
@@ -68,12 +70,16 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
 
 
 def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `ingest`, where the topic has a source that runs read, and `evaluate`."""
-    evaluate = EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **_of_topic(topic, config_dir))
-    if not (topic.source.path or topic.source.kafka):
-        return [evaluate]
-    ingest = KafkaIngestOperator if topic.source.kafka else IngestOperator
-    return [ingest(task_id="ingest", **_on_spark(topic, config_dir)), evaluate]
+    """Makes `ingest`, where the topic has a source that runs read, `convert_deletes`, where a sink fills its table, and
+    `evaluate`."""
+    rule: dict[str, Any] = {"trigger_rule": "none_failed"}
+    tasks: list[Any] = []
+    if topic.source.path or topic.source.kafka:
+        ingest = KafkaIngestOperator if topic.source.kafka else IngestOperator
+        tasks.append(ingest(task_id="ingest", **_on_spark(topic, config_dir)))
+    if topic.columns is not None:
+        tasks.append(ConvertDeletesOperator(task_id=CONVERT_DELETES, **rule, **_on_spark(topic, config_dir)))
+    return [*tasks, EvaluateOperator(task_id=EVALUATE, **rule, **_of_topic(topic, config_dir))]
 
 
 def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:

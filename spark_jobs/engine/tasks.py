@@ -153,14 +153,23 @@ class StoredWork(Generic[T, R]):
 def with_store(table: TopicTable, platform: Platform, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
     """Returns the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
     require_python(table.spark.sparkContext, platform)
+    return stored_work(work, file_io_properties(table.topic, platform, os.environ))
+
+
+def stored_work(work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str]) -> StoredWork[T, R]:
+    """Returns the work with the properties by which its tasks open files."""
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
-    return StoredWork(partial(_done_or_failed, work, file_io_properties(table.topic, platform, os.environ)))
+    return StoredWork(partial(_done_or_failed, work, store))
 
 
 def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
     """Runs the tasks as run_tasks does."""
-    context = table.spark.sparkContext
-    with described(context, f"{what} of {table.topic.topic}"):
+    return run_described(table.spark.sparkContext, work, tasks, f"{what} of {table.topic.topic}")
+
+
+def run_described(context: SparkContext, work: StoredWork[T, R], tasks: Sequence[T], description: str) -> list[R]:
+    """Runs the tasks as run_tasks does, for a table that need not be a topic's."""
+    with described(context, description):
         return require_done(context.parallelize(list(tasks), len(tasks)).map(work.run).collect())
 
 

@@ -26,7 +26,7 @@ def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
 
 
 def _named(stored: DataFrame, columns: Columns) -> list[str]:
-    paths = list(columns.paths.values())
+    paths = list(dict.fromkeys(columns.paths.values()))
     kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
     sql_of_columns = expressions(columns, dict(zip(paths, kinds, strict=True)))
     return [f"{sql} AS `{name}`" for name, sql in sql_of_columns.items()]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
+from cleantail.errors import ConflictError
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
 from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
@@ -45,15 +46,27 @@ class Rollback:
 
 
 def append_files(
-    table: TopicTable, files: Iterable[Any], properties: Mapping[str, str], summary: Mapping[str, str]
+    table: TopicTable, files: Sequence[Any], properties: Mapping[str, str], summary: Mapping[str, str]
 ) -> None:
-    """Appends data files to `main`, with the properties, in one commit."""
-    transaction = table.load().newTransaction()
-    append = transaction.newAppend()
-    for file in files:
-        append.appendFile(file)
-    with_summary(append, summary).commit()
-    _commit(transaction, properties)
+    """Appends data files to `main`, with the properties, in one commit, and only where the table has none of these: by
+    them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
+    given up, and goes on. Raises ConflictError, with nothing appended, where somebody else was faster."""
+
+    def once() -> None:
+        transaction = table.load().newTransaction()
+        there = texts(transaction.table().properties())
+        if faster := sorted(name for name in properties if name in there):
+            raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
+        append = transaction.newAppend()
+        for file in files:
+            append.appendFile(file)
+        with_summary(append, summary).commit()
+        try:
+            _commit(transaction, properties)
+        except Py4JJavaError as e:
+            raise conflict(e) from None
+
+    COMMITS.run(once)
 
 
 def publish_deletes(
@@ -64,9 +77,13 @@ def publish_deletes(
     properties: Mapping[str, str],
     summary: Mapping[str, str],
     branches: Iterable[str] = (),
+    before: Mapping[str, str] | None = None,
 ) -> int:
     """Replays the delete files of the given partitions onto `main`, and drops the branches that had them; returns the
     new snapshot's id.
+
+    `before`: the table's properties as they were read for what is written. Where one that is written is another by
+    now, somebody else has published, perhaps this very round: a driver that was given up, and goes on.
 
     A delete file of an adopted table may be of several logs: there the partitions are all or none.
 
@@ -79,13 +96,15 @@ def publish_deletes(
     change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
     by_position = any(str(f.format()) == "PARQUET" for f in change.added)
 
-    def once() -> None:
+    def once() -> int:
         iceberg = table.load()
         since = base_snapshot_id
         if by_position or change.kept:
             now = same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
             since = now if by_position else since
         transaction = iceberg.newTransaction()
+        if before is not None:
+            _require_as_read(table, texts(transaction.table().properties()), before, properties)
         try:
             if partitions:
                 rest = register_once(table.jvm, iceberg, transaction, change, since)
@@ -98,9 +117,17 @@ def publish_deletes(
             raise overtaken(e) if by_position else conflict(e) from None
         except IllegalArgumentException as e:
             raise void(e) from None
+        return int(transaction.currentMetadata().currentSnapshot().snapshotId())
 
-    COMMITS.run(once)
-    return int(table.load().currentSnapshot().snapshotId())
+    return COMMITS.run(once)
+
+
+def _require_as_read(
+    table: TopicTable, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
+) -> None:
+    """Raises ConflictError where a property that is written is not any more what it was."""
+    if changed := sorted(name for name in written if now.get(name) != before.get(name)):
+        raise ConflictError(f"{table.topic.table} has another {changed[0]} than the round went by: somebody published")
 
 
 def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
@@ -191,9 +218,10 @@ def _drop(transaction: Any, branches: Sequence[str]) -> None:
 
 
 def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
-    """Commits the transaction and the properties that go with it, all or nothing."""
+    """Commits the transaction and the properties that go with it, all or nothing, and only onto the metadata that it
+    was planned on: commitTransaction would lay the change onto whatever came in between."""
     _set(transaction, properties)
-    transaction.commitTransaction()
+    transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
 
 
 def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:

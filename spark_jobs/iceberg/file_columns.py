@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count as count_from
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP
+from cleantail.config.columns import Columns, part_name
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE
 from cleantail.errors import TableError
+from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
 
 FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
@@ -26,20 +29,27 @@ HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])
 @dataclass(frozen=True, slots=True)
 class ColumnPath:
     """Names a column by the fields on the way to it, from the outermost struct inward. `names` gives for each of them
-    the names that it may have in a file that carries no field ids."""
+    the names that it may have in a file that carries no field ids. `kind` is Iceberg's name of its type; `marks`, of a
+    column that marks deletes, what it says then."""
 
     ids: tuple[int, ...]
     names: tuple[tuple[str, ...], ...]
+    kind: str = ""
+    marks: tuple[str, ...] | None = None
 
 
+NO_PATH = ColumnPath((), ())
+"""Of a column of which nothing more is known than its array."""
 Layout = Mapping[str, ColumnPath]
 """Column of a topic table -> its path. A column that no record has is not in it."""
 
 
-def layout_of(table: Any, paths: Mapping[str, str]) -> Layout:
+def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout:
     """Returns the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
-    out. A file without field ids goes by the table's name mapping (schema.name-mapping.default), else by names."""
-    schema, mapping = table.schema(), table.properties().get("schema.name-mapping.default")
+    out. A file without field ids goes by the table's name mapping (schema.name-mapping.default), else by names.
+    `older`: the schema by which the paths go, where it is not the table's present one."""
+    schema = table.schema() if older is None else older
+    mapping = table.properties().get("schema.name-mapping.default")
     known_as = _names_by_id(json.loads(mapping)) if mapping else {}
     layout = {}
     for column, path in paths.items():
@@ -48,8 +58,22 @@ def layout_of(table: Any, paths: Mapping[str, str]) -> Layout:
         if all(field is not None for field in fields):
             ids = tuple(int(field.fieldId()) for field in fields)
             names = tuple(known_as.get(number, (name,)) for number, name in zip(ids, parts, strict=True))
-            layout[column] = ColumnPath(ids, names)
+            layout[column] = ColumnPath(ids, names, str(fields[-1].type().toString()))
     return layout
+
+
+def adopted_layout(table: Any, columns: Columns) -> Layout:
+    """Returns the layout of an adopted table; of a column with several parts each is in it, as key.0."""
+    layout = dict(layout_of(table, columns.paths))
+    if columns.deleted is not None and TOMBSTONE in layout:
+        layout[TOMBSTONE] = replace(layout[TOMBSTONE], marks=columns.deleted.values)
+    return layout
+
+
+def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
+    """Returns the names that the parts of a column have in a layout; none where it is one column."""
+    count = next(n for n in count_from(0) if part_name(column, n) not in layout)
+    return [part_name(column, n) for n in range(count)]
 
 
 def _names_by_id(mapping: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, ...]]:
@@ -100,12 +124,28 @@ def column_of(batch: pa.RecordBatch, path: str) -> pa.Array:
     return array
 
 
-def as_topic_column(column: str, array: pa.Array, where: str) -> pa.Array:
+def topic_arrays(batch: pa.RecordBatch, paths: Mapping[str, str], layout: Layout, where: str) -> dict[str, pa.Array]:
+    """Returns the columns of a batch as a topic table has them. `paths`: column, or part of one -> its name in the
+    file. A part that the file has not is null in it. Raises TableError as as_topic_column does."""
+    arrays = {
+        name: as_topic_column(name.partition(".")[0], column_of(batch, path), where, layout[name])
+        for name, path in paths.items()
+    }
+    if parts := [name for name in parts_in(layout, KEY) if name in arrays]:
+        nothing = pa.nulls(batch.num_rows, pa.binary())
+        whole = joined_parts([arrays.pop(name, nothing) for name in parts_in(layout, KEY)])
+        return arrays | {KEY: whole} if parts else arrays
+    return arrays
+
+
+def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath = NO_PATH) -> pa.Array:
     """Returns the array in the type that a topic table has for the column. Raises TableError, naming `where`, for a
     type that cannot be one."""
     try:
         if column == KEY:
-            return _bytes(array)
+            return key_bytes(array, path.kind)
+        if column == TOMBSTONE and path.marks is not None:
+            return marked(array, path.marks)
         if column == TIMESTAMP:
             return _micros(array)
         if column in (PARTITION, OFFSET):
@@ -113,15 +153,6 @@ def as_topic_column(column: str, array: pa.Array, where: str) -> pa.Array:
         return array.cast(HEADER_LIST) if column == HEADERS else array
     except pa.ArrowException as e:
         raise TableError(f"{where} has a column {column} of the type {array.type}: {e}") from None
-
-
-def _bytes(array: pa.Array) -> pa.Array:
-    """Returns a key's bytes; of anything that is none the bytes of its text, as column_sql says."""
-    if pa.types.is_binary(array.type):
-        return array
-    if pa.types.is_large_binary(array.type) or pa.types.is_fixed_size_binary(array.type):
-        return array.cast(pa.binary())
-    return array.cast(pa.string()).cast(pa.binary())
 
 
 def _micros(array: pa.Array) -> pa.Array:

@@ -73,7 +73,10 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files: dict[str, list[tuple[bool, Any]]] = {}
-    since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, table.snapshot(branch)))
+    head = table.snapshot(branch)
+    if head is None:
+        raise ConflictError(f"branch {branch} is gone: somebody else has published the round, or dropped it")
+    since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head))
     for snapshot in reversed(list(since)):
         for file in each(snapshot.removedDeleteFiles(table.io())):
             if added.pop(identity(file), None) is None:

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
+from cleantail.config.topic_table import KEY
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file
 from spark_jobs.iceberg.deletion_vectors import positions_of
-from spark_jobs.iceberg.file_columns import Layout, as_topic_column, column_of, paths_in
+from spark_jobs.iceberg.file_columns import Layout, parts_in, paths_in, topic_arrays
 
 BATCH_RECORDS = 1 << 17
 
@@ -171,13 +172,13 @@ def column_batches(
             raise TableError(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
-        paths = paths_in(parquet.schema_arrow, layout, wanted)
+        parts = parts_in(layout, KEY) if KEY in wanted else []
+        paths = paths_in(parquet.schema_arrow, layout, [*wanted, *parts])
         at, groups = _row_groups(parquet.metadata, file)
         for batch in parquet.iter_batches(
-            BATCH_RECORDS, row_groups=groups, columns=list(paths.values()), use_threads=False
+            BATCH_RECORDS, row_groups=groups, columns=list(dict.fromkeys(paths.values())), use_threads=False
         ):
-            arrays = {name: as_topic_column(name, column_of(batch, path), file.path) for name, path in paths.items()}
-            yield at, arrays
+            yield at, topic_arrays(batch, paths, layout, file.path)
             at += batch.num_rows
 
 

@@ -16,6 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
+from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg import quiet_jvm
 from spark_jobs.iceberg.quiet_jvm import SUBMITTED
 
@@ -26,10 +27,33 @@ CLASSES = (
     "org.apache.spark.sql.classic.SparkSession",
     "org.apache.iceberg.spark.Spark3Util",
     "org.apache.iceberg.util.ByteBuffers",
+    "PythonRDD",
+    "SimplePythonFunction",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.iceberg.ContentFileParser",
+    "org.apache.iceberg.PartitionSpecParser",
+    "org.apache.iceberg.ScanTaskParser",
+    "org.apache.iceberg.SchemaParser",
+    "org.apache.iceberg.parquet.ParquetUtil",
 )
-"""The first four PySpark asks the JVM for at every function of a column. One without its package is looked for in every
-jar, once for each package that it could be in."""
-PACKAGES = ("org.apache.iceberg.util", "org.apache.iceberg.io", "org.apache.iceberg.puffin", "java.util", "java.nio")
+"""The first four PySpark asks the JVM for at every function of a column, three others at every job. One without its
+package is looked for in every jar, once for each package that it could be in."""
+PATHS = (
+    "org.apache.iceberg.util",
+    "org.apache.iceberg.io.OutputFileFactory",
+    "org.apache.iceberg.puffin",
+    "org.apache.iceberg.DataFiles",
+    "org.apache.iceberg.FileFormat",
+    "org.apache.iceberg.MetricsConfig",
+    "org.apache.iceberg.PartitionData",
+    "org.apache.iceberg.ScanTaskParser",
+    "org.apache.iceberg.expressions.Expressions",
+    "org.apache.hadoop.fs.FileSystem",
+    "java.util.ArrayList",
+    "java.util.Arrays",
+    "java.util.stream.Collectors",
+    "java.nio",
+)
 """What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it."""
 
 
@@ -37,10 +61,9 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
     platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
     CleantailError when the jars are not there."""
-    if not jars(platform, os.environ) and SUBMITTED not in os.environ:
-        raise CleantailError(
-            f"no Spark jars in {jars_directory(platform, os.environ)}: run `make setup`, or name them in CLEANTAIL_JARS"
-        )
+    found = platform.spark.jars_of_cluster or jars(platform, os.environ)
+    if not found and SUBMITTED not in os.environ:
+        raise CleantailError(f"no Spark jars in {jars_directory(platform, os.environ)}: {AGAIN}")
     # by the environment alone PySpark knows which Python its workers have
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):
@@ -59,15 +82,23 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     _keep_classes(session)
+    _without_checksum_files(session)
     return session
+
+
+def _without_checksum_files(session: SparkSession) -> None:
+    """On a local disk Hadoop would write a second file beside each that the driver writes, with checksums that nothing
+    but Hadoop reads, and start a process, `chmod`, for either."""
+    jvm: Any = session._jvm
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _keep_classes(session: SparkSession) -> None:
     """Looks classes and packages up once: a view of the JVM, or of a package, asks only for what it has not got."""
     for name in CLASSES:
         _kept(session._jvm, name)
-    for package in PACKAGES:
-        reduce(_kept, package.split("."), session._jvm)
+    for path in PATHS:
+        reduce(_kept, path.split("."), session._jvm)
 
 
 def _kept(view: Any, name: str) -> Any:

@@ -20,7 +20,7 @@ from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBST
 from cleantail.errors import TableError
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
-from spark_jobs.iceberg.file_columns import Layout, layout_of
+from spark_jobs.iceberg.file_columns import Layout, adopted_layout, layout_of, parts_in
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     KeptFile,
@@ -74,8 +74,9 @@ class SnapshotFiles:
     @cached_property
     def layout(self) -> Layout:
         """Returns where the files have the columns of a topic table."""
-        paths = {name: name for name in (*COLUMNS, TOMBSTONE)} if self.columns is None else self.columns.paths
-        return layout_of(self._table, paths)
+        if self.columns is not None:
+            return adopted_layout(self._table, self.columns)
+        return layout_of(self._table, {name: name for name in (*COLUMNS, TOMBSTONE)})
 
     def log_files(self, logs: Collection[int]) -> list[LogFile]:
         """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
@@ -112,14 +113,14 @@ class SnapshotFiles:
             upper_offset=_as_long(highest.get(ids[OFFSET])),
             low_key=lowest.get(ids[KEY]) if known_keys else None,
             high_key=highest.get(ids[KEY]) if known_keys else None,
-            null_keys=nulls.get(ids[KEY]),
-            null_values=nulls.get(ids[VALUE]) if VALUE in ids else 0,
-            marked=TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0,
+            null_keys=_null_keys(nulls, ids),
+            null_values=None if self._has_marks else nulls.get(ids[VALUE]) if VALUE in ids else 0,
+            marked=self._has_marks or (TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0),
             before=_deleted(file),
             arrived=min(f.arrived for f in (file, *again)),
             first_row_id=min(map(int, row_ids), default=None),
             again=self._deletes_again(file_hash),
-            key_bytes=file.counts("column-sizes").get(ids[KEY], 0),
+            key_bytes=sum(file.counts("column-sizes").get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
             row_groups=len(facts.get("split-offsets") or (0,)),
         )
 
@@ -142,8 +143,13 @@ class SnapshotFiles:
     @cached_property
     def _keys_are_bytes(self) -> bool:
         """Returns whether a key's bounds are the bytes that keys are compared by."""
-        path = KEY if self.columns is None else self.columns.key
-        return str(self._table.schema().findType(path)) in ("binary", "string")
+        [path, *more] = (KEY,) if self.columns is None else self.columns.of(KEY)
+        return not more and str(self._table.schema().findType(path)) in ("binary", "string")
+
+    @cached_property
+    def _has_marks(self) -> bool:
+        """Returns whether a column says of each record whether it deletes its key."""
+        return self.columns is not None and self.columns.deleted is not None
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
         """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
@@ -179,6 +185,15 @@ class SnapshotFiles:
         with_deletes = (f for f in registrations if f.delete_files)
         deletes = {identity(delete): delete for f in with_deletes for delete in each(f.task.deletes())}
         return list(deletes.values())
+
+
+def _null_keys(nulls: Mapping[int, Any], ids: Mapping[str, int]) -> int | None:
+    """Returns how many records have no key, if the metadata say: of a key of several parts none where a part is never
+    null."""
+    parts = [nulls.get(ids[name]) for name in parts_in(ids, KEY)]
+    if parts:
+        return 0 if 0 in parts else None
+    return nulls.get(ids[KEY])
 
 
 def _deleted(file: PlannedFile) -> Deletes:

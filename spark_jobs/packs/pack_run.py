@@ -1,34 +1,39 @@
 """The due work of many topics in one Spark application, each topic by its own stations (topic_stations).
 
-1. A topic is evaluated when its turn comes. So a pack that is run again after a crash finds nothing due where it has
+1. Topics are worked on in batches, in their order: their rounds are checked at once, and the evidence gets their rows
+   together.
+2. A topic is evaluated when its turn comes. So a pack that is run again after a crash finds nothing due where it has
    published already, and goes on with the rest.
-2. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
+3. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
    goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
-3. The outcome of each topic is kept as it ends (kept_outcomes), and joined to that of an earlier try.
-4. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
+4. The outcome of each topic is kept as it ends (kept_outcomes), and joined to that of an earlier try.
+5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
-from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.human import counted
 from cleantail.lake.foreign_errors import explained, stack_of
-from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
-from spark_jobs.packs.kept_outcomes import keep_outcome, kept_outcomes
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.pack_results import COMPACT, EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
+from spark_jobs.packs.checked_together import Answers, check_together
+from spark_jobs.packs.kept_outcomes import PackOutcomes
 from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
 
 logger = logging.getLogger("cleantail.packs")
 NO_CLIENTS: Mapping[str, Settings] = {}
+BATCH = 20
+"""So many topics are checked together: more of them would wait longer for their publication than they save."""
 
 
 def run_pack(
@@ -36,64 +41,80 @@ def run_pack(
 ) -> PackResult:
     """Does the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
     only what ends the application."""
-    earlier = kept_outcomes(platform.home, request.outcomes)
+    outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
-    outcomes = []
-    for name in request.topics:
-        if name in earlier and earlier[name].ok:
-            outcomes.append(earlier[name])
-            continue
-        outcome = _outcome(spark, platform, found[name], name, request, clients.get(name))
-        if name in earlier:
-            outcome = outcome.after(earlier[name])
-        keep_outcome(platform.home, request.outcomes, outcome)
-        outcomes.append(outcome)
-        logger.info("%s", "; ".join(_lines(outcome)))
-    return PackResult.of(outcomes)
+    names = [name for name in request.topics if not outcomes.is_done(name)]
+    for start in range(0, len(names), BATCH):
+        topics = []
+        for name in names[start : start + BATCH]:
+            topic = found[name]
+            if isinstance(topic, ConfigError):
+                outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
+            elif topic.waits_for_people:
+                outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
+            else:
+                topics.append(TopicStations(spark, platform, topic, request, clients.get(name)))
+        _run_batch(platform, topics, outcomes)
+    return PackResult.of(outcomes[name] for name in request.topics)
 
 
-def _outcome(
-    spark: SparkSession,
-    platform: Platform,
-    topic: Topic | ConfigError,
-    name: str,
-    request: PackRequest,
-    client: Settings | None,
-) -> TopicOutcome:
-    before = TopicOutcome(name)
-    if isinstance(topic, ConfigError):
-        return before.failed_at(EVALUATE, str(topic), topic.exit_code)
-    if topic.waits_for_people:
-        return TopicOutcome(name, reason=PASSED_OVER)
+def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes) -> None:
+    """Takes topics through their stations together."""
+    # 1. each to where its round waits to be checked
+    going = []
+    for stations in topics:
+        _guarded(stations, stations.prepare)
+        if stations.outcome.error or stations.plan is None:
+            outcomes.ended(stations.outcome)
+        else:
+            going.append(stations)
+    # 2. all checks at once
+    checked = _checked(platform, [stations for stations in going if stations.measured is not None])
+    # 3. each to its end
+    answers = Answers(platform)
+    for stations in going:
+        round_or_error = checked.get(stations.topic.topic)
+        if isinstance(round_or_error, Exception):
+            stations.outcome = _failed(stations, COMPACT, round_or_error)
+        else:
+            _guarded(stations, partial(stations.finish, round_or_error, answers.keep))
+        outcomes.ended(stations.outcome)
+    # 4. what became of the rounds
     try:
-        return TopicStations(spark, platform, topic, request, client).run()
+        answers.append()
+    except CleantailError as error:
+        logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", error)
+
+
+def _checked(platform: Platform, waiting: Sequence[TopicStations]) -> dict[str, CheckedRound | Exception]:
+    """Returns the checked round of each topic, or why its check failed; nothing where they could not be checked
+    together: each is made and checked anew then."""
+    rounds = [stations.measured for stations in waiting if stations.measured is not None]
+    if not rounds:
+        return {}
+    try:
+        results = check_together(platform, rounds)
+    except CleantailError as error:
+        logger.warning("the rounds are checked one by one: %s", error)
+        return {}
+    return {stations.topic.topic: result for stations, result in zip(waiting, results, strict=True)}
+
+
+def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:
+    """Does a part of a topic's work. Raises only what ends the application."""
+    try:
+        work()
     except StationError as failed:
-        return _failed(failed, failed.__cause__)
+        stations.outcome = _failed(stations, failed.station, failed.__cause__)
 
 
-def _failed(failed: StationError, error: BaseException | None) -> TopicOutcome:
+def _failed(stations: TopicStations, station: str, error: BaseException | None) -> TopicOutcome:
     """Returns the outcome of a topic whose station raised this. Raises it anew where the JVM is gone, and with it the
     application. Of an error that nobody foresaw the log has the frames, and no text that may quote a record."""
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
-        raise error or failed
+        raise error or StationError(station)
     told = error if isinstance(error, CleantailError) else explained(error)
     if told is None:
-        logger.error("%s: a defect of Cleantail\n%s", failed.outcome.topic, stack_of(error))
-        return failed.outcome.failed_at(failed.station, f"a defect of Cleantail: {type(error).__name__}", None)
-    return failed.outcome.failed_at(failed.station, str(told), told.exit_code)
-
-
-def _lines(outcome: TopicOutcome) -> Iterator[str]:
-    """Yields what became of a topic, for the log of the application."""
-    if outcome.ingested and outcome.ingested.records:
-        yield f"{outcome.topic}: {counted(outcome.ingested.records, 'record')} appended"
-    for station, result in outcome.rounds.items():
-        yield f"{outcome.topic}: {station} published {_named(result.published)}, held back {_named(result.held_back)}"
-    if outcome.error:
-        yield f"{outcome.topic}: {outcome.station} failed: {outcome.error}"
-    elif not outcome.rounds:
-        yield f"{outcome.topic}: {outcome.reason or 'space was reclaimed'}"
-
-
-def _named(partitions: Iterable[int]) -> str:
-    return ", ".join(map(str, partitions)) or "nothing"
+        logger.error("%s: a defect of Cleantail\n%s", stations.topic.topic, stack_of(error))
+        return stations.outcome.failed_at(station, f"a defect of Cleantail: {type(error).__name__}", None)
+    return stations.outcome.failed_at(station, str(told), told.exit_code)

@@ -1,8 +1,10 @@
 """All stations of one topic in an application that is running already: new records, rounds, tombstones, space.
 
-1. `ingest`: files that the table does not have yet, or what is new in Kafka.
+1. `ingest`: files that the table does not have yet, or what is new in Kafka; of an adopted table, deletes by values
+   are converted.
 2. `evaluate`: from the metadata as it is now. A topic of which nothing is due ends here.
-3. `compact`: the round of the due logs, with its check and its publication (spark_jobs.round.run).
+3. `compact`: the round of the due logs is made and measured (`prepare`). It is checked together with those of other
+   topics, and then published (`finish`), by the one loop of a round (spark_jobs.round.run).
 4. `reconcile`, `expire_tombstones`, `reclaim`: where they are due.
 
 A station that fails ends the topic's work; what earlier stations did stays.
@@ -10,20 +12,24 @@ A station that fails ends the topic's work; what earlier stations did stays.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, ConflictError
+from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import require_usable
+from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult
 from cleantail.rounds.pack_results import (
@@ -39,61 +45,98 @@ from cleantail.rounds.pack_results import (
     TopicOutcome,
     done,
 )
+from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.kafka.reading import read_topic
-from spark_jobs.round.round_kinds import write_back
-from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, silent
+from spark_jobs.round.publish import Answer
+from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
+from spark_jobs.round.run import Run, compact_round, expire_round, made, reconcile_round, silent
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
+logger = logging.getLogger("cleantail.packs")
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 
 
 class StationError(Exception):
-    """Carries the outcome of a topic up to the station that failed; the error itself is its cause."""
+    """Says at which station the work of a topic failed; the error itself is its cause."""
 
-    def __init__(self, outcome: TopicOutcome, station: str) -> None:
+    def __init__(self, station: str) -> None:
         super().__init__(station)
-        self.outcome, self.station = outcome, station
+        self.station = station
 
 
 @dataclass(slots=True)
 class TopicStations:
-    """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has
-    none."""
+    """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
+    `outcome`: what became of it so far; `measured`: its round, once it waits to be checked."""
 
     spark: SparkSession
     platform: Platform
     topic: Topic
     request: PackRequest
     client: Settings | None = None
+    outcome: TopicOutcome = field(init=False)
+    measured: MeasuredRound | None = None
+    plan: RunPlan | None = None
 
-    def run(self) -> TopicOutcome:
-        """Returns what became of the topic. Raises StationError where a station failed."""
-        outcome = TopicOutcome(self.topic.topic)
-        with _at(INGEST, outcome):
-            outcome = replace(outcome, ingested=self._ingest())
-        with _at(EVALUATE, outcome):
+    def __post_init__(self) -> None:
+        self.outcome = TopicOutcome(self.topic.topic)
+
+    @property
+    def table(self) -> TopicTable:
+        return TopicTable.of(self.spark, self.topic, self.platform)
+
+    def prepare(self) -> None:
+        """Goes to where the round waits to be checked. Without a plan nothing is due. Raises StationError."""
+        with _at(INGEST):
+            self.outcome = replace(self.outcome, ingested=self._ingest())
+        with _at(EVALUATE):
             require_usable(self.topic, self.platform, os.environ)
-            plan = self._plan()
+            plan = self._evaluate()
         if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
-            return replace(outcome, reason=NOTHING_DUE)
-        run = Run(TopicTable.of(self.spark, self.topic, self.platform), self.platform)
-        with _at(COMPACT, outcome):
-            write_back(run.table, plan)
-            outcome = replace(outcome, compacted=done(compact_round(run, plan)))
-        with _at(RECONCILE, outcome):
-            outcome = replace(outcome, reconciled=self._reconcile(run, plan))
-        with _at(EXPIRE_TOMBSTONES, outcome):
-            sweep = [p for p in plan.sweep if p not in outcome.held_back]
-            expired = done(expire_round(run, self.request.now_ms, sweep, plan.fresh_from))
-            outcome = replace(outcome, expired=expired)
+            self.outcome = replace(self.outcome, reason=NOTHING_DUE)
+            return
+        self.plan = plan
+        with _at(COMPACT):
+            write_back(self.table, plan)
+            self.measured = self._measured(plan) if plan.units else None
+
+    def _measured(self, plan: RunPlan) -> MeasuredRound | None:
+        """Makes and measures the round of the plan; None where the table changed under it, so that `finish` begins
+        anew."""
+        kind = compaction(self.table, self.platform, plan.now_ms)
+        planned = planned_compaction(self.table, self.platform, plan)
+        try:
+            staged = made(Run(self.table, self.platform), COMPACT, planned)
+            return measured_round(self.table, self.platform, planned.round, staged, kind.kind, kind.measure)
+        except ConflictError as error:
+            logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)
+            return None
+
+    def finish(self, checked: CheckedRound | None, answer: Answer) -> None:
+        """Publishes the round, where it was checked, and goes on to the last station. `answer`: says in the evidence
+        that a round is published. Raises StationError."""
+        if self.plan is None:
+            return
+        plan, run = self.plan, Run(self.table, self.platform)
+        with _at(COMPACT):
+            compacted = compact_round(replace(run, answer=answer), plan, checked)
+            self.outcome = replace(self.outcome, compacted=done(compacted))
+        with _at(RECONCILE):
+            self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
+        with _at(EXPIRE_TOMBSTONES):
+            sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
+            expired = expire_round(run, self.request.now_ms, sweep, plan.fresh_from)
+            self.outcome = replace(self.outcome, expired=done(expired))
             run.table.drop_stale_branches()
-        with _at(RECLAIM, outcome):
+        with _at(RECLAIM):
             if plan.reclaim.due:
-                outcome = replace(outcome, reclaimed=reclaim_topic(run.table, self.platform, self.request.now_ms))
-        return replace(outcome, ok=all(result.ok for result in outcome.rounds.values()))
+                reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
+                self.outcome = replace(self.outcome, reclaimed=reclaimed)
+        self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
 
     def _ingest(self) -> Ingested | None:
         """Appends what is new at the topic's source; None where it has none that runs read."""
@@ -101,6 +144,8 @@ class TopicStations:
         if source.kafka is not None:
             read = read_topic(self.spark, self.topic, self.platform, self._client(), self.request.now_ms, silent)
             return _ingested(read)
+        if self.topic.columns is not None:
+            return self._convert()
         if not source.path:
             return None
         _, new = new_files(self.topic, self.platform)
@@ -108,7 +153,15 @@ class TopicStations:
             return Ingested(0)
         return _ingested(ingest_files(self.spark, self.topic, self.platform, new, source.encoding, silent))
 
-    def _plan(self) -> RunPlan:
+    def _convert(self) -> Ingested | None:
+        """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
+        table = load_table(kept_catalog(self.platform, os.environ), self.topic, self.platform)
+        if table is None or not foreign_deletes(table).any:
+            return None
+        converted = convert_deletes(self.spark, self.platform, self.topic.table)
+        return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
+
+    def _evaluate(self) -> RunPlan:
         request = self.request
         return evaluate_topic(
             self.topic,
@@ -131,11 +184,11 @@ class TopicStations:
 
 
 @contextmanager
-def _at(station: str, outcome: TopicOutcome) -> Iterator[None]:
+def _at(station: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise StationError(outcome, station) from error
+        raise StationError(station) from error
 
 
 def _ingested(result: IngestResult | KafkaIngestResult) -> Ingested:

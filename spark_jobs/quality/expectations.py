@@ -19,7 +19,7 @@ from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import apart, subject
 from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, MEASURES, RECORDS, WHETHER, Format
-from spark_jobs.quality.judge import imported, validate
+from spark_jobs.quality.judge import as_of, imported, validate
 from spark_jobs.quality.project import Project
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 
@@ -42,8 +42,7 @@ class Auditor:
 
         def validate(some: Sequence[int], result_format: Format) -> list[Any]:
             frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
-            rules = [self._rule(name) for name in self._rules]
-            return self._validated(MEASURES, rules, some, frame, result_format, round_id)
+            return self._validated(MEASURES, self.rules, some, frame, result_format, round_id)
 
         results = validate(logs, WHETHER)
         if not all(result.success for result in results):
@@ -55,6 +54,18 @@ class Auditor:
             for some in apart(red, logs):
                 validate(some, BY_LOG)
         return findings
+
+    @property
+    def rules(self) -> list[Any]:
+        """Returns the expectations that the rules are."""
+        return [self._rule(name) for name in self._rules]
+
+    def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
+        """Returns what a validation of many rounds, in which no rule was broken, says of this one, and keeps it as this
+        round's own."""
+        logs = [m[PARTITION] for m in measures]
+        own = as_of(validation, round_id, self._kind, logs)
+        return [finding for result in self.project.keep(own) for finding in rule_results(result, logs)]
 
     def _rule(self, measure: str) -> Any:
         meta = {"rule": rule_text(measure)}
@@ -144,3 +155,20 @@ class Auditor:
         for expectation in expectations:
             expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
         return self.project.keep(validate(suite, expectations, frame, result_format, round_id))
+
+
+Asked = tuple[Auditor, str, Sequence[Mapping[str, int]]]
+"""Who judges a round, the round, and its measures."""
+
+
+def judged_together(rounds: Sequence[Asked]) -> list[list[CheckResult]]:
+    """Returns what `check_round` returns for each of these rounds, which have the same rules. Their measures are
+    validated at once; only where a rule is broken somewhere each round is validated by itself."""
+    import pandas as pd
+
+    auditor = rounds[0][0]
+    frame = pd.DataFrame([measure for _, _, measures in rounds for measure in measures])
+    validation = validate(MEASURES, auditor.rules, frame, WHETHER, rounds[0][1])
+    if not all(result.success for result in validation.results):
+        return [own.check_round(round_id, measures) for own, round_id, measures in rounds]
+    return [own.take_over(validation, round_id, measures) for own, round_id, measures in rounds]

@@ -12,8 +12,11 @@ import logging
 import os
 import threading
 import warnings
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
+from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
 
 
@@ -42,6 +45,22 @@ def validate(name: str, expectations: list[Any], frame: Any, result_format: Form
     validation = batch.validate(suite, result_format=dict(result_format))
     validation.meta["run_id"] = gx.RunIdentifier(run_name=round_id)
     return validation
+
+
+def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int]) -> Any:
+    """Returns a validation of many rounds, in which nothing was wrong, as that of one of them. It says of each rule
+    only that it holds, so what it says of all logs it says of these."""
+    own = copy(validation)
+    own.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
+    own.results = [_of_logs(result, kind, logs) for result in validation.results]
+    return own
+
+
+def _of_logs(result: Any, kind: str, logs: Sequence[int]) -> Any:
+    own = copy(result)
+    own.expectation_config = copy(result.expectation_config)
+    own.expectation_config.meta = (result.expectation_config.meta or {}) | subject(kind, logs)
+    return own
 
 
 class _Known(threading.local):

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.log.ranks.versions import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.rewrites.live_batches import BATCH_RECORDS, live_batches, opened
-from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, as_topic_column, column_of, paths_in
+from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, as_topic_column, column_of, parts_in, paths_in
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
 STAMP = "stamp"
@@ -111,6 +111,7 @@ def file_batches(
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
     be seen. A column that the file has not is not in the mapping; the partition is read only where it has to be."""
+    require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes(io, file.before, file))
     read = [name for name in wanted if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
@@ -121,6 +122,16 @@ def file_batches(
             arrays = {name: _column(name, column_of(batch, path), file.path) for name, path in paths.items()}
             chosen = _chosen(source, arrays)
             yield arrays if chosen.all() else {name: a.filter(pa.array(chosen)) for name, a in arrays.items()}
+
+
+def require_as_in_kafka(layout: Layout, path: str) -> None:
+    """Raises TableError where keys are of several columns, or a column marks deletes: what Kafka had is not there."""
+    marks = TOMBSTONE in layout and layout[TOMBSTONE].marks is not None
+    if marks or parts_in(layout, KEY) or parts_in(layout, VALUE):
+        raise TableError(
+            f"{path} has keys or values of several columns, or a column that marks deletes: a topic in Kafka has "
+            "bytes, and what they were the table does not say"
+        )
 
 
 def _column(name: str, array: pa.Array, path: str) -> pa.Array:

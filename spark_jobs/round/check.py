@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -51,6 +51,25 @@ Measure = Callable[[StagedUnit], list[LogMeasure]]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredRound:
+    """A round whose logs were measured, and are to be judged. `units`: with the heads of their branches; `auditor`:
+    who judges them, by `rules`."""
+
+    table: TopicTable
+    round: str
+    kind: str
+    units: tuple[StagedUnit, ...]
+    measures: tuple[LogMeasure, ...]
+    rules: tuple[str, ...]
+    auditor: Auditor
+
+    @property
+    def violations(self) -> list[Mapping[str, int]]:
+        """Returns what the rules are judged by: of each log its partition, and how often it breaks each of them."""
+        return [measure.violations((PARTITION, *self.rules)) for measure in self.measures]
+
+
 def check_round(
     table: TopicTable,
     platform: Platform,
@@ -68,6 +87,22 @@ def check_round(
     3. Where the round then waits for a person, a sample of what it removes is taken.
     4. The evidence gets a row for each log.
     """
+    measured = measured_round(table, platform, round_id, units, kind, measure)
+    of_rules = measured.auditor.check_round(round_id, measured.violations)
+    checked, results = judged_round(measured, platform, of_rules)
+    append_evidence(platform, [(table, checked, results)])
+    return checked
+
+
+def measured_round(
+    table: TopicTable,
+    platform: Platform,
+    round_id: str,
+    units: Sequence[StagedUnit],
+    kind: str = COMPACT,
+    measure: Measure | None = None,
+) -> MeasuredRound:
+    """Step 1 of a check."""
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
@@ -77,31 +112,37 @@ def check_round(
         auditor = opening.result()
     keyless = keyless_logs(units)
     measures = [_with_keyless(m, keyless.get(m.partition)) for m in measures]
-    of_rules = auditor.check_round(round_id, [m.violations((PARTITION, *rules)) for m in measures])
+    return MeasuredRound(table, round_id, kind, units, tuple(measures), tuple(rules), auditor)
+
+
+def judged_round(
+    measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
+) -> tuple[CheckedRound, list[CheckResult]]:
+    """Steps 2 and 3 of a check, where the rules were judged already: the checked round, and all results of it."""
+    table, auditor, measures = measured.table, measured.auditor, measured.measures
+    keyless = keyless_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
     limit = TimeLimit(platform.limits.checks_max_ms)
-    for unit in units:
-        if judged := judged_logs(unit, kind, keyless):
+    for unit in measured.units:
+        if judged := judged_logs(unit, measured.kind, keyless):
             records = as_text(below_end(table.at_branch(unit.branch), judged))
-            results += auditor.check_records(round_id, records, [w.partition for w in judged], limit)
+            results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, keyless)
     checked = CheckedRound(
         topic=table.topic.topic,
-        round=round_id,
-        kind=kind,
-        units=units,
-        measures=tuple(measures),
+        round=measured.round,
+        kind=measured.kind,
+        units=measured.units,
+        measures=measures,
         verdicts=tuple(verdicts),
         checks_passed=sum(result.passed for result in results),
         checks_total=len(results),
         data_docs=auditor.project.data_docs,
     )
     auditor.project.begin_data_docs()
-    checked = with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green)))
-    append_evidence(table, platform, checked, results)
-    return checked
+    return with_sample(table, replace(checked, holds=holds_of(table.topic, measures, checked.green))), results
 
 
 def rules_of(topic: Topic, kind: str) -> list[str]:

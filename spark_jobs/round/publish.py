@@ -17,7 +17,7 @@ checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
@@ -43,27 +43,36 @@ from spark_jobs.round.published_rounds import identity_of, published_as, result_
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 logger = logging.getLogger("cleantail.publish")
+Answer = Callable[[TopicTable, Platform, CheckedRound, str], None]
+"""Says in the evidence what became of a round."""
 
 
 def publish_round(
-    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None = None
+    table: TopicTable,
+    platform: Platform,
+    checked: CheckedRound,
+    approved_by: str | None = None,
+    answer: Answer | None = None,
 ) -> RoundResult:
     """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
     ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
-    approval and nobody has given it."""
+    approval and nobody has given it. `answer`: appends to the evidence that the round is published; append_answer,
+    unless another one does it for many rounds together."""
     if before := published_before(table, platform, checked):
         return before
     if checked.holds and approved_by is None:
         raise HeldError(held_message(checked.topic, checked.holds))
     try:
-        return _publish(table, platform, checked, approved_by)
+        return _publish(table, platform, checked, approved_by, answer or append_answer)
     except ConflictError:
         if meanwhile := published_before(table, platform, checked):
             return meanwhile
         raise
 
 
-def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None) -> RoundResult:
+def _publish(
+    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None, answer: Answer
+) -> RoundResult:
     """Publishes a round that was not published before.
 
     1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
@@ -83,16 +92,17 @@ def _publish(table: TopicTable, platform: Platform, checked: CheckedRound, appro
         remember(table, checked.units, green)
     _require_as_checked(table, checked)
     kept = keep_failed(table, checked)
+    as_read = texts(table.load().properties())
     before, releases = states_and_releases(table, platform)
     after = _next_states(table, checked, before)
     after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     try:
-        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), approved_by)
+        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), as_read, approved_by)
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
     forget_answered(table, platform, releases, after)
-    append_answer(table, platform, checked, PUBLISHED)
+    answer(table, platform, checked, PUBLISHED)
     _tidy(table, replaced(before, after))
     ensure_latest_view(table)
     return result_of(table, checked, snapshot_id)
@@ -145,6 +155,7 @@ def _commit(
     checked: CheckedRound,
     states: Mapping[int, PartitionState],
     properties: Mapping[str, str],
+    as_read: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
     """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
@@ -161,6 +172,7 @@ def _commit(
         properties,
         summary,
         {unit.branch for unit in checked.units},
+        as_read,
     )
 
 

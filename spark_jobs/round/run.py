@@ -26,12 +26,13 @@ from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult, RunResult
+from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.publish import publish_round
+from spark_jobs.round.publish import Answer, publish_round
 from spark_jobs.round.round_kinds import (
     NONE_FRESH,
     PlannedRound,
@@ -56,12 +57,14 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody has."""
+    """What all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody has;
+    `answer`: as in publish_round."""
 
     table: TopicTable
     platform: Platform
     progress: Progress = silent
     approved_by: str | None = None
+    answer: Answer | None = None
 
 
 def run_plan(run: Run, plan: RunPlan) -> RunResult:
@@ -79,14 +82,15 @@ def run_plan(run: Run, plan: RunPlan) -> RunResult:
     return RunResult(compacted.ok and expired.ok, compacted, expired)
 
 
-def compact_round(run: Run, plan: RunPlan) -> RoundResult:
+def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) -> RoundResult:
     """Compacts, checks and publishes a plan's units. Where the memory budget ends a round early (semantics.md 1.4.1),
-    further rounds follow up to the ends that were planned."""
+    further rounds follow up to the ends that were planned. `checked`: the round of the plan, where it was made and
+    checked already."""
     result = RoundResult()
     ends = {w.partition: w.end_offset for unit in plan.units for w in unit.partitions}
     kind, planned = compaction(run.table, run.platform, plan.now_ms), planned_compaction(run.table, run.platform, plan)
     while planned.units:
-        latest = run_round(run, kind, planned)
+        latest, checked = run_round(run, kind, checked or planned), None
         result = result.then(latest)
         unfinished = {p for p, end in latest.ends.items() if end < ends[p]}
         if not unfinished:
@@ -146,7 +150,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
             return RoundResult.of_check(checked, checked=checked)
         run.progress("publishing")
         try:
-            return publish_round(run.table, run.platform, checked, run.approved_by)
+            return publish_round(run.table, run.platform, checked, run.approved_by, run.answer)
         except ConflictError as error:
             withdraw(run, checked, str(error))
             raise
@@ -161,14 +165,20 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
     """Steps 2 and 3; None where nothing is due."""
     if not planned.units:
         return None
-    doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind.kind]
+    staged = made(run, kind.kind, planned)
+    run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
+    return check_round(run.table, run.platform, planned.round, staged, kind.kind, kind.measure)
+
+
+def made(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
+    """Step 2: stages each unit on a branch of its own."""
+    doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind]
     staged = []
     for unit in planned.units:
         of_all = f"unit {unit.unit + 1} of {len(planned.units)}"
         run.progress(f"{doing} {counted(len(unit.partitions), 'partition')} ({of_all})")
         staged.append(planned.stage(unit))
-    run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
-    return check_round(run.table, run.platform, planned.round, staged, kind.kind, kind.measure)
+    return staged
 
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from cleantail.lake.records.log_records import as_topic_columns
 from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import table_facts
+from cleantail.log.segments import split
 
 FLAT = Columns(partition="p", offset="o", key="k", value="v", timestamp="ms")
 NESTED = Columns(partition="m.partition", offset="m.offset", key="k", value="v", timestamp="m.at")
@@ -118,10 +119,10 @@ def test_records_without_a_partition_belong_to_no_log(adopted):
 
 
 def test_what_is_deleted_of_a_shared_file_is_spread_over_its_logs_without_losing_any():
-    assert data_files._split(7, [3, 2]) == [4, 3]
-    assert data_files._split(1, [1, 1, 1]) == [0, 0, 1]
-    assert sum(data_files._split(100, [33, 33, 1])) == 100
-    assert data_files._split(0, []) == []
+    assert split(7, [3, 2]) == [4, 3]
+    assert split(1, [1, 1, 1]) == [0, 0, 1]
+    assert sum(split(100, [33, 33, 1])) == 100
+    assert split(0, []) == []
 
 
 def test_all_logs_of_an_adopted_table_are_one_unit(adopted, project):

@@ -126,7 +126,7 @@ def test_commands_options_topics_and_configs_are_completed(ask, project):
     (topics / "flow.yml").write_text('{"topic": "flow-topic", "config": {}}')
     (topics / "evil.yaml").write_text("topic: $(touch x)\n")
     (topics / ".hidden.yaml").write_text("topic: hidden\n")
-    assert ask("cleantail co") == ["plain,compact", "plain,completion"]
+    assert ask("cleantail com") == ["plain,compact", "plain,completion"]
     assert ask("cleantail plan ") == ["plain,bills.v2", "plain,broken", "plain,flow-topic", "plain,orders"]
     assert ask("cleantail plan or") == ["plain,orders"]
     assert ask("cleantail reader set b") == ["plain,bills.v2", "plain,broken"]

@@ -15,6 +15,8 @@ from cleantail.config.secret_filter import is_secret_value
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 
+ROOT = Path(__file__).parents[2]
+
 REPOSITORY = Path(__file__).parents[2]
 FOUR_LINES = """\
 topic: orders.v2
@@ -191,21 +193,48 @@ def test_any_other_schedule_is_an_error(problems, schedule):
 # ---- the platform
 
 
-def test_the_state_is_beside_the_config_directory(config_dir):
-    platform = load_platform(config_dir, {})
-    home = config_dir.parent / ".cleantail"
-    assert (platform.home, platform.catalog_uri) == (home, f"sqlite:///{home}/catalog.db")
+def test_the_state_is_in_a_folder_of_the_users_data_and_not_beside_the_configuration(config_dir, tmp_path):
+    platform = load_platform(config_dir, {"XDG_DATA_HOME": str(tmp_path / "data")})
+    home = platform.home
+    assert (home.parent, platform.catalog_uri) == (tmp_path / "data" / "cleantail", f"sqlite:///{home}/catalog.db")
     assert platform.warehouse == f"file:{home}/warehouse"
+    assert list(config_dir.parent.glob(".cleantail")) == []
 
 
-def test_the_environment_names_another_place_for_the_state(config_dir, tmp_path):
-    assert load_platform(config_dir, {"CLEANTAIL_HOME": str(tmp_path / "x")}).home == tmp_path / "x"
+def test_every_configuration_has_a_state_of_its_own(tmp_path):
+    folders = [tmp_path / name for name in ("a-b", "a_b", "a")]
+    for folder in folders:
+        folder.mkdir()
+    homes = [load_platform(folder, {"XDG_DATA_HOME": "/data"}).home for folder in folders]
+    assert len(set(homes)) == len(folders)
+    assert load_platform(folders[0], {"XDG_DATA_HOME": "/data"}).home == homes[0]
+    assert load_platform(folders[0], {}).home.is_relative_to(Path.home() / ".local" / "share" / "cleantail")
 
 
-def test_the_place_of_the_state_is_absolute(config_dir, monkeypatch):
+def test_a_state_that_is_beside_the_configuration_already_is_taken(config_dir, monkeypatch):
     monkeypatch.chdir(config_dir.parent)
+    (config_dir.parent / ".cleantail").mkdir()
     assert load_platform(Path("config"), {}).home == config_dir.parent / ".cleantail"
+
+
+def test_the_state_of_a_checkout_is_in_the_checkout():
+    assert load_platform(ROOT / "config", {}).home == ROOT / ".cleantail"
+
+
+def test_the_environment_and_then_the_defaults_name_another_place_for_the_state(config_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(config_dir.parent)
+    (config_dir.parent / ".cleantail").mkdir()
+    (config_dir / "defaults.yaml").write_text("platform: {state: /srv/cleantail}")
+    assert load_platform(config_dir, {}).home == Path("/srv/cleantail")
+    assert load_platform(config_dir, {"CLEANTAIL_HOME": str(tmp_path / "x")}).home == tmp_path / "x"
     assert load_platform(Path("config"), {"CLEANTAIL_HOME": "x"}).home == config_dir.parent / "x"
+
+
+@pytest.mark.parametrize("text", ["state", "./state", "/srv/a?b", "/srv/a#b", "~/state"])
+def test_the_place_of_the_state_in_the_defaults_is_an_absolute_path(config_dir, text):
+    (config_dir / "defaults.yaml").write_text(f"platform: {{state: '{text}'}}")
+    with pytest.raises(ConfigError, match="platform.state: .* is not allowed: an absolute path without"):
+        load_platform(config_dir, {})
 
 
 def test_settings_of_the_platform_are_texts(config_dir):
@@ -237,7 +266,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "catalog: {type: sqlight}",
-            'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres or rest (did you mean sqlite?)',
+            'platform.catalog.type: "sqlight" is not allowed: sqlite, postgres, mysql, rest, glue or hive (did you mean sqlite?)',
             id="unknown catalog",
         ),
         pytest.param(
@@ -257,7 +286,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "home: /tmp",
-            "platform.home: unknown key, with a text of 4 characters: known: catalog, sources, cleaner, spark, limits, "
+            "platform.home: unknown key, with a text of 4 characters: known: state, catalog, sources, cleaner, spark, limits, "
             "allow_clock, dag_prefix, alert_connections, kafka_connections, kafka_servers",
             id="home",
         ),

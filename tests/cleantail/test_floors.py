@@ -23,11 +23,13 @@ FLOORS = (
     ("spark_jobs.round",),
     ("spark_jobs",),
     ("cleantail.cli",),
+    ("cleantail_airflow.airflow_exceptions",),
     (
         "cleantail_airflow.task_ids",
         "cleantail_airflow.installation",
         "cleantail_airflow.kafka_connection",
         "cleantail_airflow.dag_defaults",
+        "cleantail_airflow.catalog_login",
     ),
     ("cleantail_airflow.alerts", "cleantail_airflow.page"),
     ("cleantail_airflow.outcomes", "cleantail_airflow.metrics"),

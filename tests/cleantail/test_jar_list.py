@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.lake.jar_list import listed, on_class_path
+from cleantail.lake.jars.jar_list import TESTED_SPARK, kinds_of, listed, mixed_versions, on_class_path, packages
 
 ROOT = Path(__file__).parents[2]
-SPARK = [jar for jar in listed() if jar.kind == "spark"]
+SPARK = [jar for jar in listed() if jar.kind in kinds_of(TESTED_SPARK)]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_jar_of_another_size_is_refused_at_the_start(jars):
 
 def test_a_jar_that_is_missing_is_named(jars):
     (jars / SPARK[1].name).unlink()
-    with pytest.raises(CleantailError, match=f"lacks {SPARK[1].name}: remove the directory and run `make setup`"):
+    with pytest.raises(CleantailError, match=f"lacks {SPARK[1].name}: run `cleantail jars`"):
         on_class_path(jars)
 
 
@@ -46,7 +46,7 @@ def test_where_none_was_fetched_there_is_none(tmp_path):
 
 def test_fetched_jars_are_compared_by_their_sha256(jars):
     """Of the same name and size, and yet another file."""
-    command = [sys.executable, str(ROOT / "bin/check-jars"), "--exact", str(jars), "spark"]
+    command = [sys.executable, str(ROOT / "bin/check-jars"), "--exact", str(jars), *kinds_of(TESTED_SPARK)]
     (jars / "more.jar").touch()
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "more.jar is not listed" in done.stderr
@@ -55,11 +55,37 @@ def test_fetched_jars_are_compared_by_their_sha256(jars):
     assert f"{small.name} has the SHA-256 {zeros}, and jars.txt says {small.sha256}" in done.stderr
 
 
-def test_every_jar_that_is_fetched_is_listed():
-    script = (ROOT / "bin/fetch-jars").read_text()
+def test_of_each_version_of_spark_the_class_path_has_icebergs_jar_for_it(jars):
+    for jar in listed():
+        if jar.kind == "spark-4.0":
+            with (jars / jar.name).open("wb") as file:
+                file.truncate(jar.bytes)
+    for spark in ("4.0", "4.1"):
+        (runtime,) = [path.name for path in on_class_path(jars, spark) if "iceberg-spark-runtime" in path.name]
+        assert f"runtime-{spark}_2.13" in runtime
+
+
+def test_a_version_of_spark_for_which_iceberg_has_no_jar_is_refused_with_those_that_there_are(jars):
+    with pytest.raises(
+        CleantailError, match=r"Spark 4\.2 is not supported: jars\.txt has Iceberg's jars for 4\.0, 4\.1"
+    ):
+        on_class_path(jars, "4.2")
+
+
+@pytest.mark.parametrize(("client", "said"), [("4.1.3", False), ("4.0.4", True)])
+def test_pyspark_and_its_client_of_two_versions_are_told(monkeypatch, client, said):
+    versions = {"pyspark": "4.1.3", "pyspark-client": client}
+    monkeypatch.setattr("cleantail.lake.jars.jar_list.version", versions.__getitem__)
+    assert ("install both in one version" in (mixed_versions() or "")) is said
+
+
+def test_every_package_that_is_fetched_has_its_jar_on_the_list_and_every_kind_its_packages():
+    kinds = {jar.kind for jar in listed()} - {"rest"}  # of deploy/rest-catalog.ivy.xml
     names = {jar.name for jar in listed()}
-    for package in ("iceberg-spark-runtime-4.1_2.13:1.11.0", "sqlite-jdbc:3.50.3.0", "iceberg-aws-bundle:1.11.0"):
-        assert package in script and any(package.replace(":", "-") in name for name in names)
+    for kind in kinds:
+        assert packages([kind])
+        for package in packages([kind]):
+            assert any(name.endswith(f"_{package.split(':')[1]}-{package.split(':')[2]}.jar") for name in names)
 
 
 def test_every_package_is_pinned_with_a_sha256_and_no_registry_is_named():

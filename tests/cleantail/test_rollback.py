@@ -199,3 +199,9 @@ def test_no_rollback_makes_a_table_unreadable_again():
     history = newest_first(ingest(1), a_round(2, {0: None}), commit(3, "delete", operation="mend"))
     with pytest.raises(TableError, match="snapshot 3 of .* mended deletion vectors"):
         plan_rollback(history, None, "c.orders")
+
+
+def test_no_rollback_brings_deletes_back_that_no_round_can_read():
+    history = newest_first(ingest(1), a_round(2, {0: None}), commit(3, "delete", operation="convert deletes"))
+    with pytest.raises(TableError, match="snapshot 3 of .* converted equality deletes: no round could read the table"):
+        plan_rollback(history, None, "c.orders")

@@ -6,8 +6,10 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
 from cleantail.lake import catalog_settings as spark_settings
-from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, pyiceberg_properties, spark_conf, spark_secrets
-from cleantail.lake.jar_list import listed
+from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
+from cleantail.lake.clients.client_properties import pyiceberg_properties
+from cleantail.lake.jars import jar_places
+from cleantail.lake.jars.jar_list import kinds_of, listed, spark_version
 
 SECRETS = {
     "CLEANTAIL_CATALOG_USER": "me",
@@ -29,7 +31,7 @@ def platform(tmp_path):
 def fetched_jars(directory):
     """Files of the names and sizes of Spark's jars; returns the names in order."""
     directory.mkdir()
-    found = [jar for jar in listed() if jar.kind == "spark"]
+    found = [jar for jar in listed() if jar.kind in kinds_of(spark_version())]
     for jar in found:
         with (directory / jar.name).open("wb") as file:
             file.truncate(jar.bytes)
@@ -119,19 +121,36 @@ def default_options(platform, env):
     return spark_conf(platform(), env)["spark.driver.defaultJavaOptions"]
 
 
-def test_the_jars_are_those_of_the_home_or_else_of_the_checkout(platform, tmp_path, monkeypatch):
-    fetched = tmp_path / "checkout"
-    monkeypatch.setattr(spark_settings, "CHECKOUT_JARS", fetched)
-    assert spark_settings.jars_directory(platform(), {}) == tmp_path / "jars"
+def test_the_jars_are_those_of_the_home_or_of_the_checkout_or_of_the_cache(platform, tmp_path, monkeypatch):
+    fetched, env = tmp_path / "checkout", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    monkeypatch.setattr(jar_places, "CHECKOUT_JARS", fetched)
+    cache = tmp_path / "cache" / "cleantail" / "jars" / f"spark-{spark_version()}"
+    assert spark_settings.jars_directory(platform(), env) == cache
     fetched.mkdir()
-    assert spark_settings.jars_directory(platform(), {}) == fetched
+    assert spark_settings.jars_directory(platform(), env) == fetched
     (tmp_path / "jars").mkdir()
-    assert spark_settings.jars_directory(platform(), {}) == tmp_path / "jars"
-    assert spark_settings.jars_directory(platform(), {"CLEANTAIL_JARS": "/x"}) == Path("/x")
+    assert spark_settings.jars_directory(platform(), env) == tmp_path / "jars"
+    assert spark_settings.jars_directory(platform(), env | {"CLEANTAIL_JARS": "/x"}) == Path("/x")
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        pytest.param({"jars": "cluster"}, id="an image has them"),
+        pytest.param(
+            {"conf": {"spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"}}, id="packages"
+        ),
+    ],
+)
+def test_jars_that_the_cluster_has_are_named_on_no_class_path(platform, tmp_path, spark):
+    fetched_jars(tmp_path / "jars")
+    conf = spark_conf(platform(spark=spark), {})
+    assert {"spark.driver.extraClassPath", "spark.jars"}.isdisjoint(conf)
+    assert "spark.driver.extraClassPath" in spark_conf(platform(), {})
 
 
 def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_settings, "CHECKOUT_JARS", tmp_path / "none")
+    monkeypatch.setattr(jar_places, "CHECKOUT_JARS", tmp_path / "none")
     assert "SharedArchiveFile" not in default_options(platform, {})
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "classes.jsa").touch()

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.catalog_settings import SMALL_RUN
+from cleantail.lake.catalogs import load_table, open_catalog
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 
@@ -30,7 +32,6 @@ def group(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Site
         "platform": {
             "allow_clock": True,
             "spark": {"master": "local[2]", "conf": conf},
-            "cleaner": {"log.cleaner.backoff.ms": 0},
         },
         "topic": {"group": "small", "alerts": ALERTS},
     }
@@ -49,23 +50,75 @@ def land(site: Site, name: str, *lines: dict[str, Any], **yaml: Any) -> None:
     site.topic(name, source={"path": f"landing/{name}/*.jsonl"}, **yaml)
 
 
-def states(finished: Any) -> dict[tuple[str, int], str]:
-    return {(ti.task_id, ti.map_index): str(ti.state) for ti in finished.get_task_instances()}
+def states(finished: Any) -> dict[str, list[str]]:
+    """Task -> the states of its instances, by map index."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for ti in finished.get_task_instances():
+        found.setdefault(ti.task_id, []).append((ti.map_index, str(ti.state)))
+    return {task: [state for _, state in sorted(instances)] for task, instances in found.items()}
 
 
 def offsets(site: Site, name: str) -> list[int]:
-    from cleantail.api import open_topic
+    platform = load_platform(site.config, os.environ)
+    table = load_table(open_catalog(platform, os.environ), find_topic(name, site.config, os.environ), platform)
+    assert table is not None
+    return sorted(table.scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
 
-    return [record.offset for record in open_topic(name, config=site.config).read()]
+
+def asset_events(finished: Any) -> dict[str, list[tuple[str, list[int]]]]:
+    """Asset -> operation and partitions of its events in this run."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    events: dict[str, list[tuple[str, list[int]]]] = {}
+    with create_session() as session:
+        for event in session.query(AssetEvent).filter_by(source_run_id=finished.run_id, source_dag_id="small"):
+            events.setdefault(event.asset.uri, []).append((event.extra["operation"], event.extra["partitions"]))
+    return events
 
 
-def test_all_stations_of_a_group_in_one_application(group: Site) -> None:
+def told(site: Site) -> list[tuple[str, str]]:
+    """Topic and event of the alerts so far."""
+    file = site.home / "alerts" / "all.jsonl"
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [(alert["topic"], alert["event"]) for alert in found]
+
+
+def test_a_group_does_what_is_due_in_one_application_and_each_failure_is_its_own(group: Site) -> None:
     land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"))
     land(group, "two", *(line(n, "k", str(n)) for n in range(4)))
     land(group, "red", line(0, "1", "x"), line(1, "1", "y"), checks=[LETTERS])
     dag = group.dag("small")
     group.topic("typo", config={"segment.sm": 1})
     finished = dag.test()
+    # 1. what was done: the pack, and the one that shows what is broken
     found = states(finished)
-    print(found)
-    assert found
+    assert str(finished.state) == "failed"
+    assert (found["evaluate"], found["run_pack"]) == (["success"], ["success", "failed"])
+    stations = ("ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "reconcile")
+    assert [found[station][0] for station in stations] == ["success"] * 2 + ["failed", "success"] + ["skipped"] * 3
+    assert (offsets(group, "one"), offsets(group, "two"), offsets(group, "red")) == ([1, 2], [3], [0, 1])
+    # 2. what others hear of it
+    assert asset_events(finished) == {"x-cleantail://one": [("compact", [0])], "x-cleantail://two": [("compact", [0])]}
+    assert sorted(told(group)) == [("red", "check_failed")]
+    # 3. the next run: nothing is due but to give space back
+    (group.config / "topics" / "typo.yaml").unlink()
+    second = states(dag.test())
+    assert (second["run_pack"], second["check_quality"], second["reclaim"]) == (["success"], ["skipped"], ["success"])
+    third = states(dag.test())
+    assert {task for task, of_task in third.items() if of_task != ["skipped"]} == {"evaluate"}
+
+
+def test_a_topic_of_a_group_is_done_alone_and_rolled_back(group: Site) -> None:
+    land(group, "alone", line(0, "a", "1"), line(1, "a", "2"))
+    land(group, "other", line(0, "a", "1"), line(1, "a", "2"))
+    dag = group.dag("small")
+    assert str(dag.test(run_conf={"topic": "alone"}).state) == "success"
+    assert offsets(group, "alone") == [1]
+    assert not (group.home / "warehouse" / "cleantail" / "other").exists()
+    undone = dag.test(run_conf={"topic": "alone", "rollback_to": "last"})
+    assert (str(undone.state), states(undone)["rollback"]) == ("success", ["success"])
+    assert offsets(group, "alone") == [0, 1]
+    assert asset_events(undone) == {"x-cleantail://alone": [("rollback", [0])]}
+    refused = dag.test(run_conf={"rollback_to": "last"})
+    assert (str(refused.state), states(refused)["evaluate"]) == ("failed", ["failed"])

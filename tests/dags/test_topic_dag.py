@@ -53,6 +53,16 @@ def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
     assert dag.get_task("evaluate").upstream_task_ids == set()
 
 
+def test_a_topic_whose_table_a_sink_fills_has_its_deletes_converted_before_it_is_evaluated(site: Site) -> None:
+    columns = {"partition": "p", "offset": "o", "key": "k"}
+    site.topic("orders", table="sinks.orders", columns=columns)
+    dag = site.dag("orders")
+    convert, evaluate = dag.get_task("convert_deletes"), dag.get_task("evaluate")
+    assert (convert.upstream_task_ids, evaluate.upstream_task_ids) == (set(), {"convert_deletes"})
+    assert (convert.trigger_rule, evaluate.trigger_rule, convert.pool) == ("none_failed",) * 2 + ("cleantail_spark",)
+    assert "`convert_deletes`" in dag.doc_md
+
+
 @pytest.mark.parametrize(
     ("task", "rule"),
     [

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 
 from cleantail import errors as errors_module
 from cleantail.cli.reference import commands, parsed
-from cleantail.config.loading import load_topic
+from cleantail.config.groups.loading_groups import find_group
+from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
 from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
 from cleantail.config.settings.config_model import Configs
@@ -33,9 +34,15 @@ TOPICS = [
     for name, page in PAGES.items()
     for n, text in enumerate(re.findall(r"<!-- example: topic -->\n```yaml\n(.*?)```", page, re.DOTALL), 1)
 ]
+PLATFORMS = [
+    pytest.param(text, id=f"{name}-{n}")
+    for name, page in PAGES.items()
+    for n, text in enumerate(re.findall(r"<!-- example: platform -->\n```yaml\n(.*?)```", page, re.DOTALL), 1)
+]
 CODE = "\n".join(
     file.read_text() for top in ("cleantail", "plugins", "spark_jobs") for file in sorted((ROOT / top).rglob("*.py"))
 )
+GROUPS = re.findall(r"<!-- example: group -->\n```yaml\n(.*?)```", TEXT, re.DOTALL)
 SHELL = re.findall(r"<!-- example: shell -->\n```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -49,12 +56,29 @@ def test_every_generated_part_stands_in_one_page(part):
     assert TEXT.count(f"<!-- generated: {part} -->") == 1
 
 
+@pytest.mark.parametrize("text", GROUPS)
+def test_every_group_shown_is_a_valid_group(text, tmp_path):
+    (tmp_path / "groups").mkdir()
+    name = yaml.safe_load(text)["group"]
+    (tmp_path / "groups" / f"{name}.yaml").write_text(text)
+    assert find_group(name, tmp_path, {}).group == name
+
+
 @pytest.mark.parametrize("text", TOPICS)
 def test_every_topic_shown_is_a_valid_topic(text, tmp_path):
     (tmp_path / "topics").mkdir()
+    if (group := yaml.safe_load(text).get("group")) is not None:
+        (tmp_path / "groups").mkdir()
+        (tmp_path / "groups" / f"{group}.yaml").write_text(f"group: {group}\n")
     file = tmp_path / "topics" / "example.yaml"
     file.write_text(text)
     assert load_topic(file, tmp_path).topic == yaml.safe_load(text)["topic"]
+
+
+@pytest.mark.parametrize("text", PLATFORMS)
+def test_every_platform_shown_is_a_valid_platform(text, tmp_path):
+    (tmp_path / "defaults.yaml").write_text(text)
+    assert load_platform(tmp_path, {}).catalog.type == yaml.safe_load(text)["platform"]["catalog"]["type"]
 
 
 @pytest.mark.parametrize("line", "".join(SHELL).splitlines())

@@ -16,6 +16,9 @@ from differential.broker import ROOT
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.jobs.test_rounds import NOW, offsets, record
 
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of applications that are over before more than that has paid off."""
+
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
@@ -32,6 +35,7 @@ def master(directory):
 def command(workshop, master, python, *argv, archive=None):
     """Runs a command in a process of its own on the cluster, whose workers have this Python, or that of an archive."""
     conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "512m", "spark.executor.cores": 1}
+    conf |= {"spark.executor.extraJavaOptions": QUICK_JVM, "spark.driver.extraJavaOptions": QUICK_JVM}
     if archive is not None:
         conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
     spark = {"master": master, "insecure": True, "conf": conf}

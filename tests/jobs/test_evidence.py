@@ -13,7 +13,7 @@ from pyiceberg.expressions import EqualTo
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evidence_table import read_evidence
-from spark_jobs.round import evidence
+from spark_jobs.round import evidence, evidence_store
 from spark_jobs.round.upkeep import evidence_upkeep
 from tests.jobs.test_held_rounds import ingest
 from tests.jobs.test_rounds import NOW
@@ -103,9 +103,9 @@ def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, ta
     for n in range(3):
         evidence.append_reclaim(table_of(topic), workshop.platform(), n, NOW)
     one, other = evidence_table(workshop), evidence_table(workshop)
-    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
-    evidence._forget_old_snapshots(one)
-    evidence._forget_old_snapshots(other)  # it still knows snapshots that are gone
+    monkeypatch.setattr(evidence_store, "SNAPSHOTS_KEPT", 1)
+    evidence_store.forget_old_snapshots(one)
+    evidence_store.forget_old_snapshots(other)  # it still knows snapshots that are gone
     assert len(evidence_table(workshop).metadata.snapshots) == 1
     assert len(workshop.evidence(topic)) == 3
 

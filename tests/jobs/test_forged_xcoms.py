@@ -18,7 +18,7 @@ from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, recorded
 from cleantail.rounds.evidence_row import CHECKED_ROUND
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
-from spark_jobs.round.evidence import evidence_table
+from spark_jobs.round.evidence_store import evidence_table
 from tests.jobs.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.test_rounds import NOW, offsets, record
 from tests.round_builders import reference_of

@@ -75,7 +75,7 @@ def test_brokers_that_are_away_are_named(workshop, refused):
 def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kafka, workshop, monkeypatch, landed):
     kafka.create("guarded")
     kafka.send("guarded", [(b"a", b"x")])
-    topic = workshop.topic("guarded", source={"kafka": {"connection": "kafka_guarded"}})
+    topic = workshop.topic("guarded", source={"kafka": {"connection": "kafka_guarded", "stall.timeout.ms": 3000}})
 
     def login(password):
         extra = {**LOGIN, "bootstrap.servers": kafka.login_address, "sasl.password": password}
@@ -220,7 +220,9 @@ def test_an_unknown_codec_is_told_with_its_place(kafka, workshop, refused, lande
 
 
 def test_a_read_that_stands_still_ends_with_partition_and_offset(kafka, workshop, reading, landed):
-    topic = workshop.topic("stalled", source=kafka.source(**{"stall.timeout.ms": 2000}))
+    topic = workshop.topic(
+        "stalled", source=kafka.source(**{"stall.timeout.ms": 2000, "properties": {"socket.timeout.ms": 2000}})
+    )
     kafka.create(topic)
     read = reading(topic, reading=lambda: frozen.__enter__())
     kafka.send(topic, [(b"a", b"x")] * 3)

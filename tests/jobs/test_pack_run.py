@@ -146,10 +146,10 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
     real = topic_stations.compact_round
 
     def failing(error):
-        def compact(running, plan):
+        def compact(running, plan, checked):
             if plan.topic == first:
                 raise error
-            return real(running, plan)
+            return real(running, plan, checked)
 
         return compact
 

@@ -25,7 +25,7 @@ from spark_jobs.restore.restore_topic import Restore
 from tests.jobs.restored import as_restored
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
-RECORDS, PARTITIONS = 300_000, 2
+RECORDS, PARTITIONS = 150_000, 2
 AT = 1_600_000_000_000
 
 
@@ -52,8 +52,12 @@ def large(workshop, table_of, spark):
     return topic
 
 
-def ends(kafka, target):
-    return TargetBrokers({"bootstrap.servers": kafka.address}).describe(target).ends
+def brokers_of(kafka):
+    return TargetBrokers({"bootstrap.servers": kafka.address})
+
+
+def ends(brokers, target):
+    return brokers.describe(target).ends
 
 
 def archived(workshop, topic):
@@ -67,12 +71,12 @@ def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka,
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
     command = [sys.executable, "-m", "cleantail.cli", "restore", large, "--bootstrap-server", kafka.address]
     command += ["--to", target, "--json", "--config", str(workshop.config)]
-    killed = 0
+    killed, brokers = 0, brokers_of(kafka)  # one client: it is asked often
     for number in range(KILLS):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        goal = sum(ends(kafka, target).values()) + rng.randrange(1, RECORDS // (KILLS + 1))
-        while run.poll() is None and sum(ends(kafka, target).values()) < goal:
-            time.sleep(0.01)
+        goal = sum(ends(brokers, target).values()) + rng.randrange(1, RECORDS // (KILLS + 1))
+        while run.poll() is None and sum(ends(brokers, target).values()) < goal:
+            time.sleep(0.05)
         if run.poll() is None:
             killed += 1
         with contextlib.suppress(ProcessLookupError):
@@ -234,4 +238,4 @@ def test_two_tries_of_a_task_at_a_time_are_refused(kafka, workshop, table_of, sm
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"conf": conf}}}))
     with pytest.raises(CleantailError, match="spark.speculation is true: .* nothing was written"):
         run(kafka, workshop, table_of, small, "speculated")
-    assert set(ends(kafka, "speculated").values()) == {0}
+    assert set(ends(brokers_of(kafka), "speculated").values()) == {0}

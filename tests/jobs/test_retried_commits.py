@@ -14,7 +14,7 @@ from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.branches import change_refs
 from spark_jobs.iceberg.commits import Rollback
-from spark_jobs.round import evidence
+from spark_jobs.round import evidence_store
 from tests.jobs.test_rounds import record
 
 
@@ -91,7 +91,7 @@ def test_a_plan_that_refuses_is_not_asked_again(table):
 def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them(workshop, monkeypatch):
     platform = workshop.platform()
     catalog, name = open_catalog(platform, {}), f"{platform.catalog.namespace}.{EVIDENCE}"
-    early = pa.schema([field for field in evidence.SCHEMA if field.name not in ("sample", "saved_bytes")])
+    early = pa.schema([field for field in evidence_store.SCHEMA if field.name not in ("sample", "saved_bytes")])
     catalog.create_namespace_if_not_exists(platform.catalog.namespace)
     if catalog.table_exists(name):
         catalog.drop_table(name)
@@ -106,6 +106,6 @@ def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them
         return real(self, *arguments, **more)
 
     monkeypatch.setattr(Table, "update_schema", late)
-    made = evidence.evidence_table(platform)
-    assert set(made.schema().column_names) == set(evidence.SCHEMA.names)
+    made = evidence_store.evidence_table(platform)
+    assert set(made.schema().column_names) == set(evidence_store.SCHEMA.names)
     assert len(tries) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -39,19 +40,16 @@ def test_airflow_loads_one_plugin_of_ours_and_meets_no_second_one(airflow_db: Pa
     assert errors == {}
 
 
-def test_the_plugins_folder_gives_the_plugin_and_no_other_file(discovered: object) -> None:
+@pytest.mark.parametrize("installed", [True, False], ids=["installed", "only the folder"])
+def test_the_plugins_folder_gives_the_plugin_only_where_no_entry_point_does(
+    discovered: object, installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("cleantail", "cleantail_airflow.plugin:CleantailPlugin", "airflow.plugins")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints([point] if installed else []))
     plugins, errors = discovered._load_plugins_from_plugin_directory(str(PLUGINS))  # type: ignore[attr-defined]
-    assert scanned(PLUGINS) == ["cleantail_airflow/plugin.py"]
-    assert [plugin.name for plugin in plugins] == [CleantailPlugin.name]
+    assert scanned(PLUGINS) == ["cleantail_plugin.py"]
+    assert [plugin.name for plugin in plugins] == ([] if installed else [CleantailPlugin.name])
     assert errors == {}
-
-
-def test_no_entry_point_gives_the_plugin_a_second_time(discovered: object) -> None:
-    from importlib.metadata import distribution
-
-    plugins, _ = discovered._load_entrypoint_plugins()  # type: ignore[attr-defined]
-    assert [plugin for plugin in plugins if plugin.name == CleantailPlugin.name] == []
-    assert [e for e in distribution("cleantail").entry_points if e.group == "airflow.plugins"] == []
 
 
 def test_a_module_that_is_added_to_the_package_is_no_plugin_file(tmp_path: Path) -> None:
@@ -60,7 +58,7 @@ def test_a_module_that_is_added_to_the_package_is_no_plugin_file(tmp_path: Path)
         (folder / "cleantail_airflow" / name).parent.mkdir(exist_ok=True)
         (folder / "cleantail_airflow" / name).write_text("from airflow.plugins_manager import AirflowPlugin\n")
     (folder / "beside.py").write_text("from airflow.plugins_manager import AirflowPlugin\n")
-    assert scanned(folder) == ["cleantail_airflow/plugin.py"]
+    assert scanned(folder) == ["cleantail_plugin.py"]
 
 
 def test_every_python_file_in_dags_is_a_dag_file() -> None:

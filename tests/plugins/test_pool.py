@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cleantail_airflow import installation
 from cleantail_airflow.tasks import pool
 from tests.airflow_site import Site
 
@@ -47,3 +48,19 @@ def test_a_broken_configuration_still_gives_a_pool(site: Site, airflow_db: Path)
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
     pool.ensure_pool()
     assert slots() == 1
+
+
+def test_a_scheduler_that_no_configuration_is_named_to_leaves_the_slots_as_they_are(
+    site: Site, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow.models.pool import Pool
+
+    monkeypatch.delenv("CLEANTAIL_CONFIG")
+    monkeypatch.setattr(installation, "in_checkout", lambda: False)
+    Pool.delete_pool(pool.POOL)
+    pool.ensure_pool()
+    assert slots() == 1
+    assert "CLEANTAIL_CONFIG names no configuration to the scheduler" in caplog.text
+    Pool.create_or_update_pool(pool.POOL, slots=5, description="", include_deferred=False)
+    pool.ensure_pool()
+    assert slots() == 5

@@ -22,6 +22,8 @@ from tests.airflow_site import Recorder, Site, StubbedJobs, failure, plan, unit,
 class FakeTask:
     """A task instance that keeps what is pushed."""
 
+    dag_id, run_id, task_id, map_index = "orders", "manual__1", "publish", -1
+
     def __init__(self, plan: dict[str, Any] | None = None) -> None:
         self.pushed: dict[str, Any] = {}
         self.plan = plan

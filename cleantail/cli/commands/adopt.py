@@ -13,13 +13,14 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.adopt import adoption
+from cleantail.adopt.layouts import REQUIRED
 from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.completion import column_names
 from cleantail.cli.reports.adoption import Adopted
 from cleantail.cli.spark import spark_session
 from cleantail.config.claims.name_claims import Claim, problem_of_new
-from cleantail.config.columns import Columns
+from cleantail.config.columns import Columns, Deleted, columns_of_texts
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -44,14 +45,26 @@ if TYPE_CHECKING:
         multiple=True,
         metavar="NAME=COLUMN",
         shell_complete=column_names,
-        help="As key=id, or key=struct.field; may be repeated.",
+        help="As key=id, key=struct.field, or key=tenant,id for a key of several columns; may be repeated.",
+    ),
+    click.option(
+        "--deleted",
+        "deletes",
+        metavar="COLUMN=TEXT",
+        help="The column that marks deletes, and what it says then: op=d, __deleted=true; several with commas.",
     ),
     click.option("--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3, for good."),
     parameters.dry_run,
     examples=["cleantail adopt redpanda.orders --dry-run", "cleantail adopt sink.bills --column key=id --upgrade"],
 )
 def adopt(
-    call: Invocation, table: str, name: str | None, columns: tuple[str, ...], upgrade: bool, dry_run: bool
+    call: Invocation,
+    table: str,
+    name: str | None,
+    columns: tuple[str, ...],
+    deletes: str | None,
+    upgrade: bool,
+    dry_run: bool,
 ) -> int:
     """Take over an existing table of a sink, in place.
 
@@ -64,7 +77,7 @@ def adopt(
     written = _written(table, call.config)
     loaded = load_named(call.platform, table)
     layout = _layout(loaded, columns, written)
-    mapped = _columns(layout)
+    mapped = _columns(layout, _deleted(deletes, written))
     foreign = inspect(loaded, layout, mapped)
     topic = _topic_name(table, name, written, foreign)
     # 2. Whether it can be taken over.
@@ -111,7 +124,7 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
     """Maps the columns: by --column first, then by the YAML, then by the names of the columns."""
     from cleantail.adopt.layouts import guess_layout
 
-    paths = dict(written[1].columns.paths) if written and written[1].columns else {}
+    paths = dict(written[1].columns.texts) if written and written[1].columns else {}
     for setting in settings:
         name, equals, path = setting.partition("=")
         if name not in COLUMNS or not equals or not path:
@@ -120,12 +133,31 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
     return guess_layout(table.schema().column_names, paths)
 
 
-def _columns(layout: Layout) -> Columns | None:
-    """Returns the columns; None where one that every record needs is not known, which the report says."""
+def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
+    """Returns the columns; None where one that every record needs is not known, which the report says. Raises
+    CleantailError where all are known and cannot be meant together."""
     try:
-        return Columns.model_validate(dict(layout.paths))
-    except ValidationError:
+        return columns_of_texts(layout.paths, deleted)
+    except ValidationError as e:
+        if set(REQUIRED) <= set(layout.paths):
+            error = e.errors()[0]
+            context = error.get("ctx", {})
+            raise CleantailError(f"--column {context.get('key', '')}: {context.get('allowed', error['msg'])}") from None
         return None
+
+
+def _deleted(setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
+    """Returns which column marks deletes: by --deleted first, then by the YAML."""
+    if setting is None:
+        return written[1].columns.deleted if written and written[1].columns else None
+    column, _, texts = setting.partition("=")
+    try:
+        return Deleted(column=column, values=tuple(texts.split(",")))
+    except ValidationError:
+        raise CleantailError(
+            f"--deleted {setting}: COLUMN=TEXT, or COLUMN=TEXT,TEXT; a text has 1 to 64 of the characters a-z A-Z 0-9 "
+            "_ . -"
+        ) from None
 
 
 def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
@@ -143,8 +175,8 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
     file = config / "topics" / f"{name}.yaml"
     if written:
         file, topic = written
-        if topic.columns is None or topic.columns.paths != columns.paths:
-            lines = "\n".join(f"  {column}: {path}" for column, path in columns.paths.items())
+        if topic.columns is None or topic.columns != columns:
+            lines = "\n".join(f"  {line}" for line in yaml.safe_dump(columns.as_data, sort_keys=False).splitlines())
             raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
         return file
     others = [f for f, t in scan_topics(config, os.environ) if f == file or (isinstance(t, Topic) and t.topic == name)]

@@ -8,8 +8,11 @@ from typing import Any
 
 from cleantail.adopt import adoption
 from cleantail.adopt.adoption import ForeignTable
+from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
 from cleantail.cli.output import Page
 from cleantail.config.columns import Columns
+from cleantail.human import counted
+from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,35 @@ class Adopted:
         notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
         unseen = f"{self.unseen}: whether their folders are this table's, too, is not known"
         return notes + ([unseen] if self.unseen else [])
+
+
+@dataclass(frozen=True)
+class DeletesConverted:
+    """Which deletes of a table are not of one data file each, and what they became; None where nothing was changed."""
+
+    table: str
+    found: ForeignDeletes
+    done: Converted | None
+
+    def document(self) -> dict[str, Any]:
+        found = {f"found_{name}": count for name, count in asdict(self.found).items()}
+        return {"table": self.table, "converted": self.done is not None, **found} | (
+            dict(CONVERTED_JSON.plain(self.done)) if self.done else {}
+        )
+
+    def tell(self, page: Page) -> None:
+        found = self.found
+        if not found.any:
+            page.line(f"{self.table}: every delete is of one data file; nothing was changed")
+            return
+        rows = counted(found.equality_rows, "row")
+        shared = counted(found.shared_position_deletes, "position delete file")
+        deletes = counted(found.equality_deletes, "equality delete file")
+        page.line(f"{self.table}: {deletes} with {rows}, {shared} of several data files")
+        page.line(_done(self.done) if self.done else "nothing was changed: --dry-run")
+
+
+def _done(done: Converted) -> str:
+    hidden, files = counted(done.hidden_records, "record"), counted(done.data_files, "data file")
+    seen = f"readers see {counted(done.live_records, 'record')}, as before"
+    return f"converted, as snapshot {done.snapshot_id}: they hide {hidden} in {files}; {seen}"

@@ -20,7 +20,7 @@ class GroupLimits(Configs):
     pack_max_topics: int = config(
         "pack.max.topics",
         100,
-        "How many topics share a pack, which is one Spark application for each of its tasks.",
+        "How many topics share a pack, which is one Spark application.",
         CLEANTAIL,
         low=1,
         high=1000,

@@ -6,12 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.columns import Columns, columns_of_properties
-from cleantail.config.topic_table import COLUMNS, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from cleantail.config.topic_table import (
+    COLUMNS,
+    HEADERS,
+    KEY,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOMBSTONE,
+    VALUE,
+)
+from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan, Table
+
+
+NO_KINDS: Mapping[str, str] = {}
+"""Where a type says all by itself."""
 
 
 def log_records(
@@ -63,7 +78,7 @@ def adopted_records(
     plain = "." not in columns.partition
     condition = EqualTo(columns.partition, partition) if plain else AlwaysTrue()
     scan = table.scan(row_filter=condition, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
-    return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS))
+    return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS), _kinds(table, columns))
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
@@ -84,9 +99,22 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], files: 
     from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.table import FileScanTask
 
-    schema = table.schema().select(*(columns.paths[name] for name in names))
+    schema = table.schema().select(*(path for name in names for path in _read(columns, name)))
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    return as_topic_columns(scan.to_table([FileScanTask(file) for file in files]), columns, names)
+    stored = scan.to_table([FileScanTask(file) for file in files])
+    return as_topic_columns(stored, columns, names, _kinds(table, columns))
+
+
+def _read(columns: Columns, name: str) -> tuple[str, ...]:
+    """Returns the paths that have to be read for a column of a topic table, or for TOMBSTONE."""
+    if columns.deleted is None or name not in (VALUE, TOMBSTONE):
+        return columns.of(name)
+    return (*(columns.of(name) if name == VALUE else ()), columns.deleted.column)
+
+
+def _kinds(table: Table, columns: Columns) -> dict[str, str]:
+    """Returns path -> Iceberg's name of its type."""
+    return {path: str(table.schema().find_field(path).field_type) for path in columns.paths.values()}
 
 
 def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) -> pa.Table:
@@ -97,13 +125,34 @@ def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) ->
     return records.filter(pc.and_(in_log, pc.is_valid(records[KEY])) if keyed else in_log)
 
 
-def as_topic_columns(stored: pa.Table, columns: Columns, names: Sequence[str]) -> pa.Table:
-    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record."""
+def as_topic_columns(
+    stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
+) -> pa.Table:
+    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. TOMBSTONE may be
+    among the names where a column marks deletes."""
     import pyarrow as pa
 
-    stored_arrays = {name: field_of(stored, path) for name, path in columns.paths.items() if name in names}
-    arrays = [_converted(name, stored_arrays.get(name), len(stored)) for name in names]
-    return pa.table(arrays, names=list(names))
+    return pa.table([_topic_column(stored, columns, name, kinds) for name in names], names=list(names))
+
+
+def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[str, str]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    deleted = columns.deleted
+    gone = marked(field_of(stored, deleted.column), deleted.values) if deleted and name in (VALUE, TOMBSTONE) else None
+    if name == TOMBSTONE:
+        return gone
+    parts = [field_of(stored, path) for path in columns.of(name)]
+    if name == KEY:
+        keys = [key_bytes(part, kinds.get(path, "")) for part, path in zip(parts, columns.of(KEY), strict=True)]
+        return joined_parts(keys) if len(keys) > 1 else keys[0].cast(_types()[KEY])
+    if len(parts) > 1:
+        return pc.if_else(gone, pa.scalar(None, pa.binary()), json_objects(columns.of(name), parts))
+    array = _converted(name, parts[0] if parts else None, len(stored))
+    if gone is None:
+        return array
+    return pc.if_else(gone, pa.scalar(None, pa.binary()), pc.fill_null(array, b""))
 
 
 def field_of(stored: pa.Table, path: str) -> pa.Array:
@@ -127,7 +176,7 @@ def _converted(name: str, stored: pa.Array | None, records: int) -> pa.Array:
         return pa.array([b""] * records, column_type) if name == VALUE else pa.nulls(records, column_type)
     if name == TIMESTAMP:
         return _stamps(stored, column_type)
-    if name in (KEY, VALUE):
+    if name == VALUE:
         return _bytes(stored, column_type)
     if name == HEADERS:
         return pa.array([_headers(value) for value in stored.to_pylist()], column_type)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
-from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, entries_of_deletes
 from cleantail.lake.position_deletes import DeleteFile, require_readable, vectors_by_file
 from cleantail.lake.table_metadata import entries_of
 
@@ -32,12 +32,12 @@ class DamagedVectors:
 
 
 def damaged_vectors(table: Table) -> DamagedVectors:
-    """Returns the damaged deletion vectors of the table's current snapshot. Raises TableError for deletes that are not
-    of one data file."""
+    """Returns the damaged deletion vectors of the table's current snapshot. Deletes that are not of one data file are
+    passed over."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
-    deletes = [delete for m in manifests if content_of(m) == DELETES for delete in deletes_of(table, m)]
-    vectors = vectors_by_file(deletes)
+    deletes = (delete for m in manifests if content_of(m) == DELETES for delete in entries_of_deletes(table, m))
+    vectors = vectors_by_file(delete for delete in deletes if isinstance(delete, DeleteFile))
     newest = dict.fromkeys(vectors, -1)
     for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]) if vectors else ():
         path = entry.data_file.file_path

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.log import mask_secret
 
 from cleantail.config.alert_channels import Alert, AppriseAlert, FileAlert, MailAlert, SlackAlert, WebhookAlert
@@ -19,6 +18,7 @@ from cleantail.config.claims.platform_limits import connection_problem
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import append_line
+from cleantail_airflow.airflow_exceptions import AirflowException
 from cleantail_airflow.alerts.messages import Message, mail_body, plain_text, slack_text
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import Verdict
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 _SHOWN_CHARS = 300
 """A failure shows so many characters of what was observed, and of its rule."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException
 
-from cleantail.config.loading import find_topics, load_platform
+from cleantail.config.loading import find_topics
 from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
+from cleantail_airflow.airflow_exceptions import AirflowException
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.incident_book import locked_book
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
@@ -22,6 +22,7 @@ from cleantail_airflow.groups.left_over import left_since, remember
 from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
 from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask
 from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
+from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.told_run import RunOfTopic, tell_of_run
 
 CRASHED = "the Spark application of its pack ended before its turn; the log of run_pack says why"
@@ -63,7 +64,7 @@ class AlertGroupOperator(BaseOperator):
         self, plan: GroupPlan, outcomes: dict[str, TopicOutcome], waiting: Collection[str], context: Context
     ) -> list[str]:
         config_dir = Path(self.config_dir)
-        platform = load_platform(config_dir, os.environ)
+        platform = platform_of(self.config_dir)
         names = [*plan.due, *plan.broken, *plan.to_tell]
         unreached: dict[str, None] = {}
         for name, topic in find_topics(names, config_dir, os.environ).items():

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import load_platform, scan_topics
+from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.log.policy.packs import DueTopic, pack_topics
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.left_over import left_since
@@ -28,6 +28,7 @@ from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
 from cleantail_airflow.tasks.idle_runs import NOTE
+from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
 
 CANNOT = "cannot be worked on"
@@ -80,7 +81,7 @@ class EvaluateGroupOperator(BaseOperator):
 
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
-        platform = load_platform(Path(self.config_dir), os.environ)
+        platform = platform_of(self.config_dir)
         group = find_group(self.group, Path(self.config_dir), os.environ)
         if asked.rollback_to:
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
@@ -150,6 +151,11 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.metrics.run_metrics import send_plan
 
         new = new_bytes(topic, platform)
+        if new is not None and topic.columns is not None:
+            # deletes by values: what is due can only be told once they were converted
+            looked.new_input = True
+            looked.due.append(DueTopic(topic.topic, new, left_since_ms=left_since_ms))
+            return
         plan = evaluate_topic(
             topic,
             platform,

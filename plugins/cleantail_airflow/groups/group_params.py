@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context, Param
-from airflow.sdk.exceptions import AirflowFailException
 
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
 
 TOPIC = "topic"

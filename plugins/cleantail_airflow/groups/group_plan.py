@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.rounds.pack_results import PackRequest
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import EVALUATE, PLAN
 
 T = TypeVar("T")

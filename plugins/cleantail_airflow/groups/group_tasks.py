@@ -37,13 +37,13 @@ def add_group_tasks(group: str, config_dir: str) -> None:
                 **of_group,
             )
 
-    packs = stations.expand(pack=evaluate.output)
+    packs: Any = stations.expand(pack=evaluate.output)
     with TaskGroup(group_id="when_needed", tooltip="Only when asked for or needed", prefix_group_id=False):
         rollback = GroupRollbackOperator(task_id=ROLLBACK, pool=POOL, **of_group)
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertGroupOperator(task_id=ALERT, trigger_rule="all_done", **of_group)
     evaluate >> rollback
-    [packs, rollback] >> outcome
-    [packs, rollback] >> alert
-    evaluate >> outcome
-    evaluate >> alert
+    # each of them by itself: behind a pack whose application crashed all stations are skipped
+    of_packs = list(packs.children.values())
+    [evaluate, *of_packs, rollback] >> outcome
+    [evaluate, *of_packs, rollback] >> alert

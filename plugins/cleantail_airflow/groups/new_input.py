@@ -1,7 +1,8 @@
-"""Whether a topic's source has what its table has not, told without Spark."""
+"""Whether there is something to do for a topic before it can be evaluated, told without Spark."""
 
 from __future__ import annotations
 
+import os
 import time
 
 from cleantail.config.platform import Platform
@@ -16,9 +17,20 @@ def new_bytes(topic: Topic, platform: Platform) -> int | None:
         from cleantail.kafka.table_position import is_read
 
         return None if is_read(topic, platform, client_settings(topic), int(time.time() * 1000)) else 0
+    if topic.columns is not None:
+        return _deletes_by_values(topic, platform)
     if not topic.source.path:
         return None
     from cleantail.lake.runs.new_files import new_files
 
     _, new = new_files(topic, platform)
     return sum(file.stat().st_size for file in new if file.exists()) if new else None
+
+
+def _deletes_by_values(topic: Topic, platform: Platform) -> int | None:
+    """Returns 0 where the sink of an adopted table has written deletes that a round cannot read as they are."""
+    from cleantail.lake.catalogs import kept_catalog, load_table
+    from cleantail.lake.runs.foreign_deletes import foreign_deletes
+
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    return 0 if table is not None and foreign_deletes(table).any else None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.loading import find_topics
@@ -20,6 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, duration
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
 from cleantail_airflow.groups.pack_report import pack_result
 from cleantail_airflow.kafka_connection import client_settings

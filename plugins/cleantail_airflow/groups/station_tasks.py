@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.human import counted
 from cleantail.rounds.pack_results import TopicOutcome
+from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck
 from cleantail_airflow.groups.group_plan import group_plan_of, planned_pack
 from cleantail_airflow.groups.pack_report import BY_TASK, result_of_pack

@@ -11,9 +11,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
-
 from cleantail.config.topic import Topic
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from cleantail.rounds.pack_results import COMPACT, RECLAIM, TopicOutcome
@@ -21,6 +18,13 @@ from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
+
+try:
+    from airflow.sdk.configuration import conf
+    from airflow.sdk.observability import stats
+except ImportError:  # until Airflow 3.1
+    from airflow.configuration import conf
+    from airflow.stats import Stats as stats  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan

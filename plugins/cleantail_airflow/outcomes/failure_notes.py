@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
+from cleantail_airflow.airflow_exceptions import AirflowSkipException, DownstreamTasksSkipped
 from cleantail_airflow.alerts.red_check import Failure, RedCheck
 
 NOTE = "failure"

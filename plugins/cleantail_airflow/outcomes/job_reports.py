@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
@@ -19,6 +18,7 @@ from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import RoundReference
 from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 
 @dataclass(frozen=True, slots=True)

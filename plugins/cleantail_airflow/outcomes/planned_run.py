@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.log.policy.reconciliation import ReconcileDecision
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.round_request import ExpiryRequest
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import EVALUATE, PLAN
 
 

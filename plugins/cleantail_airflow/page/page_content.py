@@ -24,6 +24,7 @@ from cleantail.watch.overview import TopicRow, lag_limits
 from cleantail.watch.table_summary import TableSummary, summary_of
 from cleantail.watch.topic_list import Wanted, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
+from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles
 from cleantail_airflow.page.data_docs import pages_of, site_of
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
@@ -88,6 +89,7 @@ class Content:
         platform = self.platform
         with self._lock:
             if self._cache is None:
+                with_login(platform)
                 self._cache = MetadataCache(platform)
             return self._cache
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -33,6 +32,7 @@ from cleantail.log import round_state
 from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
+from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.outcomes.job_reports import checked_by
 from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow.sdk import Asset, AssetOrTimeSchedule, Context, CronTriggerTimetable
+from airflow.sdk import Asset, Context
 
 from cleantail.config.groups.loading_groups import scan_groups
 from cleantail.config.groups.topic_group import TopicGroup
@@ -26,6 +26,12 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail_airflow.outcomes.job_reports import JobReport
+
+try:
+    from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
+except ImportError:  # until Airflow 3.1
+    from airflow.timetables.assets import AssetOrTimeSchedule  # type: ignore[assignment]
+    from airflow.timetables.trigger import CronTriggerTimetable  # type: ignore[assignment]
 
 GROUP = "cleantail"
 S = TypeVar("S", Topic, TopicGroup)

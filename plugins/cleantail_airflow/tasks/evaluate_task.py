@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.platform import Platform
@@ -15,6 +14,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
+from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.planned_run import PlannedRun, planned_run
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN

@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.errors import CleantailError
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
+from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
 
@@ -31,7 +32,10 @@ class KafkaClientOperator(CleantailSparkOperator):
             return super().execute(context)
 
     def client_arguments(self, settings: Mapping[str, str]) -> list[str]:
-        """Returns the job's arguments that name the file with these settings."""
+        """Returns the job's arguments that name the file with these settings. A driver on a cluster has none of ours,
+        and nobody puts a login into a store: there it is in the driver's own environment."""
+        if is_on_cluster(self._connection()):
+            return []
         assert self.client_file is not None, "execute has named it"
         _write_private(self.client_file, settings)
         return ["--client-settings", str(self.client_file)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.errors import CleantailError
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.tasks.kafka_ingest import KafkaClientOperator

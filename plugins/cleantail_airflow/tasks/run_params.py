@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
+
+from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 ROLLBACK_TO = "rollback_to"
 """The parameter of a run that undoes rounds instead of doing one."""

@@ -1,34 +1,34 @@
 """The base of all tasks that start a Spark application: how it is started, and how its result comes back.
 
 A task starts a job of spark_jobs with arguments. The job leaves one JSON object in the file of `--result`. Neither
-holds keys or values of records: a job says where they are (snapshot, partition, offset). JSON documents go to the job
-by files that only this user can read, since everybody on the machine can list the arguments of a process, and Airflow
-keeps those of a task.
+holds keys or values of records: a job says where they are (snapshot, partition, offset). How both get there and back
+says `handover`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Context
-from airflow.sdk.exceptions import (
+
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import Platform
+from cleantail.home.earlier_driver import note_of
+from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowNotFoundException,
     AirflowSkipException,
 )
-
-from cleantail.config.loading import load_platform
-from cleantail.config.platform import Platform
+from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.tasks.driver_hook import DriverHook
+from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster, settings_for_cluster
 
 
 class SparkJobOperator(SparkSubmitOperator):
@@ -52,6 +52,9 @@ class SparkJobOperator(SparkSubmitOperator):
         )
         self.config_dir = config_dir
         self.reason: str | None = None
+        self.note: Path | None = None
+        self.clear: Callable[[], None] | None = None
+        self.reported_exit_code: int | None = None
 
     def arguments(self, context: Context) -> list[str]:
         """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
@@ -60,6 +63,9 @@ class SparkJobOperator(SparkSubmitOperator):
     def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
         """Goes by the job's result, {} where it left none; `error`: with what spark-submit ended."""
         raise NotImplementedError
+
+    def require_configured(self) -> None:
+        """Raises ConfigError where what the job is for is not in the configuration any more."""
 
     def records(self, context: Context) -> int | None:
         """Returns how many records the job is going to read, by which its application is set up; None: not known."""
@@ -72,21 +78,38 @@ class SparkJobOperator(SparkSubmitOperator):
     def _run_job(self, context: Context) -> dict[str, Any]:
         # 1. what the job is to do; a task with nothing to do ends here
         arguments = self.arguments(context)
+        self.require_configured()
         # 2. where and with which settings Spark runs it
-        master = self._master()
-        platform = load_platform(Path(self.config_dir), os.environ)
-        self.conf = _submit_conf(platform, master, self.records(context))
-        self.env_vars = spark_environment(os.environ)
-        # 3. the job, whose documents and whose report go by files
-        with TemporaryDirectory(prefix="cleantail-") as folder:
-            file = Path(folder) / "result.json"
-            arguments = [_document_in_file(argument, Path(folder)) for argument in arguments]
-            self.application_args = [*(self.application_args or ()), *arguments, "--result", str(file)]
+        connection = self._connection()
+        on_cluster = is_on_cluster(connection)
+        platform = platform_of(self.config_dir)
+        self._run_on(platform, connection, on_cluster, self.records(context))
+        self.note = note_of(platform.home, identity_of(context))
+        # 3. the job, whose documents and whose report go by files, or through a store
+        with handover(platform, on_cluster, identity_of(context)) as documents:
+            self.clear = documents.clear
+            arguments = [documents.argument(argument) for argument in arguments]
+            self.application_args = [*(self.application_args or ()), *arguments, "--result", documents.result]
             error = self._submit(context)
-            result = _read(file)
+            result, self.reported_exit_code = documents.report()
         # 4. what it reports, red or green
         self.received(context, result, error)
         return result
+
+    def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, records: int | None) -> None:
+        """Sets the job's settings and environment. A driver on a cluster has its own environment there."""
+        self.conf = _submit_conf(platform, connection.host or "", records)
+        if not on_cluster:
+            self.env_vars = spark_environment(os.environ)
+            return
+        self.conf = settings_for_cluster(platform, self.conf)
+        self.application = (
+            f"{platform.spark.jobs.rstrip('/')}/{self.job}.py" if platform.spark.jobs else self.application
+        )
+        # by these a next try finds an application that goes on
+        self._track_driver_via_k8s_api = str(connection.host or "").startswith("k8s://")
+        self._yarn_track_via_rm_api = RM_ADDRESS in connection.extra_dejson
+        self.durable = self._track_driver_via_k8s_api or self._yarn_track_via_rm_api
 
     def _submit(self, context: Context) -> AirflowException | None:
         """Runs spark-submit, and returns the error with which it ended."""
@@ -97,11 +120,16 @@ class SparkJobOperator(SparkSubmitOperator):
         return None
 
     def _get_hook(self) -> DriverHook:
-        return DriverHook.of(super()._get_hook())
+        hook = DriverHook.of(super()._get_hook())
+        hook.note, hook.clear, hook.submit_env = self.note, self.clear, spark_environment(os.environ)
+        return hook
 
     @property
     def exit_code(self) -> int | None:
-        """Returns the exit code of spark-submit, and so of the job; None where nothing was started."""
+        """Returns the exit code of the job, as it reports it, else as spark-submit does; None where nothing was
+        started."""
+        if self.reported_exit_code is not None:
+            return self.reported_exit_code
         process = getattr(self._hook, "_submit_sp", None)
         return getattr(process, "returncode", None)
 
@@ -111,8 +139,8 @@ class SparkJobOperator(SparkSubmitOperator):
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
-    def _master(self) -> str:
-        """Returns the Spark master that the Airflow connection names.
+    def _connection(self) -> Any:
+        """Returns the Airflow connection that names the Spark master.
 
         Raises AirflowFailException where there is no such connection: the hook would submit to a YARN cluster that
         nobody named.
@@ -127,7 +155,21 @@ class SparkJobOperator(SparkSubmitOperator):
         if connection.conn_type != "spark":
             kind = connection.conn_type
             raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
-        return connection.host or ""
+        return connection
+
+
+def platform_of(config_dir: str) -> Platform:
+    """Reads the platform from its YAML, in the environment of the task, and has the catalog's login there. Raises
+    ConfigError, and CleantailError where a connection is missing."""
+    platform = load_platform(Path(config_dir), os.environ)
+    with_login(platform)
+    return platform
+
+
+def identity_of(context: Context) -> tuple[object, ...]:
+    """Returns which task this is, whatever its try."""
+    ti = context["ti"]
+    return ti.dag_id, ti.run_id, ti.task_id, ti.map_index
 
 
 def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:
@@ -137,22 +179,3 @@ def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[s
     spark = platform.spark.model_copy(update={"master": master})
     conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, records)
     return {key: value for key, value in conf.items() if key != "spark.master"}
-
-
-def _document_in_file(argument: str, folder: Path) -> str:
-    """Writes an argument that is a JSON document into `folder`, which only this user can read, and returns argparse's
-    @FILE for it. Any other argument is returned as it is."""
-    if not argument.startswith("{"):
-        return argument
-    file = folder / f"argument-{len(list(folder.iterdir()))}"
-    file.write_text(argument)
-    return f"@{file}"
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Returns the job's result, {} where it left none or half of one."""
-    try:
-        result: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return result

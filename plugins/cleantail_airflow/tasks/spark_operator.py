@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.outcomes.job_reports import JobReport, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
-from cleantail_airflow.tasks.spark_job import SparkJobOperator
+from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
@@ -34,6 +34,9 @@ class CleantailSparkOperator(SparkJobOperator):
     def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
         super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
+
+    def require_configured(self) -> None:
+        find_topic(self.topic, Path(self.config_dir), os.environ)
 
     def records(self, context: Context) -> int | None:
         plan = plan_of(context)
@@ -96,6 +99,6 @@ class OutcomeOperator(BaseOperator):
 
 
 def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
-    """Reads the topic and the platform from their YAML, in the environment of the task. Raises ConfigError."""
-    path = Path(config_dir)
-    return find_topic(topic, path, os.environ), load_platform(path, os.environ)
+    """Reads the topic and the platform from their YAML, in the environment of the task, and has the catalog's login
+    there. Raises ConfigError, and CleantailError where a connection is missing."""
+    return find_topic(topic, Path(config_dir), os.environ), platform_of(config_dir)

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
 from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of

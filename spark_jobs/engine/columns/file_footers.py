@@ -53,7 +53,7 @@ def _with_bounds(file: LogFile, names: Mapping[str, str], footer: Any) -> LogFil
         low_key=key[0] if key is not None and in_bytes else None,
         high_key=key[1] if key is not None and in_bytes else None,
         null_keys=_nulls(columns.get(KEY, ())),
-        null_values=_nulls(columns.get(VALUE, ())) if VALUE in columns else file.null_values,
+        null_values=_nulls(columns[VALUE]) if VALUE in columns and not file.marked else file.null_values,
     )
 
 

@@ -80,7 +80,7 @@ def ingest_files(
             read = {file: states[file] for file in fresh.values()}
             records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         except CleantailError:
-            if is_new:
+            if is_new and table.load().currentSnapshot() is None:  # a driver elsewhere may have filled it meanwhile
                 table.drop()
             raise
         ensure_latest_view(table)

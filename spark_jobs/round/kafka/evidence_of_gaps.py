@@ -9,7 +9,7 @@ from cleantail.log.source_position import Gap
 from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
+from spark_jobs.round.evidence_store import append_rows, evidence_table, rows_of
 
 
 def record_gaps(table: TopicTable, platform: Platform, gaps: Sequence[Gap]) -> None:

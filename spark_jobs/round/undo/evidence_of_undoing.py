@@ -15,7 +15,7 @@ from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo
 from cleantail.rounds.past_rounds import PUBLISHED, UNDID
 from cleantail.rounds.rollback import ROLLBACK, RollbackPlan, UndoneRound
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
+from spark_jobs.round.evidence_store import append_rows, evidence_table, rows_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -1,0 +1,132 @@
+"""What Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
+
+`spark_catalog` may travel on a command line and holds no secret. `secret_variables` says which variable of the
+environment has which property; their values are added inside of the process that opens the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from cleantail.config.platform import Platform
+from cleantail.lake.clients.property_names import of_java, of_pyiceberg
+
+CATALOG_USER = "CLEANTAIL_CATALOG_USER"
+CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
+CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
+"""Of a REST catalog: the bearer token that every request shows."""
+CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
+"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
+S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
+S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
+S3_SESSION_TOKEN = "CLEANTAIL_S3_SESSION_TOKEN"
+"""Of temporary credentials of the store."""
+
+LOCK_WAIT_S = 30
+"""How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
+DELEGATION = "header.X-Iceberg-Access-Delegation"
+"""What a REST catalog is asked for: credentials of the store with each table. PyIceberg asks by itself, Java's client
+does not; a catalog that has none to give leaves them out."""
+MARGIN_S = 10
+"""How long before its end a token is renewed."""
+_SERVICES = {
+    "rest": {"type": "rest", DELEGATION: "vended-credentials"},
+    "glue": {"type": "glue"},
+    "hive": {"type": "hive"},
+}
+"""What both clients are told alike of a catalog that is no database."""
+_DATABASES = ("postgres", "mysql")
+_PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+"""How SQLAlchemy calls a database with the driver for it."""
+
+
+def spark_catalog(platform: Platform) -> dict[str, str]:
+    """Returns the properties of Spark's catalog, without `spark.sql.catalog.NAME.` before them."""
+    catalog = platform.catalog
+    if catalog.type == "sqlite":
+        kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), "jdbc.schema-version": "V1"}
+    elif catalog.type in _DATABASES:
+        kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", "jdbc.schema-version": "V1"}
+    else:
+        kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
+    # cache-enabled=false: a cached table hides the commits of other processes, and its next delete may fail
+    shared = {**_warehouse(platform), "cache-enabled": "false"}
+    return {**kind, **shared, **of_java(catalog.properties)}
+
+
+def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the same catalog for PyIceberg's load_catalog, with its secrets."""
+    catalog = platform.catalog
+    # a connection that is kept may have been closed by a database that was started anew
+    ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
+    if catalog.type == "sqlite" or catalog.type in _DATABASES:
+        kind = {"type": "sql", "uri": _sql_uri(platform, env), **ping}
+    else:
+        kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
+    secrets = {k: v for k, v in secret_properties(platform, env).items() if not k.startswith("jdbc.")}
+    return {**kind, **_warehouse(platform), **of_pyiceberg({**catalog.properties, **secrets})}
+
+
+def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the properties by which PyIceberg gets a new token before the last one expires, as Java's client does:
+    by the credential alone it gets one, and no other. It takes that the token's address is known."""
+    client, colon, secret = properties.get("credential", "").partition(":")
+    token_url = properties.get("oauth2-server-uri")
+    if not (colon and token_url) or properties.get("token"):
+        return dict(properties)
+    login = {"client_id": client, "client_secret": secret, "token_url": token_url, "refresh_margin": MARGIN_S}
+    login |= {"scope": properties.get("scope", "catalog")}
+    kept = {k: v for k, v in properties.items() if k not in ("credential", "oauth2-server-uri", "scope")}
+    return {**kept, "auth": {"type": "oauth2", "oauth2": login}}
+
+
+def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the secrets of Spark's catalog, without `spark.sql.catalog.NAME.` before them: for the driver only."""
+    return of_java(secret_properties(platform, env))
+
+
+def secret_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties whose values the environment has."""
+    return {name: env[variable] for name, variable in secret_variables(platform).items() if env.get(variable)}
+
+
+def secret_variables(platform: Platform) -> dict[str, str]:
+    """Returns property -> the variable that has its value: those of every platform of this type, and those that
+    platform.catalog.secrets names."""
+    kind = platform.catalog.type
+    store = {
+        "s3.access-key-id": S3_ACCESS_KEY,
+        "s3.secret-access-key": S3_SECRET_KEY,
+        "s3.session-token": S3_SESSION_TOKEN,
+    }
+    login = {"jdbc.user": CATALOG_USER, "jdbc.password": CATALOG_PASSWORD} if kind in _DATABASES else {}
+    rest = {"token": CATALOG_TOKEN, "credential": CATALOG_CREDENTIAL} if kind == "rest" else {}
+    return {**store, **login, **rest, **platform.catalog.secrets}
+
+
+def _warehouse(platform: Platform) -> dict[str, str]:
+    return {"warehouse": platform.warehouse} if platform.warehouse else {}
+
+
+def _sqlite_jdbc(platform: Platform) -> str:
+    path = platform.catalog_uri.removeprefix("sqlite:///")
+    return f"jdbc:sqlite:{path}?busy_timeout={LOCK_WAIT_S * 1000}"
+
+
+def _plain(uri: str | None) -> str:
+    """Returns the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
+    scheme, _, rest = (uri or "").partition("://")
+    return f"{scheme.split('+')[0]}://{rest}"
+
+
+def _sql_uri(platform: Platform, env: Mapping[str, str]) -> str:
+    """Returns the address of the database for SQLAlchemy, of a server with user and password. It is never shown, so
+    quoting is all it needs."""
+    if platform.catalog.type == "sqlite":
+        return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"
+    scheme, _, rest = _plain(platform.catalog.uri).partition("://")
+    user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
+    login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
+    return f"{_PY_DRIVERS[scheme]}://{login}{rest}"

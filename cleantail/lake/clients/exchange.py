@@ -1,0 +1,61 @@
+"""Small documents between a task of Airflow and a Spark driver elsewhere: what it is to do, and what it reports.
+
+They lie under platform.spark.exchange, which both reach by the store's login: one folder a task, whatever its try, so
+that a next try reads what the driver of the one before it has reported. They hold numbers and names, no record and no
+secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from cleantail.config.platform import Platform
+from cleantail.lake.clients.client_properties import pyiceberg_properties
+
+OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
+"""Beginnings of the properties by which PyIceberg opens files."""
+
+
+def is_address(text: str) -> bool:
+    """Returns whether a document's place is an address in a store rather than a path."""
+    return "://" in text
+
+
+def folder_of(exchange: str, identity: Sequence[object]) -> str:
+    """Returns the folder of one task, whatever its try."""
+    name = hashlib.sha256(json.dumps([str(part) for part in identity]).encode()).hexdigest()[:32]
+    return f"{exchange.rstrip('/')}/{name}"
+
+
+def write_document(platform: Platform, env: Mapping[str, str], address: str, text: str) -> None:
+    """Writes a document, in the place of one that is there."""
+    from pyiceberg.io import load_file_io
+
+    with load_file_io(_store(platform, env), address).new_output(address).create(overwrite=True) as stream:
+        stream.write(text.encode())
+
+
+def read_document(platform: Platform, env: Mapping[str, str], address: str) -> str | None:
+    """Returns a document, None where there is none."""
+    from pyiceberg.io import load_file_io
+
+    try:
+        with load_file_io(_store(platform, env), address).new_input(address).open() as stream:
+            return stream.read().decode()
+    except FileNotFoundError:
+        return None
+
+
+def remove_document(platform: Platform, env: Mapping[str, str], address: str) -> None:
+    """Removes a document where there is one."""
+    from pyiceberg.io import load_file_io
+
+    io = load_file_io(_store(platform, env), address)
+    if io.new_input(address).exists():
+        io.delete(address)
+
+
+def _store(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in pyiceberg_properties(platform, env).items() if k.startswith(OF_FILES)}

@@ -1,0 +1,28 @@
+"""Airflow's exceptions, from where this version of Airflow has them: until 3.1 they were not in the task SDK."""
+
+from __future__ import annotations
+
+try:
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+        DownstreamTasksSkipped,
+    )
+except ImportError:
+    from airflow.exceptions import (  # type: ignore[attr-defined, no-redef]
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+        DownstreamTasksSkipped,
+    )
+
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowSkipException",
+    "DownstreamTasksSkipped",
+]

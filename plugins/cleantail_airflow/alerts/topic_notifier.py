@@ -1,0 +1,62 @@
+"""A notifier for other DAGs, such as those that run after a compaction: it tells the channels of a topic's alerts.
+
+on_failure_callback=TopicNotifier(topic="orders", config="/etc/cleantail/config", text="the report has failed")
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.bases.notifier import BaseNotifier
+
+from cleantail.config.events import Event
+from cleantail.config.loading import find_topic, load_platform
+from cleantail_airflow.alerts.alerting import place_of
+from cleantail_airflow.alerts.messages import Message
+from cleantail_airflow.alerts.notifiers import channel_label, deliver
+
+FAILED = "open"
+"""The state of the message: a notifier cannot know when what it tells of is over."""
+
+
+class TopicNotifier(BaseNotifier):
+    """Tells every channel of the topic, each of them also where another cannot be reached.
+
+    No field is a template: what is told is the text of the DAG's author, as it is.
+    """
+
+    template_fields = ()
+
+    def __init__(self, *, topic: str, config: str | os.PathLike[str], text: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.config = str(config)
+        self.text = text
+
+    def notify(self, context: Context) -> None:
+        """Sends the text with the run that it is about. Raises ConfigError where there is no such topic."""
+        folder = Path(self.config).absolute()
+        topic, platform = find_topic(self.topic, folder, os.environ), load_platform(folder, os.environ)
+        place = place_of(topic.topic, platform, context)
+        task = context["ti"].task_id
+        message = Message(
+            topic=topic.topic,
+            event=Event.RUN_FAILED.value,
+            state=FAILED,
+            headline=f"{context['ti'].dag_id}: {task}",
+            reason=self.text,
+            task=task,
+            link=place.page(),
+            page=place.page(),
+            run_id=place.run_id,
+            at=place.at,
+            incident=f"{context['ti'].dag_id}/{place.run_id}/{task}",
+        )
+        for alert in topic.alerts:
+            try:
+                deliver(alert, message, context, platform)
+            except Exception as error:  # whatever the channel's library raises is not to keep it from the next one
+                self.log.error("%s was not told: %s", channel_label(alert), type(error).__name__)

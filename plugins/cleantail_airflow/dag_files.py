@@ -1,0 +1,73 @@
+"""All DAGs of a configuration, for a file in anybody's DAGs folder:
+
+    from cleantail_airflow import topic_dags
+
+    globals().update(topic_dags("/etc/cleantail/config"))
+
+A topic whose YAML is broken has no DAG, and hides no other. Airflow shows an error of a file only where the file has no
+DAG, so a second file says what is broken:
+
+    from cleantail_airflow import refuse_broken_topics
+
+    refuse_broken_topics("/etc/cleantail/config")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow.sdk import DAG, get_parsing_context
+
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.loading import load_platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, ConfigError
+from cleantail_airflow.groups.group_dag import group_dag
+from cleantail_airflow.tasks.assets import usable_groups, usable_topics
+from cleantail_airflow.topic_dag import topic_dag
+
+
+def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
+    """Returns the DAGs of the configuration, one for each topic or for each group of topics, under names that no
+    variable of a DAG file has.
+
+    Only YAML is read, and nothing is written. A task gets only its own DAG. Raises ConfigError where `config` is no
+    directory.
+    """
+    return {f"dag of {dag.dag_id}": dag for dag in _dags(Path(config).absolute(), get_parsing_context().dag_id)}
+
+
+def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
+    """Yields the DAGs of the usable topics and groups; `only`: the id of the one that is wanted."""
+    topics = [topic for _, topic in usable_topics(config_dir) if isinstance(topic, Topic)]
+    if not topics:  # with a broken defaults.yaml no topic is usable
+        return
+    platform = load_platform(config_dir, os.environ)
+    groups = {g.group: g for _, g in usable_groups(config_dir) if isinstance(g, TopicGroup)}
+    for topic in topics:
+        group = groups.get(topic.group) if topic.group else None
+        own = topic.dag_name == topic.topic and (topic.group is None or group is not None)
+        if own and only in (None, dag_id_of(topic.topic, platform.dag_prefix)):
+            yield topic_dag(topic, platform, group)
+    for name, group in groups.items():
+        if only in (None, dag_id_of(name, platform.dag_prefix)):
+            yield group_dag(group, [topic for topic in topics if topic.dag_name == name], platform)
+
+
+def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
+    """Raises CleantailError with file, line and key of what is wrong in the configuration; else does nothing.
+
+    Airflow shows import errors to all who may see any, whatever DAGs they may read: so no value is in it. The rest is
+    said by `cleantail check-config`, and on the topic's page to those who may read its DAG.
+    """
+    folder = Path(config).absolute()
+    errors = [error for _, error in usable_topics(folder) if isinstance(error, ConfigError)]
+    errors += [error for _, error in usable_groups(folder) if isinstance(error, ConfigError)]
+    if errors:
+        # a broken defaults.yaml breaks every topic in the same way
+        lines = dict.fromkeys(line for error in errors for line in error.locations)
+        head = "topics without a DAG until their file is right; what is wrong says `cleantail check-config`:"
+        raise CleantailError("\n".join([head, *lines]))

@@ -1,0 +1,46 @@
+"""What Airflow's list of providers says of Cleantail (entry point `apache_airflow_provider`).
+
+The plugin is not in it: that has an entry point of its own, and is to be loaded once.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+PACKAGE = "cleantail"
+INTEGRATION = "Cleantail"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Returns operators, hooks, connection types and notifiers, as Airflow's schema of providers has them."""
+    return {
+        "package-name": PACKAGE,
+        "name": INTEGRATION,
+        "description": "Kafka log compaction for changelogs in Apache Iceberg, run by Spark. "
+        "Makes a DAG for each topic of a configuration; what its tasks do is in the docs of every DAG.",
+        "versions": [version(PACKAGE)],
+        "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
+        "operators": [
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": [
+                    "cleantail_airflow.tasks.alert_task",
+                    "cleantail_airflow.tasks.approve_task",
+                    "cleantail_airflow.tasks.evaluate_task",
+                    "cleantail_airflow.tasks.kafka_ingest",
+                    "cleantail_airflow.tasks.reconcile_task",
+                    "cleantail_airflow.tasks.spark_tasks",
+                ],
+            }
+        ],
+        "hooks": [{"integration-name": INTEGRATION, "python-modules": ["cleantail_airflow.kafka_hook"]}],
+        "connection-types": [
+            {
+                "connection-type": "cleantail_kafka",
+                "hook-class-name": "cleantail_airflow.kafka_hook.KafkaClientHook",
+                "hook-name": "Kafka (Cleantail)",
+            }
+        ],
+        "notifications": ["cleantail_airflow.alerts.topic_notifier.TopicNotifier"],
+    }

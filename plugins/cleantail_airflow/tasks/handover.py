@@ -1,0 +1,137 @@
+"""How a task tells a driver what to do, and hears what became of it: by files beside it, or through a store.
+
+A driver on this machine (client mode) reads and writes files that only this user can read, since everybody on the
+machine can list the arguments of a process, and Airflow keeps those of a task. A driver on a cluster (deploy-mode
+cluster) cannot reach them: its documents go through platform.spark.exchange, by a name that every try of the task has,
+so that a next try which takes the application up reads what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from airflow.models.connection import Connection
+
+from cleantail.config.platform import Platform
+from cleantail.lake.clients.exchange import folder_of, read_document, remove_document, write_document
+from cleantail_airflow.airflow_exceptions import AirflowFailException
+
+DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
+"""The key of a Spark connection's extra, and the value by which the driver runs on the cluster."""
+RM_ADDRESS = "yarn_resourcemanager_webapp_address"
+"""The key by which a YARN application that is running is found again."""
+LOCAL_SETTINGS = (
+    "spark.jars",
+    "spark.driver.extraClassPath",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+)
+"""Settings that name places of this machine: a driver elsewhere gets what platform.spark.conf has of them."""
+
+
+class Handover(Protocol):
+    """Where the documents of one task lie."""
+
+    @property
+    def result(self) -> str:
+        """Returns where the job writes its result."""
+
+    def argument(self, text: str) -> str:
+        """Returns an argument for the command line: a JSON document is put away, and argparse's @PLACE stands for
+        it."""
+
+    def clear(self) -> None:
+        """Removes what an earlier driver has reported, before another one is started."""
+
+    def report(self) -> tuple[dict[str, Any], int | None]:
+        """Returns what the job reported, {} where it left nothing or half of it, and its exit code where that is
+        reported as well."""
+
+
+def is_on_cluster(connection: Connection | Any) -> bool:
+    """Returns whether the Spark connection has drivers run on the cluster."""
+    return connection.extra_dejson.get(DEPLOY_MODE) == CLUSTER
+
+
+@contextmanager
+def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -> Iterator[Handover]:
+    """Yields where the documents of a task lie. Raises AirflowFailException where a driver on a cluster has no place
+    for them."""
+    if not on_cluster:
+        with TemporaryDirectory(prefix="cleantail-") as folder:
+            yield _Files(Path(folder))
+        return
+    if platform.spark.exchange is None:
+        raise AirflowFailException(
+            "the Spark connection says deploy-mode cluster, and platform.spark.exchange names no folder in a store: by "
+            "that a driver on a cluster is told what to do, and reports"
+        )
+    yield _Stored(platform, folder_of(platform.spark.exchange, identity))
+
+
+def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
+    """Returns the settings without those that name places of this machine."""
+    return {k: v for k, v in conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
+
+
+@dataclass
+class _Files:
+    folder: Path
+
+    @property
+    def result(self) -> str:
+        return str(self.folder / "result.json")
+
+    def argument(self, text: str) -> str:
+        if not text.startswith("{"):
+            return text
+        file = self.folder / f"argument-{len(list(self.folder.iterdir()))}"
+        file.write_text(text)
+        return f"@{file}"
+
+    def clear(self) -> None:
+        pass
+
+    def report(self) -> tuple[dict[str, Any], int | None]:
+        try:
+            result: dict[str, Any] = json.loads(Path(self.result).read_text())
+        except (OSError, ValueError):
+            return {}, None
+        return result, None
+
+
+@dataclass
+class _Stored:
+    platform: Platform
+    folder: str
+    written: int = 0
+
+    @property
+    def result(self) -> str:
+        return f"{self.folder}/result.json"
+
+    def argument(self, text: str) -> str:
+        if not text.startswith("{"):
+            return text
+        address = f"{self.folder}/argument-{self.written}.json"
+        write_document(self.platform, os.environ, address, text)
+        self.written += 1
+        return f"@{address}"
+
+    def clear(self) -> None:
+        remove_document(self.platform, os.environ, self.result)
+
+    def report(self) -> tuple[dict[str, Any], int | None]:
+        try:
+            document = json.loads(read_document(self.platform, os.environ, self.result) or "")
+            return dict(document["result"]), int(document["exit_code"])
+        except (ValueError, KeyError, TypeError):
+            return {}, None

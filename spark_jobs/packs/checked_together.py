@@ -1,0 +1,65 @@
+"""The checks of many topics' rounds at once: Great Expectations judges their measures together, and the evidence gets
+their rows in one commit. What a single check would find, this finds: the rules are the same, log by log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleantail.config.platform import Platform
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.past_rounds import PUBLISHED
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.expectations import judged_together
+from spark_jobs.round.check import MeasuredRound, judged_round
+from spark_jobs.round.evidence import answer_rows, append_evidence
+from spark_jobs.round.evidence_store import append_rows_of, evidence_table
+
+
+def check_together(platform: Platform, rounds: Sequence[MeasuredRound]) -> list[CheckedRound | Exception]:
+    """Returns each of the rounds as it was checked, or what its own check raised. The evidence has the checked ones by
+    then; raises where it cannot be written."""
+    results = _by_rules(rounds)
+    checked: list[CheckedRound | Exception] = []
+    kept = []
+    for measured, of_rules in zip(rounds, results, strict=True):
+        try:
+            judged, all_results = judged_round(measured, platform, of_rules)
+        except Exception as error:
+            checked.append(error)
+            continue
+        checked.append(judged)
+        kept.append((measured.table, judged, all_results))
+    if kept:
+        append_evidence(platform, kept)
+    return checked
+
+
+def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
+    """Returns the results of the rules for each round. Rounds of the same rules are judged together."""
+    results: dict[int, list[CheckResult]] = {}
+    for rules in {measured.rules for measured in rounds}:
+        numbers = [number for number, measured in enumerate(rounds) if measured.rules == rules]
+        asked = [(rounds[n].auditor, rounds[n].round, rounds[n].violations) for n in numbers]
+        results |= dict(zip(numbers, judged_together(asked), strict=True))
+    return [results[number] for number in range(len(rounds))]
+
+
+class Answers:
+    """Keeps what became of rounds until it is appended to the evidence, for all of them in one commit."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
+
+    def keep(self, table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
+        """Takes the answer of a round, as append_answer would append it."""
+        self._kept.append((table, checked, outcome))
+
+    def append(self) -> None:
+        """Appends what was kept. A process that dies before it leaves it to the topic's next check, which finds the
+        published round on `main`."""
+        if self._kept:
+            rows = [(table, answer_rows(checked, outcome)) for table, checked, outcome in self._kept]
+            append_rows_of(evidence_table(self._platform), rows)
+            self._kept.clear()

@@ -1,0 +1,170 @@
+"""The evidence table: its columns, and rows that are read from it and appended to it, through PyIceberg.
+
+A Spark job for a row a log took longer than all its checks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression, EqualTo
+from pyiceberg.table import Transaction
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import OvertakenError
+from cleantail.lake.catalogs import kept_catalog
+from cleantail.retries import COMMITS
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.task_runs import columns_of
+from spark_jobs.iceberg.tables import TopicTable
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
+
+logger = logging.getLogger("cleantail.evidence")
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("round", pa.string()),
+        ("kind", pa.string()),
+        ("outcome", pa.string()),
+        ("note", pa.string()),
+        ("now_ms", pa.int64()),
+        ("checked_at_ms", pa.int64()),
+        ("base_snapshot_id", pa.int64()),
+        ("head_snapshot_id", pa.int64()),
+        ("first_dirty_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("records_in", pa.int64()),
+        ("records_out", pa.int64()),
+        ("tombstones_in", pa.int64()),
+        ("tombstones_out", pa.int64()),
+        ("deleted", pa.string()),
+        ("freed_bytes", pa.int64()),
+        ("passed", pa.bool_()),
+        ("checks", pa.string()),
+        ("dag_id", pa.string()),
+        ("run_id", pa.string()),
+        ("task_id", pa.string()),
+        ("began_ms", pa.int64()),
+        ("saved_bytes", pa.int64()),
+        (CHECKED_ROUND, pa.string()),
+        ("sample", pa.string()),
+    ]
+)
+PROPERTIES = {
+    "format-version": "2",
+    "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+SNAPSHOTS_KEPT = 5
+MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes")
+"""Numbers that are null where nobody knows them, and the partition of a reclaim: 0 would be a statement."""
+EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
+    "note": "",
+    "deleted": "{}",
+    "passed": True,
+    "checks": "[]",
+    "sample": "[]",
+}
+"""What a row says of itself where it says nothing else."""
+
+
+RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
+"""Rows about one topic."""
+
+
+def evidence_table(platform: Platform) -> Table:
+    """Loads the evidence table, with all columns of this version; creates it where there is none."""
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+    catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
+    try:
+        table = catalog.load_table(f"{namespace}.{EVIDENCE}")
+    except NoSuchTableError:
+        catalog.create_namespace_if_not_exists(namespace)
+        table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
+
+    def with_all_columns() -> None:
+        if not set(SCHEMA.names) - set(table.schema().column_names):
+            return
+        try:  # made by an earlier version
+            with table.update_schema() as update:
+                update.union_by_name(SCHEMA)
+        except CommitFailedException as e:
+            table.refresh()
+            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given its new columns: {e}") from None
+
+    COMMITS.run(with_all_columns)
+    return table
+
+
+def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceRow]:
+    """Returns the rows that have all these values."""
+    return rows_where(evidence, And(*(EqualTo(name, value) for name, value in values.items())))
+
+
+def rows_where(evidence: Table, condition: BooleanExpression) -> list[EvidenceRow]:
+    rows: list[EvidenceRow] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
+    return rows
+
+
+def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow]) -> None:
+    """Appends rows about one topic, as append_rows_of does."""
+    append_rows_of(evidence, [(table, rows)])
+
+
+def append_rows_of(evidence: Table, rows: Iterable[RowsOfTopic]) -> None:
+    """Appends rows about topics in one commit, with who writes them and when; columns that a row leaves out are
+    empty."""
+    common = EMPTY | columns_of(os.environ) | {"checked_at_ms": int(time.time() * 1000)}
+    of_topics = [{**common, "topic": table.topic.topic, **row} for table, of_table in rows for row in of_table]
+    if of_topics:
+        _append(evidence, pa.Table.from_pylist(of_topics, SCHEMA))
+        forget_old_snapshots(evidence)
+
+
+def forget_old_snapshots(evidence: Table) -> None:
+    """Expires the table's old snapshots, since every commit costs time for each snapshot in the metadata, and nobody
+    reads an older state of a table to which rows are only added. The rows stay; evidence_upkeep removes the files that
+    only old snapshots have."""
+    oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
+        return
+    old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
+    try:
+        evidence.maintenance.expire_snapshots().by_ids(old).commit()
+    except Exception as e:  # PyIceberg raises a ValueError where another round was faster; the rows are there anyway
+        logger.info("old snapshots of the evidence are left for a later round: %s", e)
+
+
+def _append(table: Table, rows: pa.Table) -> None:
+    """Appends rows in one commit, which PyIceberg tries again as the table's properties say."""
+    with _Remembering(table) as transaction:
+        transaction.append(rows)
+
+
+class _Remembering(Transaction):
+    """Works the table's metadata out anew only where they have changed. PyIceberg's own copies all of them each time
+    that it looks at one of their fields, some twenty times for an append: two thirds of its time."""
+
+    _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
+    _known: TableMetadata
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        basis = self._table.metadata, self._updates
+        if self._basis is None or any(before is not now for before, now in zip(self._basis, basis, strict=True)):
+            self._known, self._basis = super().table_metadata, basis
+        return self._known

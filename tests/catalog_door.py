@@ -1,0 +1,109 @@
+"""A door with OAuth2 before a REST catalog: a client gets a token for its credential, and comes in by that for a while."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+
+
+class Door:
+    """Who came, and by which token."""
+
+    def __init__(self, behind: str, credential: str, lives_s: float) -> None:
+        self.behind = behind
+        self.client, _, self.secret = credential.partition(":")
+        self.lives_s = lives_s
+        self.tokens: dict[str, float] = {}
+        self.agents: dict[str, set[str]] = {}
+        self.refused = 0
+        self.delegations: set[str | None] = set()
+        self.address = ""
+        self._numbers = itertools.count()
+
+    def issue(self, form: dict[str, str]) -> str | None:
+        right = (form.get("client_id"), form.get("client_secret")) == (self.client, self.secret)
+        exchanged = form.get("grant_type") == EXCHANGE and self.is_open(form.get("subject_token", ""))
+        if not right and not exchanged:
+            return None
+        token = f"t0ken-{next(self._numbers)}"
+        self.tokens[token] = time.monotonic() + self.lives_s
+        return token
+
+    def is_open(self, token: str) -> bool:
+        return self.tokens.get(token, 0) > time.monotonic()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def _pass(self) -> None:
+        door: Door = self.server.door  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
+        if self.path.endswith("/oauth/tokens"):
+            form = {k: v[0] for k, v in urllib.parse.parse_qs((body or b"").decode()).items()}
+            kind, _, shown = (self.headers.get("Authorization") or "").partition(" ")
+            if kind == "Basic" and "client_id" not in form:
+                form["client_id"], _, form["client_secret"] = base64.b64decode(shown).decode().partition(":")
+            token = door.issue(form)
+            if token is None:
+                return self._answer(401, json.dumps({"error": "invalid_client"}).encode())
+            answer = {"access_token": token, "token_type": "bearer", "expires_in": door.lives_s}
+            return self._answer(
+                200,
+                json.dumps({**answer, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}).encode(),
+            )
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if not door.is_open(token):
+            door.refused += 1
+            error = {"message": "no", "type": "NotAuthorizedException", "code": 401}
+            return self._answer(401, json.dumps({"error": error}).encode())
+        agent = (self.headers.get("User-Agent") or "").partition("/")[0]
+        door.agents.setdefault(agent, set()).add(token)
+        door.delegations.add(self.headers.get("X-Iceberg-Access-Delegation"))
+        headers = {
+            k: v
+            for k, v in self.headers.items()
+            if k.lower() not in ("host", "authorization", "content-length", "accept-encoding")
+        }
+        request = urllib.request.Request(f"{door.behind}{self.path}", body, headers, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return self._answer(answer.status, answer.read())
+        except urllib.error.HTTPError as error:
+            return self._answer(error.code, error.read())
+
+    do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
+
+    def _answer(self, status: int, text: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        if status != 204:
+            self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD" and status != 204:
+            self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def door(behind: str, credential: str, lives_s: float = 3600):
+    """Yields a door before the REST catalog at `behind`."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads = True
+        server.door = made = Door(behind, credential, lives_s)  # type: ignore[attr-defined]
+        made.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield made
+        server.shutdown()

@@ -1,0 +1,93 @@
+"""What both clients are told of each type of catalog, and which variable has which secret."""
+
+import pytest
+
+from cleantail.config.loading import load_platform
+from cleantail.config.platform import Catalog, Platform
+from cleantail.errors import ConfigError
+from cleantail.lake.clients.client_properties import (
+    pyiceberg_properties,
+    spark_catalog,
+    spark_secrets,
+    with_renewed_tokens,
+)
+
+LOGIN = {"CLEANTAIL_CATALOG_USER": "me", "CLEANTAIL_CATALOG_PASSWORD": "p@ss"}
+DELEGATION = "header.X-Iceberg-Access-Delegation"
+
+
+@pytest.fixture
+def platform(tmp_path):
+    return lambda **catalog: Platform(catalog=Catalog(**catalog), home=tmp_path, config_dir=tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])
+def test_mysql_is_a_jdbc_catalog_of_both(platform, scheme):
+    of = platform(type="mysql", uri=f"{scheme}://db:3306/iceberg", warehouse="s3://w")
+    plain = scheme.partition("+")[0]
+    assert spark_catalog(of)["uri"] == f"jdbc:{plain}://db:3306/iceberg"
+    assert pyiceberg_properties(of, LOGIN)["uri"] == f"{plain}+pymysql://me:p%40ss@db:3306/iceberg"
+    assert spark_secrets(of, LOGIN) == {"jdbc.user": "me", "jdbc.password": "p@ss"}
+    assert not {k for k in pyiceberg_properties(of, LOGIN) if k.startswith("jdbc.")}
+
+
+def test_glue_is_told_its_region_in_the_words_of_each(platform):
+    of = platform(type="glue", warehouse="s3://w", properties={"client.region": "eu-1", "glue.id": "42"})
+    assert spark_catalog(of).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
+    assert pyiceberg_properties(of, {}).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
+    assert "uri" not in spark_catalog(of) and "uri" not in pyiceberg_properties(of, {})
+
+
+def test_hive_has_one_address_for_both(platform):
+    of = platform(type="hive", uri="thrift://h:9083", warehouse="s3://w")
+    for told in (spark_catalog(of), pyiceberg_properties(of, {})):
+        assert (told["type"], told["uri"], told["warehouse"]) == ("hive", "thrift://h:9083", "s3://w")
+
+
+def test_a_rest_catalog_is_asked_for_the_stores_credentials_by_both_and_has_its_own_warehouse(platform):
+    of = platform(type="rest", uri="http://c")
+    for told in (spark_catalog(of), pyiceberg_properties(of, {})):
+        assert told[DELEGATION] == "vended-credentials" and "warehouse" not in told
+    asked = platform(type="rest", uri="http://c", warehouse="lake", properties={DELEGATION: ""})
+    for told in (spark_catalog(asked), pyiceberg_properties(asked, {})):
+        assert (told[DELEGATION], told["warehouse"]) == ("", "lake")
+
+
+def test_a_secret_of_any_name_comes_from_the_variable_that_the_yaml_names(tmp_path):
+    (tmp_path / "defaults.yaml").write_text(
+        "platform: {catalog: {type: rest, uri: 'http://c', secrets: {header.X-Api-Key: CLEANTAIL_CATALOG_API_KEY}}}"
+    )
+    of, env = load_platform(tmp_path, {}), {"CLEANTAIL_CATALOG_API_KEY": "hunter2"}
+    assert spark_secrets(of, env) == {"header.X-Api-Key": "hunter2"}
+    assert pyiceberg_properties(of, env)["header.X-Api-Key"] == "hunter2"
+    assert "hunter2" not in str(spark_catalog(of)) and "header.X-Api-Key" not in pyiceberg_properties(of, {})
+
+
+@pytest.mark.parametrize("value", ["hunter2", "AWS_SECRET_ACCESS_KEY", "CLEANTAIL_KAFKA_SASL_PASSWORD", "CLEANTAIL_XY"])
+def test_what_is_no_variable_of_ours_may_be_the_secret_and_is_refused_without_being_repeated(tmp_path, value):
+    (tmp_path / "defaults.yaml").write_text(f"platform: {{catalog: {{secrets: {{token: {value}}}}}}}")
+    with pytest.raises(ConfigError, match=r"catalog\.secrets\.token.*begins with CLEANTAIL_CATALOG_") as refused:
+        load_platform(tmp_path, {})
+    assert value not in str(refused.value).replace("CLEANTAIL_CATALOG_", "")
+
+
+def test_pyiceberg_renews_a_token_where_it_knows_where(platform):
+    where = {"oauth2-server-uri": "https://idp/token", "scope": "lake"}
+    of, env = platform(type="rest", uri="http://c", properties=where), {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
+    told = with_renewed_tokens(pyiceberg_properties(of, env))
+    login = {"client_id": "me", "client_secret": "a:b", "token_url": "https://idp/token", "scope": "lake"}
+    assert told["auth"]["oauth2"].items() >= login.items() and "credential" not in told
+    for less in ({}, {"CLEANTAIL_CATALOG_TOKEN": "t"}):
+        assert "auth" not in with_renewed_tokens(pyiceberg_properties(of, less))
+    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c"), env))
+
+
+@pytest.mark.parametrize(("value", "is_reference"), [("cleantail-login:credential", True), ("Hunter2", False)])
+def test_a_reference_to_a_secret_of_kubernetes_is_no_secret(tmp_path, value, is_reference):
+    key = "spark.kubernetes.driver.secretKeyRef.CLEANTAIL_CATALOG_CREDENTIAL"
+    (tmp_path / "defaults.yaml").write_text(f"platform: {{spark: {{conf: {{{key}: {value}}}}}}}")
+    if is_reference:
+        assert load_platform(tmp_path, {}).spark.conf == {key: value}
+    else:
+        with pytest.raises(ConfigError, match="a secret has no place in YAML"):
+            load_platform(tmp_path, {})

@@ -1,0 +1,242 @@
+"""The DAG of a group: its shape, its versions, and what its tasks make of what an application reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail_airflow.groups.left_over import variable_name
+from tests.airflow_site import NOW_MS, Site, StubbedJobs, failure, forget_incidents
+
+pytestmark = pytest.mark.airflow
+STATIONS = ["ingest", "compact", "check_quality", "publish", "reconcile", "expire_tombstones", "reclaim"]
+ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
+
+
+@pytest.fixture
+def group(site: Site, airflow_db: Path) -> Site:
+    """A group `pairs` of two topics, and a second one; no task waits before it is tried again."""
+    from airflow.models.variable import Variable
+
+    (site.config / "defaults.yaml").write_text(
+        json.dumps({"platform": {"cleaner": {"log.cleaner.backoff.ms": 0}, "allow_clock": True}})
+    )
+    (site.config / "groups").mkdir()
+    for name in ("pairs", "others"):
+        (site.config / "groups" / f"{name}.yaml").write_text(json.dumps({"group": name, "schedule": "@daily"}))
+    for name in ("left", "right"):
+        forget_incidents(name)
+        site.topic(name, group="pairs", alerts=ALERTS)
+    site.topic("third", group="others")
+    Variable.delete(variable_name("pairs"))
+    return site
+
+
+def left_over() -> dict[str, int]:
+    """What the variable of the group says: topic -> since when."""
+    from airflow.models.variable import Variable
+
+    since: dict[str, int] = json.loads(Variable.get(variable_name("pairs"), "{}"))
+    return since
+
+
+def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any) -> None:
+    """Lets evaluate find these topics due; `limits`: of the group."""
+    from cleantail.log.policy.packs import DueTopic
+
+    text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
+    (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
+    monkeypatch.setattr(
+        "cleantail.lake.runs.due_topics.due_topic",
+        lambda plan, new, since: DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None,
+    )
+
+
+def outcome(topic: str, **more: Any) -> dict[str, Any]:
+    compacted = {"round": "r1", "kind": "compact", "published": [0], "snapshot_id": 8, "checkpoints": {"0": 9}}
+    return {"topic": topic, "compacted": compacted, **more}
+
+
+def states(finished: Any) -> dict[str, list[str]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for ti in finished.get_task_instances():
+        found.setdefault(ti.task_id, []).append((ti.map_index, str(ti.state)))
+    return {task: [state for _, state in sorted(instances)] for task, instances in found.items()}
+
+
+def note_of(finished: Any, task_id: str) -> str:
+    """Why a task of the run failed."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    where = {"run_id": finished.run_id, "dag_id": "pairs", "task_id": task_id, "key": "failure"}
+    with create_session() as session:
+        row = session.query(XComModel).filter_by(**where).first()
+        return "" if row is None else str(XComModel.deserialize_value(row))
+
+
+def test_topics_of_a_group_have_one_dag_whose_stations_are_mapped_over_packs(group: Site) -> None:
+    group.topic("asked", group="pairs", publish="approve")
+    bag = group.bag()
+    assert sorted(bag.dags) == ["asked", "others", "pairs"]
+    assert str(bag.dags["asked"].schedule) == str(bag.dags["pairs"].schedule) == "@daily"
+    dag = bag.dags["pairs"]
+    assert dag.task_group.children["pack"].children.keys() == {"run_pack", *STATIONS}
+    assert {
+        dag.get_task(name).is_mapped or bool(list(dag.get_task(name).iter_mapped_task_groups())) for name in STATIONS
+    }
+    assert dag.get_task("run_pack").pool == "cleantail_spark"
+    assert {dag.get_task(name).pool for name in STATIONS} == {"default_pool"}
+
+
+def test_the_same_yaml_keeps_one_version_and_a_changed_topic_changes_that_of_its_group_alone(
+    group: Site, airflow_db: Path
+) -> None:
+    from airflow.models.dag_version import DagVersion
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    def parse() -> dict[str, int]:
+        """Parses all DAG files and writes what they made, as the DAG processor does; gives the versions."""
+        with create_session() as session:
+            for dag in group.bag().dags.values():
+                SerializedDagModel.write_dag(
+                    LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder", min_update_interval=0, session=session
+                )
+                session.commit()
+            versions = {
+                dag_id: DagVersion.get_latest_version(dag_id, session=session) for dag_id in ("pairs", "others")
+            }
+            return {dag_id: version.version_number for dag_id, version in versions.items() if version}
+
+    group.dag("pairs").test()  # makes the rows of the DAGs
+    first = parse()
+    assert [parse(), parse()] == [first, first]
+    group.topic("left", group="pairs", config={"min.cleanable.dirty.ratio": 0.9})
+    assert parse() == first or parse()["others"] == first["others"]
+    second = parse()
+    assert second["others"] == first["others"]
+
+
+def test_the_serialized_dag_is_the_same_at_every_parse_and_follows_its_topics(group: Site) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def written(name: str) -> str:
+        return json.dumps(DagSerialization.to_dict(group.dag(name)), sort_keys=True)
+
+    before = written("pairs"), written("others")
+    assert (written("pairs"), written("others")) == before
+    group.topic("left", group="pairs", config={"min.cleanable.dirty.ratio": 0.9})
+    assert (written("pairs") == before[0], written("others") == before[1]) == (False, True)
+
+
+def test_an_application_that_crashed_is_tried_again_and_the_topics_it_left_are_told(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    jobs.answer("run_pack", code=1, output="java.lang.OutOfMemoryError: Java heap space")
+    (group.home / "jobs").mkdir()
+    finished = group.dag("pairs").test()
+    assert len(jobs.calls) == 3  # the first try, and two more
+    assert len({json.loads(call["arguments"][3])["outcomes"] for call in jobs.calls}) == 1
+    assert (states(finished)["run_pack"], states(finished)["compact"]) == (["failed"], ["skipped"])
+    assert (str(finished.state), states(finished)["outcome"]) == ("failed", ["failed"])
+    alerts = [json.loads(each) for each in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
+    assert sorted((alert["topic"], alert["event"]) for alert in alerts) == [
+        ("left", "run_failed"),
+        ("right", "run_failed"),
+    ]
+
+
+def test_a_topic_that_may_be_tried_again_has_its_pack_tried_again(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    lost = outcome("right", ok=False, station="compact", error="another writer was faster", may_retry=True)
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": [outcome("left"), lost]}, code=1)
+    finished = group.dag("pairs").test()
+    assert len(jobs.calls) == 3
+    found = states(finished)
+    assert (found["run_pack"], found["compact"], found["publish"]) == (["failed"], ["failed"], ["success"])
+
+
+def test_bad_input_of_one_topic_is_red_at_its_station_and_not_tried_again(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    bad = {"topic": "right", "ok": False, "station": "reclaim", "error": "files are gone"}
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": [outcome("left"), bad]}, code=1)
+    finished = group.dag("pairs").test()
+    assert len(jobs.calls) == 1
+    assert (states(finished)["run_pack"], states(finished)["reclaim"]) == (["success"], ["failed"])
+    alerts = [json.loads(each) for each in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
+    assert [(alert["topic"], alert["event"], "files are gone" in alert["reason"]) for alert in alerts] == [
+        ("right", "run_failed", True)
+    ]
+
+
+def test_a_red_check_names_topic_partition_and_expectation(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    verdict = {"partition": 3, "passed": False, "failures": [{"partition": 3, **failure()}]}
+    red = {"round": "r1", "kind": "compact", "ok": False, "held_back": [3], "verdicts": [verdict], "heads": {"3": 41}}
+    topics = [outcome("left"), {"topic": "right", "ok": False, "compacted": red}]
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
+    finished = group.dag("pairs").test()
+    assert (states(finished)["check_quality"], states(finished)["publish"]) == (["failed"], ["success"])
+    alerts = [json.loads(each) for each in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
+    assert [(alert["topic"], alert["event"]) for alert in alerts] == [("right", "check_failed")]
+    assert "/cleantail/topics/right" in alerts[0]["page"] and "/dags/pairs/" in alerts[0]["link"]
+
+
+def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right", pack_max_topics=1, run_max_packs=1)
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
+    dag = group.dag("pairs")
+    dag.test(run_conf={"now_ms": NOW_MS})
+    assert left_over() == {"right": NOW_MS}
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("right")]})
+    dag.test(run_conf={"now_ms": NOW_MS + 1})
+    assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["right"]
+    assert left_over() == {"left": NOW_MS + 1}
+
+
+def test_a_run_begins_no_pack_after_its_time(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right", run_max_ms=1)
+    finished = group.dag("pairs").test(run_conf={"now_ms": NOW_MS})
+    assert (jobs.calls, states(finished)["run_pack"]) == ([], ["skipped"])
+    assert left_over() == {"left": NOW_MS, "right": NOW_MS}
+    assert str(finished.state) == "success"
+    assert not (group.home / "alerts").exists()
+
+
+@pytest.mark.parametrize(
+    ("conf", "named"),
+    [
+        ({"partition": 3}, "partition needs the parameter topic"),
+        ({"topic": "third"}, "no topic third runs in the group pairs"),
+        ({"topik": "left"}, "did you mean topic?"),
+    ],
+)
+def test_a_run_that_was_triggered_wrongly_does_nothing(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, conf: dict[str, Any], named: str
+) -> None:
+    finished = group.dag("pairs").test(run_conf=conf)
+    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
+    assert named in note_of(finished, "evaluate")
+
+
+def test_nothing_due_is_a_green_run_without_a_process(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    finished = group.dag("pairs").test()
+    assert str(finished.state) == "success"
+    begun = {ti.task_id for ti in finished.get_task_instances() if ti.hostname}
+    assert (begun, jobs.calls) == ({"evaluate"}, [])

@@ -1,0 +1,231 @@
+"""The wheel beside a team's own Airflow, outside of the repository: what it brings, DAGs, plugin, jars, a round."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.package import airflow_probe
+from tests.package.clean_environment import ROOT, CleanEnvironment
+from tests.versions import OLDEST
+
+TOPIC = "packaged-orders"
+PAGE = (ROOT / "docs" / "installing.md").read_text()
+CONFIG_IN_PAGE = "/etc/cleantail/config"
+THEIRS = """
+from airflow.sdk import DAG
+
+with DAG("their_own"):
+    pass
+"""
+
+
+def in_page(example: str, config: Path) -> str:
+    """A DAG file as the documentation shows it, with another configuration."""
+    [block] = re.findall(rf"<!-- example: {example} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    assert block.count(CONFIG_IN_PAGE) == 1
+    return str(block).replace(CONFIG_IN_PAGE, str(config))
+
+
+def seen_by_airflow(environment: CleanEnvironment, *dags: Path, **env: str) -> dict[str, Any]:
+    """What Airflow's own discovery sees in a process of the environment."""
+    return answer_of(environment.run("python", airflow_probe.__file__, *dags, **env).stdout)
+
+
+def answer_of(output: str) -> dict[str, Any]:
+    """The line that the probe prints among those of Airflow."""
+    (line,) = [line for line in output.splitlines() if line.startswith(airflow_probe.MARK)]
+    answer: dict[str, Any] = json.loads(line.removeprefix(airflow_probe.MARK))
+    return answer
+
+
+@pytest.fixture(scope="module")
+def config(place: Path) -> Path:
+    """A configuration where only an administrator would write; CLEANTAIL_HOME is named by nobody."""
+    folder = place / "etc" / "cleantail" / "config"
+    (folder / "topics").mkdir(parents=True)
+    topic = {"topic": TOPIC, "config": {"segment.ms": 1, "min.cleanable.dirty.ratio": 0}}
+    (folder / "topics" / f"{TOPIC}.yaml").write_text(json.dumps(topic))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dags(place: Path, config: Path) -> Path:
+    """A team's DAGs folder: three lines, and a DAG of their own."""
+    folder = place / "dags"
+    folder.mkdir()
+    (folder / "cleantail.py").write_text(in_page("dags", config))
+    (folder / "theirs.py").write_text(THEIRS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broken_dags(place: Path, config: Path) -> Path:
+    """A DAGs folder over a configuration of which one topic is broken, with the file that says so."""
+    broken = shutil.copytree(config, place / "broken" / "config")
+    (broken / "topics" / "bad.yaml").write_text('{"topic": "bad", "config": {"segment.sm": 1}}')
+    folder = place / "broken" / "dags"
+    folder.mkdir()
+    (folder / "cleantail.py").write_text(in_page("dags", broken))
+    (folder / "broken.py").write_text(in_page("broken dags", broken))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(everything: CleanEnvironment, place: Path, config: Path, dags: Path, broken_dags: Path) -> dict[str, Any]:
+    """What Airflow sees of both folders, with a plugins folder of the team's own; nothing was written."""
+    (place / "plugins").mkdir()
+    before = tree(config.parent)
+    seen = seen_by_airflow(everything, dags, broken_dags, AIRFLOW__CORE__PLUGINS_FOLDER=str(place / "plugins"))
+    assert tree(config.parent) == before
+    return seen
+
+
+@pytest.fixture(scope="module")
+def with_jars(everything: CleanEnvironment, fetched_jars: Path) -> CleanEnvironment:
+    """`cleantail jars` was called, from a folder instead of a registry."""
+    everything.run("cleantail", "jars", "--from", str(fetched_jars))
+    return everything
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
+
+
+def test_the_wheel_has_plugin_pages_jobs_schema_and_defaults_and_nothing_of_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        names = set(files.namelist())
+        assert files.read("cleantail/config/topic.schema.json") == (ROOT / "config/topic.schema.json").read_bytes()
+        assert files.read("cleantail/config/defaults.yaml") == (ROOT / "config/defaults.yaml").read_bytes()
+    for source, inside in (("cleantail", ""), ("spark_jobs", ""), ("plugins/cleantail_airflow", "plugins/")):
+        for file in (ROOT / source).rglob("*"):
+            if file.is_file() and file.suffix != ".pyc":
+                assert str(file.relative_to(ROOT)).removeprefix(inside) in names
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"cleantail", "cleantail_airflow", "spark_jobs"}
+
+
+def test_without_extras_there_are_the_rules_and_the_command_line(base: CleanEnvironment, config: Path) -> None:
+    assert not [
+        name for name in ("pyspark", "airflow", "great_expectations") if (base.folder / "links" / name).exists()
+    ]
+    assert "Spark's jars" in base.run("cleantail", "--help").stdout
+    checked = json.loads(base.run("cleantail", "check-config", "--config", str(config), "--json").stdout)
+    assert (checked["ok"], [each["topic"] for each in checked["topics"]]) == (True, [TOPIC])
+    missing = base.run("cleantail", "jars", check=False)
+    assert missing.returncode == 2
+    assert "PySpark is not installed: pip install 'cleantail[spark]'" in missing.stderr
+
+
+def test_three_lines_make_the_dags_beside_those_of_the_team(everything: CleanEnvironment, seen: dict[str, Any]) -> None:
+    parsed = seen["parsed"][0]
+    assert (parsed["dags"], parsed["errors"]) == (sorted([TOPIC, "their_own"]), {})
+    files = [Path(file) for file in parsed["files"][TOPIC]]
+    assert everything.site / "spark_jobs" / "publish.py" in files
+    assert all(file.is_file() for file in files)
+
+
+def test_a_broken_topic_hides_no_other_and_a_second_file_says_what_is_wrong(seen: dict[str, Any]) -> None:
+    parsed = seen["parsed"][1]
+    assert parsed["dags"] == [TOPIC]
+    ((file, text),) = parsed["errors"].items()
+    assert file.endswith("broken.py")
+    assert "bad.yaml:1: config.segment.sm" in text
+
+
+def test_airflow_finds_the_plugin_once(seen: dict[str, Any]) -> None:
+    assert seen["plugins"].count("cleantail") == 1
+    assert seen["plugin_errors"] == {}
+
+
+def test_the_plugins_folder_of_the_embedded_airflow_gives_it_no_second_time(everything: CleanEnvironment) -> None:
+    """With the repository in the path of Python, as the embedded Airflow has it."""
+    folder = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"), "PYTHONPATH": str(ROOT)}
+    seen = seen_by_airflow(everything, **folder)
+    assert seen["plugins"].count("cleantail") == 1
+    assert seen["plugin_errors"] == {}
+
+
+def test_airflow_lists_the_provider_with_its_connection_type_and_its_notifier(
+    everything: CleanEnvironment, seen: dict[str, Any]
+) -> None:
+    assert seen["version"] == everything.run("cleantail", "--version").stdout.split()[-1]
+    assert seen["hook"] == "Kafka (Cleantail)"
+    assert "cleantail_airflow.alerts.topic_notifier.TopicNotifier" in seen["notifications"]
+
+
+def test_jars_that_are_not_the_listed_ones_are_refused_and_none_is_put_anywhere(
+    everything: CleanEnvironment, place: Path, fetched_jars: Path
+) -> None:
+    wrong = place / "wrong-jars"
+    shutil.copytree(fetched_jars, wrong, ignore=lambda *_: ["classes.jsa"])
+    small = min(wrong.glob("*.jar"), key=lambda jar: jar.stat().st_size)
+    small.write_bytes(bytes(small.stat().st_size))
+    cache = str(place / "other-cache")
+    refused = everything.run("cleantail", "jars", "--from", str(wrong), check=False, XDG_CACHE_HOME=cache)
+    assert refused.returncode == 2
+    assert f"{small.name} has the SHA-256" in refused.stderr.replace("\n", " ")
+    assert not Path(cache).exists()
+
+
+def test_a_round_of_a_fresh_home_finds_the_jars_and_nothing_is_written_beside_the_configuration(
+    with_jars: CleanEnvironment, base: CleanEnvironment, config: Path, place: Path
+) -> None:
+    before = tree(config.parent)
+    lines = place / "lines.jsonl"
+    records = [{"partition": 0, "offset": n, "ts": n, "key": f"k{n % 3}", "payload": f"v{n}"} for n in range(9)]
+    lines.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    options = ("--config", str(config), "--json")
+    with_jars.run("cleantail", "ingest", TOPIC, "--file", str(lines), *options)
+    done = json.loads(with_jars.run("cleantail", "compact", TOPIC, "--force", *options).stdout)
+    assert tree(config.parent) == before
+    (home,) = (with_jars.home / ".local" / "share" / "cleantail").iterdir()
+    assert "etc-cleantail-config" in home.name
+    assert done["compacted"]["published"] == [0]
+    # reading needs no Spark: the environment without extras reads what the other one has compacted
+    read = base.run("cleantail", "latest", TOPIC, *options).stdout
+    assert sorted(json.loads(line)["payload"] for line in read.splitlines()) == ["v6", "v7", "v8"]
+    before_jars = with_jars.home / ".cache" / "cleantail" / "jars"
+    assert [folder.name[:6] for folder in before_jars.iterdir()] == ["spark-"]
+
+
+def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironment, config: Path, place: Path) -> None:
+    empty = str(place / "no-cache")
+    refused = everything.run(
+        "cleantail",
+        "ingest",
+        TOPIC,
+        "--file",
+        str(place / "lines.jsonl"),
+        "--config",
+        str(config),
+        check=False,
+        XDG_CACHE_HOME=empty,
+        CLEANTAIL_HOME=empty,
+    )
+    assert refused.returncode == 2
+    assert "run `cleantail jars`" in " ".join(refused.stderr.split())
+
+
+def test_jars_that_the_cluster_has_are_neither_looked_for_nor_fetched(
+    everything: CleanEnvironment, config: Path, place: Path
+) -> None:
+    of_cluster = shutil.copytree(config, place / "cluster" / "config")
+    (of_cluster / "defaults.yaml").write_text("platform: {spark: {jars: cluster}}")
+    empty = place / "no-cache-of-cluster"
+    told = everything.run("cleantail", "jars", "--config", str(of_cluster), XDG_CACHE_HOME=str(empty)).stdout
+    assert "leaves the jars to the cluster" in told
+    assert not empty.exists()
+
+
+def test_the_page_shows_the_versions_that_make_test_versions_tries() -> None:
+    newest = {name: version(name) for name in ("apache-airflow", "pyspark")}
+    for end, versions in (("oldest", OLDEST), ("newest", newest)):
+        assert f"| {end} | {versions['apache-airflow']} | {versions['pyspark']} |" in PAGE
