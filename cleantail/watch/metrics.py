@@ -72,8 +72,8 @@ TIME_SINCE_LAST_RUN = _metric(
     "time-since-last-run-ms",
     "gauge",
     _TOPIC,
-    "Since the topic's DAG last began a run, whether something was due or not; absent before the first. The task sends "
-    "what had passed when its own run began; not in a run that assets have started.",
+    "Since the DAG that runs the topic last began a run, whether something was due or not; absent before the first. The "
+    "task sends what had passed when its own run began; not in a run that assets have started.",
     kafka=True,
     sent_by="evaluate",
 )
@@ -167,7 +167,12 @@ RECLAIMED_KEPT = _metric(
     _TOPIC,
     "Bytes that rewrites freed, over the snapshots that are still kept: falls when a snapshot expires.",
 )
-LAST_RUN_FAILED = _metric("last-run-failed", "gauge", _TOPIC, "1 where the DAG's last ended run failed, else 0.")
+LAST_RUN_FAILED = _metric(
+    "last-run-failed",
+    "gauge",
+    _TOPIC,
+    "1 where the last ended run of the DAG that runs the topic failed, of a group where this topic failed in it, else 0.",
+)
 UP = _metric("topic-up", "gauge", _TOPIC, "1 where the topic's YAML and table can be read, else 0.")
 TOPICS = _metric("topics", "gauge", ("state",), "Topics in each state of the page in the UI.")
 ROUNDS = _metric(

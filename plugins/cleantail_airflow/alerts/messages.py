@@ -25,9 +25,10 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place in the UI that messages lead to: the run that sent them, and the topic's page, which is its DAG's.
+    """The place in the UI that messages lead to: the run that sent them, and the topic's page.
 
-    `base` is the UI's address.
+    `base` is the UI's address. `dag_id` is the topic's own id, by which its page is known: not that of the run's DAG,
+    which may be a group's. Links to runs and tasks come from the task that saw what they are about.
     """
 
     base: str
