@@ -72,8 +72,8 @@ TIME_SINCE_LAST_RUN = _metric(
     "time-since-last-run-ms",
     "gauge",
     _TOPIC,
-    "Since the DAG that runs the topic last began a run, whether something was due or not; absent before the first. The "
-    "task sends what had passed when its own run began; not in a run that assets have started.",
+    "Since the DAG that runs the topic last began a run, whether something was due or not; absent before the first. "
+    "The task sends what had passed when its own run began; not in a run that assets have started.",
     kafka=True,
     sent_by="evaluate",
 )
@@ -171,7 +171,7 @@ LAST_RUN_FAILED = _metric(
     "last-run-failed",
     "gauge",
     _TOPIC,
-    "1 where the last ended run of the DAG that runs the topic failed, of a group where this topic failed in it, else 0.",
+    "1 where the last ended run of the DAG that runs the topic failed, of a group where this topic did, else 0.",
 )
 UP = _metric("topic-up", "gauge", _TOPIC, "1 where the topic's YAML and table can be read, else 0.")
 TOPICS = _metric("topics", "gauge", ("state",), "Topics in each state of the page in the UI.")
