@@ -11,6 +11,7 @@ from cleantail.watch import metadata_cache
 from cleantail.watch.kept_summaries import FILE, FOLDER, KEPT_S, KeptSummaries
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.observed_table import size_points
+from cleantail.watch.table_reads import UNLISTED_LIVE_S
 from cleantail.watch.table_summary import SUMMARY_JSON, policy_digest, summary_of
 
 WAIT_S, DAY_MS = 20, 86_400_000
@@ -66,6 +67,27 @@ def test_a_server_that_starts_reads_no_table_that_another_has_read(filled, reads
     filled.append((0, 9, 1, b"z", b"1"))
     later = MetadataCache(filled.platform).summaries([filled.topic], WAIT_S)["orders"]
     assert later.logs[0].log_end_offset == 10
+    assert reads == ["orders", "orders"]
+
+
+def test_of_a_catalog_that_lists_no_metadata_a_table_is_loaded_and_read_only_after_a_commit(filled, reads, monkeypatch):
+    class Clock:
+        now_s = 0.0
+
+        def __call__(self):
+            return self.now_s
+
+    monkeypatch.setattr(metadata_cache, "metadata_locations", lambda catalog: {})
+    clock = Clock()
+    cache = MetadataCache(filled.platform, clock)
+    first = cache.summaries([filled.topic], WAIT_S)
+    clock.now_s += UNLISTED_LIVE_S
+    assert cache.summaries([filled.topic], WAIT_S) == first
+    assert reads == ["orders"]
+    filled.append((0, 9, 1, b"z", b"1"))
+    assert cache.summaries([filled.topic], WAIT_S) == first  # it was asked for a moment ago
+    clock.now_s += UNLISTED_LIVE_S
+    assert cache.summaries([filled.topic], WAIT_S)["orders"].logs[0].log_end_offset == 10
     assert reads == ["orders", "orders"]
 
 
