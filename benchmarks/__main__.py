@@ -24,6 +24,7 @@ from differential.broker import BrokerError, kafka_jars
 NAMES = (
     "compare",
     "first_clean",
+    "groups",
     "growth",
     "engine",
     "large",

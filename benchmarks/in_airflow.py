@@ -56,20 +56,20 @@ def run(options: Options) -> Table:
     _with_schedule(lake)
     # 2. the runs
     runs = []
-    with _airflow(lake) as api:
+    with airflow(lake) as api:
         api.wait_for_dag(SMALL.topic, lambda: False)
         for number in range(options.repetitions + 1):
             say(f"DAG run {number} of {options.repetitions}: {SMALL.text}")
             _keep(lake.directory / "saved", lake.home)
             runs.append(_run(api, f"bench-{number}"))
         # 3. Airflow while nothing is due, with one topic and with many
-        idle = [("Airflow idle, 1 topic", _idle_share(lake))]
+        idle = [("Airflow idle, 1 topic", idle_share(lake))]
         for number in range(1, options.topics):
             lake.write_topic(f"idle_{number:04d}", TOPIC_CONFIG)
             _with_schedule(lake, f"idle_{number:04d}")
         api.wait_for_dag(f"idle_{options.topics - 1:04d}", lambda: False)
         time.sleep(SETTLED_AFTER_S)
-        idle.append((f"Airflow idle, {options.topics} topics", _idle_share(lake)))
+        idle.append((f"Airflow idle, {options.topics} topics", idle_share(lake)))
     # 4. the table
     title = f"A DAG run over {SMALL.total:,} records in {SMALL.partitions} partitions, evaluate to expiry"
     rows = (*_rows(runs), *((name, None, None, f"{share:.1%} of a core", None) for name, share in idle))
@@ -94,7 +94,7 @@ def _with_schedule(lake: Lake, name: str = SMALL.topic) -> None:
 
 
 @contextmanager
-def _airflow(lake: Lake) -> Iterator[AirflowApi]:
+def airflow(lake: Lake) -> Iterator[AirflowApi]:
     port = free_port()
     _command(lake, "up", "--port", str(port))
     try:
@@ -122,8 +122,8 @@ def _run(api: AirflowApi, run_id: str) -> dict[str, tuple[float, float]]:
     while time.monotonic() < end:
         run = api.run(SMALL.topic, run_id)
         if run["state"] == "success":
-            spans = {_name(task): _span(task) for task in api.tasks(SMALL.topic, run_id) if task["state"] == "success"}
-            begin, last = _span(run)
+            spans = {_name(task): span(task) for task in api.tasks(SMALL.topic, run_id) if task["state"] == "success"}
+            begin, last = span(run)
             _require_all(spans)
             return {"": (0.0, last - begin)} | {n: (a - begin, b - begin) for n, (a, b) in spans.items()}
         if run["state"] == "failed":
@@ -137,7 +137,7 @@ def _name(task: dict[str, Any]) -> str:
     return str(task["task_id"]) if number < 0 else f"{task['task_id']} [{number}]"
 
 
-def _span(timed: dict[str, Any]) -> tuple[float, float]:
+def span(timed: dict[str, Any]) -> tuple[float, float]:
     begin, end = (datetime.fromisoformat(timed[name]).timestamp() for name in ("start_date", "end_date"))
     return begin, end
 
@@ -159,7 +159,7 @@ def _rows(runs: list[dict[str, tuple[float, float]]]) -> list[tuple[Value, ...]]
     return [*rows, ("the run, start to end", 0.0, whole.warm, whole.spread, 1.0)]
 
 
-def _idle_share(lake: Lake) -> float:
+def idle_share(lake: Lake) -> float:
     """Returns the processor seconds that Airflow's processes take in a second."""
     leader = psutil.Process(json.loads((lake.home / "airflow" / "up.json").read_text())["pid"])
     before, began = _processor_seconds(leader), time.monotonic()

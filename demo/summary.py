@@ -29,7 +29,7 @@ def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
 
 def _table(proofs: Sequence[Proof]) -> Table:
     table = Table(
-        title="before → after", caption="bytes are data-file bytes x live fraction; seconds are those of both rounds"
+        title="before → after", caption="bytes are data-file bytes x live fraction; seconds are those of both runs"
     )
     table.add_column("topic", no_wrap=True)
     for name in ("records", "keys", "tombstones", "bytes"):

@@ -1,16 +1,17 @@
-"""The way of each topic through the demonstration. The topics run side by side; the pool bounds their Spark tasks.
+"""The way of the topics through the demonstration. One of them has a DAG of its own, the others share that of a group.
+The DAGs run side by side; the pool bounds their Spark tasks.
 
-1. The first batch lands (as a file, or as transactions in Kafka); a round ingests, compacts, checks and publishes it.
-2. The second batch lands. One topic has a damaged round first: it is red, and nothing is published.
-3. A round ingests (or has already) and compacts the second batch, expires the first one's tombstones, and heals.
+1. The first batches land (as files, or as transactions in Kafka); a round ingests, compacts, checks and publishes them.
+2. The second batches land. The topic with a DAG of its own has a damaged round first: it is red, and nothing is
+   published.
+3. A round ingests and compacts the second batch, expires the first one's tombstones, and heals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 
 from cleantail.config.platform import Platform
 from demo.corrupted import CorruptedRound, run_corrupted
@@ -21,6 +22,8 @@ from demo.records import TopicInput, land
 from demo.rounds import Round, Scheduler
 
 CORRUPTED = SENSORS
+GROUP = "changelogs"
+"""The DAG of all topics but CORRUPTED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +38,48 @@ class TopicResult:
 def run_topics(
     scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected], kafka: KafkaTopic
 ) -> list[TopicResult]:
-    """Runs all topics at once, and returns their results. Raises the first error; the others then give up."""
-    scheduler.wait_for([*(expected.input.topic for expected in inputs), f"{CORRUPTED}-corrupted"])
-    with ThreadPoolExecutor(len(inputs)) as threads:
+    """Runs all topics, and returns their results in the order of `inputs`. Raises the first error; the others then give
+    up."""
+    scheduler.wait_for([GROUP, CORRUPTED, f"{CORRUPTED}-corrupted"])
+    [alone] = [expected for expected in inputs if expected.input.topic == CORRUPTED]
+    grouped = [expected for expected in inputs if expected is not alone]
+    with ThreadPoolExecutor(2) as threads:
         try:
-            futures = [threads.submit(_topic, scheduler, home, platform, expected, kafka) for expected in inputs]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            errors = [error for future in futures if future.done() and (error := future.exception())]
+            ways: list[Future[list[TopicResult]]] = [
+                threads.submit(_group, scheduler, home, grouped, kafka),
+                threads.submit(_alone, scheduler, home, platform, alone),
+            ]
+            wait(ways, return_when=FIRST_EXCEPTION)
+            errors = [error for way in ways if way.done() and (error := way.exception())]
             if errors:
                 raise errors[0]
-            return [future.result() for future in futures]
+            results = {result.expected.input.topic: result for way in ways for result in way.result()}
+            return [results[expected.input.topic] for expected in inputs]
         finally:
             scheduler.stop()
 
 
-def _topic(scheduler: Scheduler, home: Home, platform: Platform, expected: Expected, kafka: KafkaTopic) -> TopicResult:
+def _alone(scheduler: Scheduler, home: Home, platform: Platform, expected: Expected) -> list[TopicResult]:
     topic = expected.input
-    in_kafka = topic.topic == kafka.topic
-    bring = kafka.send if in_kafka else partial(_land, home, topic)
-    bring(0)
+    _land(home, topic, 0)
     first = scheduler.run_green(topic.topic, "round 1")
-    bring(1)
-    corrupted = run_corrupted(scheduler, home, platform, topic) if topic.topic == CORRUPTED else None
+    _land(home, topic, 1)
+    corrupted = run_corrupted(scheduler, home, platform, topic)
     second = scheduler.run_green(topic.topic, "round 2")
-    return TopicResult(kafka.as_consumed() if in_kafka else expected, (first, second), corrupted)
+    return [TopicResult(expected, (first, second), corrupted)]
+
+
+def _group(scheduler: Scheduler, home: Home, topics: Sequence[Expected], kafka: KafkaTopic) -> list[TopicResult]:
+    rounds = []
+    for batch in (0, 1):
+        for expected in topics:
+            if expected.input.topic == kafka.topic:
+                kafka.send(batch)
+            else:
+                _land(home, expected.input, batch)
+        rounds.append(scheduler.run_green(GROUP, f"round {batch + 1}"))
+    seen = {kafka.topic: kafka.as_consumed()}
+    return [TopicResult(seen.get(expected.input.topic, expected), tuple(rounds), None) for expected in topics]
 
 
 def _land(home: Home, topic: TopicInput, batch: int) -> None:

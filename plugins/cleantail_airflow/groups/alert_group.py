@@ -21,9 +21,9 @@ from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
 from cleantail_airflow.groups.left_over import left_since, remember
 from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
 from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask
+from cleantail_airflow.outcomes.told_run import RunOfTopic, tell_of_run
 from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
-from cleantail_airflow.tasks.told_run import RunOfTopic, tell_of_run
 
 CRASHED = "the Spark application of its pack ended before its turn; the log of run_pack says why"
 

@@ -19,10 +19,10 @@ from cleantail_airflow.alerts.incident_book import locked_book
 from cleantail_airflow.outcomes.job_reports import readable_report_from
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.outcomes.task_states import ended_tasks, failed_tasks
+from cleantail_airflow.outcomes.told_run import RunOfTopic, tell_of_run
 from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
-from cleantail_airflow.tasks.told_run import RunOfTopic, tell_of_run
 
 
 class AlertOperator(BaseOperator):
