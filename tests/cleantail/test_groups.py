@@ -145,7 +145,8 @@ def test_an_editor_marks_in_a_group_what_the_loader_refuses():
         jsonschema.validate({"schedule": "@daily"}, json_schema("group"))
 
 
-def test_check_config_tells_of_groups_and_of_what_is_wrong_with_them(write, capsys):
+def test_check_config_tells_of_groups_and_of_what_is_wrong_with_them(write, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     write("groups/hourly.yaml", "group: hourly\n")
     config_dir = write("topics/orders.yaml", "topic: orders\ngroup: hourly\n")
     assert main(["check-config", "--config", str(config_dir), "--json"]) == 0

@@ -19,7 +19,7 @@ import sys
 config, root, folder = sys.argv[1:]
 sys.path.insert(0, root)
 import tests.airflow_environment
-from cleantail_airflow.tasks import spark_operator as operators
+from cleantail_airflow.tasks import spark_job as operators
 from tests.plugins.test_spark_operator import Publish, execute
 real = operators.spark_environment
 operators.spark_environment = lambda env: {**(own := real(env)), "PATH": f"{folder}:{own['PATH']}"}
