@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -60,6 +60,14 @@ Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 
 
+Begun = Callable[[TopicOutcome, str], None]
+"""Takes the outcome of a topic so far, and the station that begins."""
+
+
+def _to_nobody(outcome: TopicOutcome, station: str) -> None:
+    """Tells nobody."""
+
+
 class StationError(Exception):
     """Says at which station the work of a topic failed; the error itself is its cause."""
 
@@ -71,13 +79,15 @@ class StationError(Exception):
 @dataclass(slots=True)
 class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
-    `outcome`: what became of it so far; `measured`: its round, once it waits to be checked."""
+    `begun`: is told how far the topic has come, and with which station it goes on; `outcome`: what became of it so far;
+    `measured`: its round, once it waits to be checked."""
 
     spark: SparkSession
     platform: Platform
     topic: Topic
     request: PackRequest
     client: Settings | None = None
+    begun: Begun = _to_nobody
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -91,16 +101,16 @@ class TopicStations:
 
     def prepare(self) -> None:
         """Goes to where the round waits to be checked. Without a plan nothing is due. Raises StationError."""
-        with _at(INGEST):
+        with self._at(INGEST):
             self.outcome = replace(self.outcome, ingested=self._ingest())
-        with _at(EVALUATE):
+        with self._at(EVALUATE):
             require_usable(self.topic, self.platform, os.environ)
             plan = self._evaluate()
         if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
             return
         self.plan = plan
-        with _at(COMPACT):
+        with self._at(COMPACT):
             write_back(self.table, plan)
             self.measured = self._measured(plan) if plan.units else None
 
@@ -122,17 +132,17 @@ class TopicStations:
         if self.plan is None:
             return
         plan, run = self.plan, Run(self.table, self.platform)
-        with _at(COMPACT):
+        with self._at(COMPACT):
             compacted = compact_round(replace(run, answer=answer), plan, checked)
             self.outcome = replace(self.outcome, compacted=done(compacted))
-        with _at(RECONCILE):
+        with self._at(RECONCILE):
             self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
-        with _at(EXPIRE_TOMBSTONES):
+        with self._at(EXPIRE_TOMBSTONES):
             sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
             expired = expire_round(run, self.request.now_ms, sweep, plan.fresh_from)
             self.outcome = replace(self.outcome, expired=done(expired))
             run.table.drop_stale_branches()
-        with _at(RECLAIM):
+        with self._at(RECLAIM):
             if plan.reclaim.due:
                 reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
                 self.outcome = replace(self.outcome, reclaimed=reclaimed)
@@ -177,18 +187,18 @@ class TopicStations:
             return None
         return done(reconcile_round(run, SourceTopic.of(self.topic, self._client()), self.request.now_ms))
 
+    @contextmanager
+    def _at(self, station: str) -> Iterator[None]:
+        self.begun(self.outcome, station)
+        try:
+            yield
+        except Exception as error:
+            raise StationError(station) from error
+
     def _client(self) -> Settings:
         if self.client is None:
             raise CleantailError(f"topic {self.topic.topic}: the settings of its Kafka client were not handed on")
         return self.client
-
-
-@contextmanager
-def _at(station: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise StationError(station) from error
 
 
 def _ingested(result: IngestResult | KafkaIngestResult) -> Ingested:
