@@ -54,7 +54,8 @@ def run_pack(
             elif topic.waits_for_people:
                 outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
             else:
-                topics.append(TopicStations(spark, platform, topic, request, clients.get(name), outcomes.begun))
+                died = outcomes.died_at(name)
+                topics.append(TopicStations(spark, platform, topic, request, clients.get(name), outcomes.begun, died))
         _run_batch(platform, topics, outcomes)
     return PackResult.of(outcomes[name] for name in request.topics)
 

@@ -26,9 +26,10 @@ from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic, round_name
 from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
+from cleantail.log.work_units import branch_stem
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult
@@ -46,6 +47,7 @@ from cleantail.rounds.pack_results import (
     done,
 )
 from spark_jobs.conversion.convert import convert_deletes
+from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
@@ -79,8 +81,9 @@ class StationError(Exception):
 @dataclass(slots=True)
 class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
-    `begun`: is told how far the topic has come, and with which station it goes on; `outcome`: what became of it so far;
-    `measured`: its round, once it waits to be checked."""
+    `begun`: is told how far the topic has come, and with which station it goes on; `died`: an earlier try of the same
+    run ended while it was at the topic; `outcome`: what became of it so far; `measured`: its round, once it waits to be
+    checked."""
 
     spark: SparkSession
     platform: Platform
@@ -88,6 +91,7 @@ class TopicStations:
     request: PackRequest
     client: Settings | None = None
     begun: Begun = _to_nobody
+    died: bool = False
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -111,6 +115,7 @@ class TopicStations:
             return
         self.plan = plan
         with self._at(COMPACT):
+            self._drop_branches_of_the_dead()
             write_back(self.table, plan)
             self.measured = self._measured(plan) if plan.units else None
 
@@ -147,6 +152,15 @@ class TopicStations:
                 reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
                 self.outcome = replace(self.outcome, reclaimed=reclaimed)
         self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
+
+    def _drop_branches_of_the_dead(self) -> None:
+        """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
+        others go once they are stale."""
+        if self.died:
+            of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")
+            self.table.drop_branches(
+                name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
+            )
 
     def _ingest(self) -> Ingested | None:
         """Appends what is new at the topic's source; None where it has none that runs read."""

@@ -16,6 +16,7 @@ from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.rounds.packs.kept_outcomes import BEGUN, read_outcomes
 from spark_jobs import run_pack as job
 from spark_jobs.iceberg.session import is_gone, start_session
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.packs import pack_run, topic_stations
 from tests.jobs.test_rounds import record
 
@@ -196,6 +197,27 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     monkeypatch.undo()
     code, _, outcomes = run(first, second, outcomes="packs/refused.jsonl")
     assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, made, run, monkeypatch):
+    """By its age alone it would be there for a day, and longer where nothing is due."""
+    topic, now_ms = made("pack-staged"), int(time.time() * 1000)
+
+    def dies(*_):
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    request = PackRequest((topic,), now_ms, outcomes="packs/staged.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    spark = start_session(workshop.platform(), "any")
+    table = TopicTable.of(spark, workshop.find(topic), workshop.platform())
+    assert len(table.load().refs()) == 2
+    time.sleep(1)  # the next try's branch has another second in its name
+    monkeypatch.undo()
+    assert job.main(arguments) == 0
+    assert [str(name) for name in table.load().refs().keySet()] == ["main"]
+    assert offsets(workshop, topic) == [2]
 
 
 def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):

@@ -59,6 +59,10 @@ class PackOutcomes:
         others = [topic for topic in left if topic not in alone]
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]
 
+    def died_at(self, topic: str) -> bool:
+        """Returns whether an earlier try ended while it was at this topic."""
+        return topic in self._earlier and self._earlier[topic].error in (BEGUN, SUSPECTED)
+
     def begun(self, outcome: TopicOutcome, station: str) -> None:
         """Takes how far a topic has come when a station begins with it."""
         error = SUSPECTED if self._is_suspect(outcome.topic) else BEGUN
