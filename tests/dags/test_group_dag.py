@@ -362,3 +362,40 @@ def test_a_rollback_that_failed_is_told_to_its_topic(group: Site, jobs: StubbedJ
     finished = group.dag("pairs").test(run_conf={"topic": "left", "rollback_to": "last"})
     assert (states(finished)["rollback"], str(finished.state)) == (["failed"], "failed")
     assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("left", "run_failed")]
+
+
+def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of the topic, which has none of its own, a record would be late that no run was there to clean."""
+    from cleantail_airflow.alerts import alerting
+
+    asked: list[Any] = []
+    monkeypatch.setattr(alerting, "tell_of_missed", lambda *arguments: asked.append(arguments[5]))
+    group.topic("asked", group="pairs", publish="approve")
+    group.dag("pairs").test()
+    group.dag("asked").test()
+    assert asked == ["@daily"] * 3
+
+
+def test_what_a_broken_yaml_says_is_no_template(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    dag = group.dag("pairs")
+    group.topic("right", group="pairs", description=["{{ 7 * 7 }}", 1], config={"{{ 6 * 6 }}": "{{ 5 * 5 }}"})
+    finished = dag.test()
+    assert states(finished)["run_pack"] == ["failed"]
+    text = note_of(finished, "run_pack")
+    assert "{{ 6 * 6 }}" in text and not {"49", "36", "25"} & set(text.split())
+
+
+def test_the_dags_have_the_prefix_and_a_broken_group_hides_no_other(group: Site, jobs: StubbedJobs) -> None:
+    defaults = json.loads((group.config / "defaults.yaml").read_text())
+    defaults["platform"]["dag_prefix"] = "lake-"
+    (group.config / "defaults.yaml").write_text(json.dumps(defaults))
+    (group.config / "groups" / "others.yaml").write_text(
+        json.dumps({"group": "others", "limits": {"pack.max.byte": 1}})
+    )
+    bag = group.bag()
+    assert sorted(bag.dags) == ["lake-pairs"]
+    assert [str(error).count("others.yaml") > 0 for error in bag.import_errors.values()] == [True]
+    finished = bag.dags["lake-pairs"].test(run_conf={"topic": "left"})
+    assert (str(finished.state), jobs.calls) == ("success", [])
