@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cleantail.config.groups.loading_groups import run_schedule_of
 from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.problems import validate
@@ -112,7 +113,15 @@ def compare(
     # 2. both policies on it
     facts = table_facts(table)
     old, new = (
-        _policy(topic, history, log_states(topic, facts, now_ms), now_ms, counting) for topic in (before, after)
+        _policy(
+            topic,
+            parts_of(run_schedule_of(topic, platform.config_dir, os.environ))[0],  # when assets are updated is unknown
+            history,
+            log_states(topic, facts, now_ms),
+            now_ms,
+            counting,
+        )
+        for topic in (before, after)
     )
     real = sum(r.at_ms >= history.start_ms for r in history.rounds)
     return Comparison(
@@ -129,8 +138,9 @@ def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
         return []
 
 
-def _policy(topic: Topic, history: History, logs: Sequence[Any], now_ms: int, counting: Counting) -> Policy:
-    cron, _ = parts_of(topic.schedule)  # when assets are updated is not known
+def _policy(
+    topic: Topic, cron: str | None, history: History, logs: Sequence[Any], now_ms: int, counting: Counting
+) -> Policy:
     ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
     decisions = [decide(log, topic.config, now_ms) for log in logs]
     due = tuple(d.partition for d in decisions if d.compact)

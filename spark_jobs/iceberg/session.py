@@ -86,6 +86,17 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     return session
 
 
+def is_gone(session: SparkSession) -> bool:
+    """Returns whether the session's JVM has ended. The call that met its end says so; each later one is only refused,
+    as any other connection may be."""
+    jvm: Any = session._jvm
+    try:
+        jvm.java.lang.System.nanoTime()
+    except Exception:  # whatever the connection to it raises
+        return True
+    return False
+
+
 def _without_checksum_files(session: SparkSession) -> None:
     """On a local disk Hadoop would write a second file beside each that the driver writes, with checksums that nothing
     but Hadoop reads, and start a process, `chmod`, for either."""

@@ -6,7 +6,8 @@
    published already, and goes on with the rest.
 3. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
    goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
-4. The outcome of each topic is kept as it ends (kept_outcomes), and joined to that of an earlier try.
+4. What became of each topic is kept as it goes on (cleantail.rounds.packs.kept_outcomes), and joined to that of an
+   earlier try. The topic at which that one ended comes last, alone.
 5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
 """
 
@@ -22,12 +23,13 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
-from cleantail.errors import CleantailError, ConfigError
+from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
+from cleantail.rounds.packs.kept_outcomes import PackOutcomes
+from spark_jobs.iceberg.session import is_gone
 from spark_jobs.packs.checked_together import Answers, check_together
-from spark_jobs.packs.kept_outcomes import PackOutcomes
 from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
 
 logger = logging.getLogger("cleantail.packs")
@@ -43,17 +45,17 @@ def run_pack(
     only what ends the application."""
     outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
-    names = [name for name in request.topics if not outcomes.is_done(name)]
-    for start in range(0, len(names), BATCH):
+    for names in outcomes.batches(request.topics, BATCH):
         topics = []
-        for name in names[start : start + BATCH]:
+        for name in names:
             topic = found[name]
             if isinstance(topic, ConfigError):
                 outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
             elif topic.waits_for_people:
                 outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
             else:
-                topics.append(TopicStations(spark, platform, topic, request, clients.get(name)))
+                died = outcomes.died_at(name)
+                topics.append(TopicStations(spark, platform, topic, request, clients.get(name), outcomes.begun, died))
         _run_batch(platform, topics, outcomes)
     return PackResult.of(outcomes[name] for name in request.topics)
 
@@ -113,6 +115,8 @@ def _failed(stations: TopicStations, station: str, error: BaseException | None) 
     application. Of an error that nobody foresaw the log has the frames, and no text that may quote a record."""
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
         raise error or StationError(station)
+    if is_gone(stations.spark):
+        raise OutsideError(f"Spark's JVM ended at the station {station} of {stations.topic.topic}") from None
     told = error if isinstance(error, CleantailError) else explained(error)
     if told is None:
         logger.error("%s: a defect of Cleantail\n%s", stations.topic.topic, stack_of(error))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -26,9 +26,10 @@ from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic, round_name
 from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
+from cleantail.log.work_units import branch_stem
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult
@@ -46,6 +47,7 @@ from cleantail.rounds.pack_results import (
     done,
 )
 from spark_jobs.conversion.convert import convert_deletes
+from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
@@ -60,6 +62,14 @@ Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 
 
+Begun = Callable[[TopicOutcome, str], None]
+"""Takes the outcome of a topic so far, and the station that begins."""
+
+
+def _to_nobody(outcome: TopicOutcome, station: str) -> None:
+    """Tells nobody."""
+
+
 class StationError(Exception):
     """Says at which station the work of a topic failed; the error itself is its cause."""
 
@@ -71,13 +81,17 @@ class StationError(Exception):
 @dataclass(slots=True)
 class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
-    `outcome`: what became of it so far; `measured`: its round, once it waits to be checked."""
+    `begun`: is told how far the topic has come, and with which station it goes on; `died`: an earlier try of the same
+    run ended while it was at the topic; `outcome`: what became of it so far; `measured`: its round, once it waits to be
+    checked."""
 
     spark: SparkSession
     platform: Platform
     topic: Topic
     request: PackRequest
     client: Settings | None = None
+    begun: Begun = _to_nobody
+    died: bool = False
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -91,16 +105,17 @@ class TopicStations:
 
     def prepare(self) -> None:
         """Goes to where the round waits to be checked. Without a plan nothing is due. Raises StationError."""
-        with _at(INGEST):
+        with self._at(INGEST):
             self.outcome = replace(self.outcome, ingested=self._ingest())
-        with _at(EVALUATE):
+        with self._at(EVALUATE):
             require_usable(self.topic, self.platform, os.environ)
             plan = self._evaluate()
         if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
             return
         self.plan = plan
-        with _at(COMPACT):
+        with self._at(COMPACT):
+            self._drop_branches_of_the_dead()
             write_back(self.table, plan)
             self.measured = self._measured(plan) if plan.units else None
 
@@ -122,21 +137,30 @@ class TopicStations:
         if self.plan is None:
             return
         plan, run = self.plan, Run(self.table, self.platform)
-        with _at(COMPACT):
+        with self._at(COMPACT):
             compacted = compact_round(replace(run, answer=answer), plan, checked)
             self.outcome = replace(self.outcome, compacted=done(compacted))
-        with _at(RECONCILE):
+        with self._at(RECONCILE):
             self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
-        with _at(EXPIRE_TOMBSTONES):
+        with self._at(EXPIRE_TOMBSTONES):
             sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
             expired = expire_round(run, self.request.now_ms, sweep, plan.fresh_from)
             self.outcome = replace(self.outcome, expired=done(expired))
             run.table.drop_stale_branches()
-        with _at(RECLAIM):
+        with self._at(RECLAIM):
             if plan.reclaim.due:
                 reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
                 self.outcome = replace(self.outcome, reclaimed=reclaimed)
         self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
+
+    def _drop_branches_of_the_dead(self) -> None:
+        """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
+        others go once they are stale."""
+        if self.died:
+            of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")
+            self.table.drop_branches(
+                name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
+            )
 
     def _ingest(self) -> Ingested | None:
         """Appends what is new at the topic's source; None where it has none that runs read."""
@@ -177,18 +201,18 @@ class TopicStations:
             return None
         return done(reconcile_round(run, SourceTopic.of(self.topic, self._client()), self.request.now_ms))
 
+    @contextmanager
+    def _at(self, station: str) -> Iterator[None]:
+        self.begun(self.outcome, station)
+        try:
+            yield
+        except Exception as error:
+            raise StationError(station) from error
+
     def _client(self) -> Settings:
         if self.client is None:
             raise CleantailError(f"topic {self.topic.topic}: the settings of its Kafka client were not handed on")
         return self.client
-
-
-@contextmanager
-def _at(station: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise StationError(station) from error
 
 
 def _ingested(result: IngestResult | KafkaIngestResult) -> Ingested:

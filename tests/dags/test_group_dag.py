@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -240,3 +242,160 @@ def test_nothing_due_is_a_green_run_without_a_process(group: Site, jobs: Stubbed
     assert str(finished.state) == "success"
     begun = {ti.task_id for ti in finished.get_task_instances() if ti.hostname}
     assert (begun, jobs.calls) == ({"evaluate"}, [])
+
+
+def alerts_of(site: Site) -> list[tuple[str, str, str]]:
+    """Topic, event and reason of what was told so far."""
+    file = site.home / "alerts" / "all.jsonl"
+    told = [json.loads(each) for each in file.read_text().splitlines()] if file.exists() else []
+    return [(alert["topic"], alert["event"], alert["reason"]) for alert in told]
+
+
+def test_partition_0_needs_a_topic_as_any_other(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    finished = group.dag("pairs").test(run_conf={"partition": 0})
+    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
+    assert "partition needs the parameter topic" in note_of(finished, "evaluate")
+    assert alerts_of(group) == []
+
+
+def test_a_topic_of_another_group_is_not_rolled_back(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    """Who may run one group's DAG may not undo the rounds of another one's topics."""
+    finished = group.dag("pairs").test(run_conf={"topic": "third", "rollback_to": "last"})
+    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
+    assert "no topic third runs in the group pairs" in note_of(finished, "evaluate")
+
+
+def test_a_run_of_one_topic_forgets_no_other_that_is_left_over(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right", pack_max_topics=1, run_max_packs=1)
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
+    dag = group.dag("pairs")
+    dag.test(run_conf={"now_ms": NOW_MS})
+    dag.test(run_conf={"now_ms": NOW_MS + 1, "topic": "left"})
+    assert left_over() == {"right": NOW_MS}
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("right")]})
+    dag.test(run_conf={"now_ms": NOW_MS + 2, "topic": "right"})
+    assert left_over() == {}
+
+
+def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is_told_of(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cleantail_airflow.groups import run_pack_task
+
+    due(group, monkeypatch, "left", "right")
+    monkeypatch.setattr(run_pack_task, "_name_of", lambda _: "of-this-test")
+    jobs.answer("run_pack", code=137, output="killed")
+    (group.home / "packs").mkdir()
+    (group.home / "packs" / "of-this-test.jsonl").write_text(json.dumps(outcome("left")) + "\n")
+    found = states(group.dag("pairs").test())
+    assert (found["run_pack"], found["publish"]) == (["failed"], ["success"])
+    assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("right", "run_failed")]
+
+
+def test_a_pack_that_was_begun_in_time_is_tried_again_after_it(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skipped, the crash would look like work that was not needed, and the run would be green."""
+    due(group, monkeypatch, "left", "right", run_max_ms=60_000)
+    jobs.answer("run_pack", code=1, output="crashed")
+    from cleantail_airflow.groups import run_pack_task
+
+    hour_later = SimpleNamespace(time=lambda: time.time() + (3600 if jobs.calls else 0))
+    monkeypatch.setattr(run_pack_task, "time", hour_later)
+    finished = group.dag("pairs").test()
+    assert (states(finished)["run_pack"], str(finished.state)) == (["failed"], "failed")
+
+
+def test_a_run_that_was_cleared_as_a_whole_goes_by_what_is_due_now(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the outcomes of its first time a topic that has new records since would count as done."""
+    due(group, monkeypatch, "left", "right")
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left"), outcome("right")]})
+    dag = group.dag("pairs")
+    finished = dag.test()
+    first = jobs.argument("run_pack", "--request")
+    again = dag.test(logical_date=finished.logical_date, run_after=finished.run_after)
+    assert again.run_id == finished.run_id
+    second = jobs.argument("run_pack", "--request")
+    assert json.loads(first)["outcomes"] != json.loads(second)["outcomes"]
+
+
+def test_a_topic_that_another_group_has_by_now_is_left_out(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
+    from cleantail_airflow.groups import run_pack_task
+
+    real = run_pack_task.topics_of_group
+
+    def moved(*arguments: Any) -> Any:
+        group.topic("right", group="others", alerts=ALERTS)
+        return real(*arguments)
+
+    monkeypatch.setattr(run_pack_task, "topics_of_group", moved)
+    finished = group.dag("pairs").test()
+    assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["left"]
+    assert (str(finished.state), alerts_of(group)) == ("success", [])
+
+
+def test_an_evaluation_that_failed_is_told_to_the_channels_of_the_topics(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cleantail.errors import OutsideError
+
+    def unreachable(*_: Any) -> None:
+        raise OutsideError("the catalog is out of reach")
+
+    monkeypatch.setattr("cleantail.lake.catalogs.kept_catalog", unreachable)
+    finished = group.dag("pairs").test()
+    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
+    told = sorted((topic, event, "out of reach" in reason) for topic, event, reason in alerts_of(group))
+    assert told == [("left", "run_failed", True), ("right", "run_failed", True)]
+
+
+def test_a_rollback_that_failed_is_told_to_its_topic(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    jobs.answer("rollback", {"ok": False, "error": "no such snapshot"}, code=2)
+    finished = group.dag("pairs").test(run_conf={"topic": "left", "rollback_to": "last"})
+    assert (states(finished)["rollback"], str(finished.state)) == (["failed"], "failed")
+    assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("left", "run_failed")]
+
+
+def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of the topic, which has none of its own, a record would be late that no run was there to clean."""
+    from cleantail_airflow.alerts import alerting
+
+    asked: list[Any] = []
+    monkeypatch.setattr(alerting, "tell_of_missed", lambda *arguments: asked.append(arguments[5]))
+    group.topic("asked", group="pairs", publish="approve")
+    group.dag("pairs").test()
+    group.dag("asked").test()
+    assert asked == ["@daily"] * 3
+
+
+def test_what_a_broken_yaml_says_is_no_template(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+    dag = group.dag("pairs")
+    group.topic("right", group="pairs", description=["{{ 7 * 7 }}", 1], config={"{{ 6 * 6 }}": "{{ 5 * 5 }}"})
+    finished = dag.test()
+    assert states(finished)["run_pack"] == ["failed"]
+    text = note_of(finished, "run_pack")
+    assert "{{ 6 * 6 }}" in text and not {"49", "36", "25"} & set(text.split())
+
+
+def test_the_dags_have_the_prefix_and_a_broken_group_hides_no_other(group: Site, jobs: StubbedJobs) -> None:
+    defaults = json.loads((group.config / "defaults.yaml").read_text())
+    defaults["platform"]["dag_prefix"] = "lake-"
+    (group.config / "defaults.yaml").write_text(json.dumps(defaults))
+    (group.config / "groups" / "others.yaml").write_text(
+        json.dumps({"group": "others", "limits": {"pack.max.byte": 1}})
+    )
+    bag = group.bag()
+    assert sorted(bag.dags) == ["lake-pairs"]
+    assert [str(error).count("others.yaml") > 0 for error in bag.import_errors.values()] == [True]
+    finished = bag.dags["lake-pairs"].test(run_conf={"topic": "left"})
+    assert (str(finished.state), jobs.calls) == ("success", [])

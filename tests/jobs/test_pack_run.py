@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
+from types import SimpleNamespace
 
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
+from cleantail.errors import OutsideError
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
+from cleantail.rounds.packs.kept_outcomes import BEGUN, read_outcomes
 from spark_jobs import run_pack as job
-from spark_jobs.packs import topic_stations
+from spark_jobs.iceberg.session import is_gone, start_session
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.packs import pack_run, topic_stations
 from tests.jobs.test_rounds import record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
@@ -168,6 +175,74 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
     monkeypatch.undo()
     code, _, outcomes = run(before, first, second)
     assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(workshop, made, run, monkeypatch):
+    """Each further topic would be said to have failed, as if its table or its disk were the matter."""
+    first, second = made("pack-refused"), made("pack-not-reached")
+
+    def refused(*_):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(topic_stations, "compact_round", refused)
+    monkeypatch.setattr(pack_run, "is_gone", lambda _: True)
+    file = workshop.config / "result.json"
+    request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main([*arguments, "--result", str(file)]) == OutsideError.exit_code
+    assert "Spark's JVM ended at the station compact of pack-refused" in json.loads(file.read_text())["error"]
+    kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
+    assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
+    # what it may have died of comes last
+    monkeypatch.undo()
+    code, _, outcomes = run(first, second, outcomes="packs/refused.jsonl")
+    assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, made, run, monkeypatch):
+    """By its age alone it would be there for a day, and longer where nothing is due."""
+    topic, now_ms = made("pack-staged"), int(time.time() * 1000)
+
+    def dies(*_):
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    request = PackRequest((topic,), now_ms, outcomes="packs/staged.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    spark = start_session(workshop.platform(), "any")
+    table = TopicTable.of(spark, workshop.find(topic), workshop.platform())
+    assert len(table.load().refs()) == 2
+    time.sleep(1)  # the next try's branch has another second in its name
+    monkeypatch.undo()
+    assert job.main(arguments) == 0
+    assert [str(name) for name in table.load().refs().keySet()] == ["main"]
+    assert offsets(workshop, topic) == [2]
+
+
+def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):
+    assert not is_gone(start_session(workshop.platform(), "any"))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=unused.getsockname()[1]))
+    assert is_gone(SimpleNamespace(_jvm=gateway.jvm))
+
+
+def test_what_was_appended_by_an_application_that_died_later_is_told_by_its_next_try(
+    workshop, landed, run, monkeypatch
+):
+    topic = landed("pack-appended")
+
+    def dies(*_):
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    request = PackRequest((topic,), int(time.time() * 1000), outcomes="packs/appended.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    monkeypatch.undo()
+    code, _, outcomes = run(topic, outcomes="packs/appended.jsonl")
+    assert (code, outcomes[topic]["ingested"]["records"], published(outcomes[topic])) == (0, 3, [0])
 
 
 def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):

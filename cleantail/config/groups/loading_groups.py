@@ -9,6 +9,8 @@ from cleantail.config.groups.group_files import scan_group_files
 from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.loading import read_defaults
 from cleantail.config.problems import nearest
+from cleantail.config.run_schedule import Schedule
+from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import yaml_files
 from cleantail.errors import ConfigError, Problem
 
@@ -18,6 +20,11 @@ def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path
     defaults are broken."""
     defaults, topics = read_defaults(config_dir, env), [file.stem for file in yaml_files(config_dir / "topics")]
     return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform, topics)
+
+
+def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:
+    """Returns when a topic's runs are: as its group says, where it has one. Raises ConfigError for a broken group."""
+    return topic.schedule if topic.group is None else find_group(topic.group, config_dir, env).schedule
 
 
 def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:

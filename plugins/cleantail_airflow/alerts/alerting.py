@@ -24,7 +24,7 @@ from airflow.sdk import Context
 from cleantail.config.alert_channels import Alert
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
-from cleantail.config.run_schedule import parts_of
+from cleantail.config.run_schedule import Schedule, parts_of
 from cleantail.config.topic import Topic
 from cleantail.lake.foreign_errors import stack_of
 from cleantail.lake.runs.evaluate import log_states, read_facts
@@ -97,14 +97,22 @@ def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequenc
     tell_now(topic, platform, context, EarlyLook(conditions, now_ms, failures=red))
 
 
-def tell_of_missed(topic: Topic, platform: Platform, context: Context, logs: Sequence[LogState], now_ms: int) -> None:
-    """Tells of deadlines that the run before was to keep, also where this run will clean the logs.
+def tell_of_missed(
+    topic: Topic,
+    platform: Platform,
+    context: Context,
+    logs: Sequence[LogState],
+    now_ms: int,
+    schedule: Schedule | None,
+) -> None:
+    """Tells of deadlines that the run before was to keep, also where this run will clean the logs. `schedule`: of the
+    DAG, which is that of the topic's group where it has one.
 
     The end of this run then tells that they are over.
     """
 
     def conditions() -> list[Condition]:
-        before_ms = deadline_run_ms(parts_of(topic.schedule)[0], topic.config, now_ms)
+        before_ms = deadline_run_ms(parts_of(schedule)[0], topic.config, now_ms)
         before = log_states(topic, read_facts(topic, platform), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 

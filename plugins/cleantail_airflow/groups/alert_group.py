@@ -3,24 +3,23 @@ topics are left to the next run."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from cleantail.config.loading import find_topics
 from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
-from cleantail_airflow.airflow_exceptions import AirflowException
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.incident_book import locked_book
+from cleantail_airflow.groups.group_params import TOPIC, Asked
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
+from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since, remember
 from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
-from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask
+from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, ended_tasks, failed_tasks
 from cleantail_airflow.outcomes.told_run import RunOfTopic, tell_of_run
 from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
@@ -44,7 +43,7 @@ class AlertGroupOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         plan = group_plan_of(context)
         if plan is None:
-            self.log.info("evaluate made no plan: its log says why")
+            self._tell_without_plan(context)
             return
         # 1. what became of the topics
         results = results_of_packs(context, len(plan.packs))
@@ -52,29 +51,47 @@ class AlertGroupOperator(BaseOperator):
         skipped = _not_begun(plan, results, context)
         # 2. what is first in the next run
         waiting = {*plan.left_over, *skipped}
-        remember(self.group, waiting, left_since(self.group), plan.now_ms)
+        remember(self.group, waiting, left_since(self.group), plan.now_ms, context["params"][TOPIC] or None)
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. the channels
-        unreached = self._tell(plan, outcomes, waiting, context)
-        if unreached:
-            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+        names = {*plan.due, *plan.broken, *plan.to_tell}
+        self._tell(
+            names, lambda name: self._run_of(name, plan, outcomes.get(name), name in waiting, context), None, context
+        )
+
+    def _tell_without_plan(self, context: Context) -> None:
+        """Tells what became of a rollback, and of an evaluation that failed, which concerns all topics alike."""
+        ended = ended_tasks(context)
+        failed = failed_tasks(ended, context)
+        try:
+            asked = Asked.of(context)
+            list(topics_of_group(self.group, self.config_dir, asked.topic))
+        except AirflowFailException:  # nothing was done: that concerns who has triggered the run so
+            self.log.info("the log of evaluate says what was wrong with the trigger")
+            return
+        if not (failed or asked.rollback_to):
+            self.log.info("evaluate made no plan: its log says why")
+            return
+        run = RunOfTopic(int(time.time() * 1000), ended, failed, asked.partition, all_tried=False)
+        self._tell(None, lambda _: run, asked.topic, context)
 
     def _tell(
-        self, plan: GroupPlan, outcomes: dict[str, TopicOutcome], waiting: Collection[str], context: Context
-    ) -> list[str]:
-        config_dir = Path(self.config_dir)
+        self, names: Collection[str] | None, run_of: Callable[[str], RunOfTopic], only: str | None, context: Context
+    ) -> None:
+        """Tells the channels of these topics, as far as they are in the group still; None is all. Raises
+        AirflowException where a channel was not reached."""
         platform = platform_of(self.config_dir)
-        names = [*plan.due, *plan.broken, *plan.to_tell]
         unreached: dict[str, None] = {}
-        for name, topic in find_topics(names, config_dir, os.environ).items():
-            if not isinstance(topic, Topic) or not topic.alerts:
+        for name, topic in topics_of_group(self.group, self.config_dir, only):
+            if not isinstance(topic, Topic) or not topic.alerts or (names is not None and name not in names):
                 continue
-            run = self._run_of(name, plan, outcomes.get(name), name in waiting, context)
+            run = run_of(name)
             with locked_book(name, platform.home) as book_store:
                 told = tell_of_run(topic, platform, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
-        return list(unreached)
+        if unreached:
+            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
 
     def _run_of(
         self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context

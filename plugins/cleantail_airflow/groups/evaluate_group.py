@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,8 +14,8 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
+from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
@@ -23,6 +23,7 @@ from cleantail.log.policy.packs import DueTopic, pack_topics
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
+from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
@@ -71,6 +72,7 @@ class EvaluateGroupOperator(BaseOperator):
         self.group = group
         self.config_dir = config_dir
         self.reason: str | None = None
+        self.schedule: Schedule | None = None
 
     def execute(self, context: Context) -> NoReturn:
         with noted(context):
@@ -83,7 +85,9 @@ class EvaluateGroupOperator(BaseOperator):
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         platform = platform_of(self.config_dir)
         group = find_group(self.group, Path(self.config_dir), os.environ)
+        self.schedule = group.schedule
         if asked.rollback_to:
+            list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises where it is another group's
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
             self._skip_all_but(context, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(platform, asked.now_ms)
@@ -108,7 +112,7 @@ class EvaluateGroupOperator(BaseOperator):
             kind = AirflowFailException if error.exit_code in FINAL_EXIT_CODES else AirflowException
             raise kind(str(error)) from None
         looked, waiting = Looked(), left_since(self.group)
-        for name, topic in self._topics(asked.topic):
+        for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
             looked.topics += 1
             if isinstance(topic, ConfigError):
                 looked.broken[name] = str(topic)
@@ -118,21 +122,7 @@ class EvaluateGroupOperator(BaseOperator):
             except Exception as error:
                 looked.broken[name] = _told(error)
                 self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
-        if asked.topic and not looked.topics:
-            raise AirflowFailException(f"no topic {asked.topic} runs in the group {self.group}; nothing was done")
         return looked
-
-    def _topics(self, only: str | None) -> Iterator[tuple[str, Topic | ConfigError]]:
-        """Yields the topics that this DAG runs, and those with a broken YAML that would be among them."""
-        from cleantail.config.groups.membership import group_of_file
-
-        config_dir = Path(self.config_dir)
-        for file, topic in scan_topics(config_dir, os.environ):
-            if only not in (None, file.stem):
-                continue
-            name = topic.dag_name if isinstance(topic, Topic) else group_of_file(file, config_dir)
-            if name == self.group:
-                yield file.stem, topic
 
     def _look_at(
         self,
@@ -165,7 +155,7 @@ class EvaluateGroupOperator(BaseOperator):
             reconcile=asked.reconcile,
         )
         send_plan(topic, plan)
-        tell_of_missed(topic, platform, context, plan.logs, now_ms)
+        tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule)
         looked.new_input |= new is not None
         looked.reconcile |= plan.reconcile.due
         if (due := due_topic(plan, new, left_since_ms)) is not None:

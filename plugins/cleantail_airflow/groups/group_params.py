@@ -45,7 +45,7 @@ class Asked:
         require_known_params(context)
         params = context["params"]
         topic = params[TOPIC] or None
-        needs = [name for name in NAMES if params[name] not in (None, False)]
+        needs = [name for name in NAMES if params[name] is not None and params[name] is not False]
         if needs and topic is None:
             raise AirflowFailException(f"{' and '.join(needs)} needs the parameter topic; nothing was done")
         return cls(

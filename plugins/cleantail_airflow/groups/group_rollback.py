@@ -7,9 +7,11 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail_airflow.groups.group_params import TOPIC
+from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.station_tasks import alias_of
 from cleantail_airflow.outcomes.job_reports import JobReport
 from cleantail_airflow.tasks.assets import asset_of, extra_of
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOperator
 
 
@@ -24,6 +26,8 @@ class GroupRollbackOperator(RollbackOperator):
 
     def arguments(self, context: Context) -> list[str]:
         self.topic = str(context["params"][TOPIC] or "")
+        if context["params"][ROLLBACK_TO]:
+            list(topics_of_group(self.group, self.config_dir, self.topic))  # raises where it is another group's
         return ["--topic", self.topic, *super().arguments(context)]
 
     def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:

@@ -39,9 +39,12 @@ def left_since(group: str) -> dict[str, int]:
         return {}
 
 
-def remember(group: str, left_over: Iterable[str], before: Mapping[str, int], now_ms: int) -> None:
-    """Writes down what is left over now; what was so before keeps its time. Nothing is written where nothing
-    changed."""
-    since = {topic: before.get(topic, now_ms) for topic in sorted(left_over)}
+def remember(
+    group: str, left_over: Iterable[str], before: Mapping[str, int], now_ms: int, only: str | None = None
+) -> None:
+    """Writes down what is left over now; what was so before keeps its time. `only`: the one topic that the run was for,
+    so that it says nothing of others. Nothing is written where nothing changed."""
+    others = {topic for topic in before if only not in (None, topic)}
+    since = {topic: before.get(topic, now_ms) for topic in sorted({*left_over, *others})}
     if since != dict(before):
         Variable.set(variable_name(group), _SINCE_JSON.text(since), description=_DESCRIPTION)

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, duration
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult
+from cleantail.rounds.packs.kept_outcomes import read_outcomes
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
+from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.pack_report import pack_result
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.crashes import cause_of_crash
-from cleantail_airflow.tasks.spark_job import SparkJobOperator
+from cleantail_airflow.task_ids import EVALUATE
+from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
 
 OUTCOMES = "packs"
@@ -46,6 +50,7 @@ class RunPackOperator(SparkJobOperator):
         self.group = group
         self.pack = pack
         self.clients: Path | None = None
+        self.outcomes = ""
 
     @property
     def label(self) -> str:
@@ -68,11 +73,27 @@ class RunPackOperator(SparkJobOperator):
         if plan is None:
             self.skip("evaluate made no plan")
         self._require_time_left(context)
-        request = plan.request(pack, f"{OUTCOMES}/{_name_of(context)}.jsonl")
+        pack = self._still_of_group(pack)
+        self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
+        request = plan.request(pack, self.outcomes)
         return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
+
+    def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
+        """Returns the pack without topics that another DAG runs: since `evaluate`, or since whoever has written its
+        XCom had no right to them. Skips a pack of which nothing is left."""
+        named = {name for name, _ in topics_of_group(self.group, self.config_dir)}
+        topics = tuple(topic for topic in pack.topics if topic in named)
+        if others := [topic for topic in pack.topics if topic not in named]:
+            self.log.warning("not in the group %s any more, and left out: %s", self.group, ", ".join(others))
+        if not topics:
+            self.skip(f"no topic of the pack is in the group {self.group} any more")
+        return replace(pack, topics=topics)
 
     def _require_time_left(self, context: Context) -> None:
         """Skips the pack where the run has taken its time already: its topics are first in the next one."""
+        ti: Any = context["ti"]
+        if ti.try_number > 1:  # it was begun, and is ended: else a crash would look like work that was not needed
+            return
         limit_ms = find_group(self.group, Path(self.config_dir), os.environ).limits.run_max_ms
         run: Any = context["dag_run"]
         if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
@@ -104,6 +125,7 @@ class RunPackOperator(SparkJobOperator):
     def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
         """Raises where the application crashed, or something may be tried again. Its result is an XCom also then."""
         if "topics" not in result:
+            self._hand_on_kept(context)
             if text := result.get("error"):
                 kind = AirflowFailException if self.exit_code in FINAL_EXIT_CODES else AirflowException
                 raise kind(text) from None
@@ -117,6 +139,13 @@ class RunPackOperator(SparkJobOperator):
             raise AirflowException("\n".join([f"{counted(len(again), 'topic')} to try again", *lines])) from None
         self.log.info("%s", report.reason)
 
+    def _hand_on_kept(self, context: Context) -> None:
+        """Shows the stations what became of topics before the application crashed, where its file is here."""
+        kept = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
+        topics = [kept[topic] for topic in planned_pack(self.pack).topics if topic in kept]
+        if topics:
+            context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
+
     def _send_metrics(self, report: PackResult) -> None:
         from cleantail_airflow.metrics.run_metrics import send_outcome
 
@@ -125,6 +154,10 @@ class RunPackOperator(SparkJobOperator):
 
 
 def _name_of(context: Context) -> str:
-    """Returns a name for the pack, the same in each try of the task."""
+    """Returns a name for the pack, the same in each try of the task. It is another one where `evaluate` was cleared,
+    too: then a pack with this number holds what was found due since."""
+    from cleantail_airflow.alerts.alerting import EVALUATED
+
     ti = context["ti"]
-    return hashlib.sha256(json.dumps([ti.dag_id, ti.run_id, ti.map_index]).encode()).hexdigest()[:32]
+    evaluated_ms = ti.xcom_pull(task_ids=EVALUATE, key=EVALUATED)
+    return hashlib.sha256(json.dumps([ti.dag_id, ti.run_id, ti.map_index, evaluated_ms]).encode()).hexdigest()[:32]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
 
+from cleantail.config.groups.loading_groups import run_schedule_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
@@ -70,9 +73,10 @@ class EvaluateOperator(BaseOperator):
         self.log.info("%s", run.table())
         self.reason = f"{planned.reason}; {planned.sweep_reason}; {planned.reclaim.reason}"
         context["ti"].xcom_push(PLAN, plan)
-        tell_of_missed(topic, platform, context, run.logs, now_ms)
+        schedule = run_schedule_of(topic, Path(self.config_dir), os.environ)
+        tell_of_missed(topic, platform, context, run.logs, now_ms, schedule)
         if not planned.due:
-            context["ti"].xcom_push(NOTE, idle_note(topic, self.reason, run.logs))
+            context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])
         self._skip_not_due(context, planned)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
-from cleantail.config.run_schedule import schedule_text
-from cleantail.config.topic import Topic
+from cleantail.config.run_schedule import Schedule, schedule_text
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail_airflow.outcomes.planned_run import PlannedRun
@@ -38,7 +37,7 @@ def not_due(plan: PlannedRun) -> dict[str, str]:
     return skipped
 
 
-def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
+def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) -> str:
     """Writes the note of a run in which nothing was due: what is held back all the same, why, and when the next one is.
 
     The UI shows its beginning, and the rest by a click.
@@ -46,7 +45,7 @@ def idle_note(topic: Topic, reason: str, logs: Iterable[LogState]) -> str:
     why = readable_reason(reason.removeprefix("nothing is due: "))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
-        f"Skipped tasks are work that was not needed. Looks again: {schedule_text(topic.schedule)}."
+        f"Skipped tasks are work that was not needed. Looks again: {schedule_text(schedule)}."
     )
 
 

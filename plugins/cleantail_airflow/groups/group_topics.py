@@ -1,0 +1,30 @@
+"""The topics that the DAG of a group runs, as the YAML says it now: a task never goes by an XCom or a parameter alone,
+which could name the topic of another group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleantail.config.groups.membership import group_of_file
+from cleantail.config.loading import scan_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
+from cleantail_airflow.airflow_exceptions import AirflowFailException
+
+
+def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Iterator[tuple[str, Topic | ConfigError]]:
+    """Yields the topics of a group by name, and those with a broken YAML that would be among them. `only`: the one that
+    a person asks for; raises AirflowFailException where it is not among them."""
+    folder = Path(config_dir)
+    none = True
+    for file, topic in scan_topics(folder, os.environ):
+        if only not in (None, file.stem):
+            continue
+        name = topic.dag_name if isinstance(topic, Topic) else group_of_file(file, folder)
+        if name == group:
+            none = False
+            yield file.stem, topic
+    if only is not None and none:
+        raise AirflowFailException(f"no topic {only} runs in the group {group}; nothing was done")
