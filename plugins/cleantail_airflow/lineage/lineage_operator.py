@@ -37,15 +37,14 @@ class LineageOperator:
             why = error if isinstance(error, CleantailError) else type(error).__name__
             self.log.warning("no lineage is told of this task: %s", why)
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage | None:
-        """Returns the datasets of a task that ended well, or was skipped; the provider calls it."""
-        if self.lineage is None:
-            return None
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+        """Returns the datasets of a task that ended well, or was skipped, none where it read none; the provider calls
+        it."""
         from cleantail_airflow.lineage.openlineage_facets import operator_lineage
 
-        return operator_lineage(self.lineage)
+        return operator_lineage(self.lineage or StationLineage())
 
-    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage | None:
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage:
         """Returns the datasets of a task that failed, as one with a red check has them too."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
