@@ -125,6 +125,13 @@ class PlatformSettings(Model):
     cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
     limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
+    data_docs: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9]+://[^\s?#]+$",
+        description="Folder in a store to which drivers copy Data Docs, by the login of the warehouse; null: they are "
+        "in CLEANTAIL_HOME alone.",
+        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-docs"},
+    )
     allow_clock: bool = Field(
         default=False,
         description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "

@@ -8,7 +8,8 @@ text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
@@ -81,7 +82,21 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
     }
 
 
-def index_content(topic: str, site: Path, pages: Sequence[Path]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """A page as the index lists it. `path`: relative to the index, validations/SUITE/ROUND/TIME/BATCH.html; `title`:
+    (topic, partitions, kind and round, suite, status), empty where the page is of an earlier version."""
+
+    path: str
+    title: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, site: Path, file: Path) -> ListedPage:
+        """Reads the title of a page."""
+        return cls(file.relative_to(site).as_posix(), title_in(file) or ())
+
+
+def index_content(topic: str, pages: Iterable[ListedPage]) -> dict[str, Any]:
     """Returns what the index shows: a line for each of these pages."""
     return {
         "topic": topic,
@@ -90,18 +105,18 @@ def index_content(topic: str, site: Path, pages: Sequence[Path]) -> dict[str, An
         "up": "",
         "facts": [],
         "head": ["Status", "Partitions", "Kind", "Round", "Checked (UTC)", "Suite"],
-        "rows": [_index_row(site, file) for file in pages],
+        "rows": [_index_row(page) for page in pages],
     }
 
 
-def _index_row(site: Path, file: Path) -> list[dict[str, Any]]:
-    """Returns the line of a page, whose title says of what it is. `file`: validations/SUITE/ROUND/TIME/BATCH.html."""
-    suite_name, round_name, time = file.parts[-4:-1]
-    _, partitions, round_, suite, status = title_in(file) or ("", PARTITION_UNKNOWN, round_name, suite_name, "")
+def _index_row(listed: ListedPage) -> list[dict[str, Any]]:
+    """Returns the line of a page, whose title says of what it is."""
+    suite_name, round_name, time = listed.path.split("/")[-4:-1]
+    _, partitions, round_, suite, status = listed.title or ("", PARTITION_UNKNOWN, round_name, suite_name, "")
     kind, _, name = round_.rpartition(" ")
     return [
         {"text": status or "not recorded", "status": True},
-        {"text": partitions, "href": quote(file.relative_to(site).as_posix())},
+        {"text": partitions, "href": quote(listed.path)},
         *({"text": text} for text in (kind, name, _utc(time), suite)),
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_jobs.quality.data_docs_html import GENERATOR, page
-from spark_jobs.quality.data_docs_pages import HEAD_CHARS, index_content, validation_content
+from spark_jobs.quality.data_docs_pages import HEAD_CHARS, ListedPage, index_content, validation_content
 from spark_jobs.quality.results_store import place_of, read_result, write_whole
 
 logger = logging.getLogger("cleantail.expectations")
@@ -21,14 +21,18 @@ NEWEST = 300
 """Validations on the index; older pages stay where they are."""
 
 
-def write_pages(site: Path, topic: str, store: Path, validations: Iterable[Any]) -> None:
-    """Writes the pages of these validations and the index; those of an earlier version are all written anew."""
-    index = site / "index.html"
+def write_pages(site: Path, topic: str, store: Path, validations: Iterable[Any]) -> list[Path]:
+    """Writes the pages of these validations and the index; those of an earlier version are all written anew. Returns
+    the pages."""
+    index, written = site / "index.html", []
     ours = index.exists() and GENERATOR in index.read_text(errors="replace")[:HEAD_CHARS]
     for validation in validations if ours else _stored(store):
         html = page(validation_content(topic, validation))
-        write_whole(site / "validations" / place_of(validation, ".html"), html)
-    write_whole(index, page(index_content(topic, site, _newest(site))))
+        file = site / "validations" / place_of(validation, ".html")
+        write_whole(file, html)
+        written.append(file)
+    write_whole(index, page(index_content(topic, [ListedPage.of(site, file) for file in _newest(site)])))
+    return written
 
 
 def _stored(store: Path) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import apart, subject
+from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
 from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, MEASURES, RECORDS, WHETHER, Format
 from spark_jobs.quality.judge import as_of, imported, validate
@@ -27,11 +28,13 @@ from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 class Auditor:
     """Checks the rounds of one topic by the suite of `rules` and by the topic's own checks."""
 
-    def __init__(self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT) -> None:
+    def __init__(
+        self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT, store: DocsStore | None = None
+    ) -> None:
         self._kind = kind
         self._topic = topic
         self._rules = list(rules)
-        self.project = Project(home, topic.topic)
+        self.project = Project(home, topic.topic, store)
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of

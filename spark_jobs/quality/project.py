@@ -9,6 +9,7 @@ from typing import Any
 
 from cleantail.home.private_files import make_folder
 from spark_jobs.quality.data_docs_site import write_pages
+from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.results_store import strip, write_result
 
 logger = logging.getLogger("cleantail.expectations")
@@ -20,13 +21,20 @@ _WRITING: dict[Path, threading.Thread] = {}
 class Project:
     """The validations of one look at a topic, until they are written. Directory: CLEANTAIL_HOME/data_docs/<topic>."""
 
-    def __init__(self, home: Path, topic: str) -> None:
+    def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
+        """`store`: where Data Docs are copied to."""
         self._home = home
+        self._store = store
         self._root = home / "data_docs" / topic
         self._validations: list[Any] = []
 
     @property
     def data_docs(self) -> str:
+        """Returns where the index is that others can read: in the store, where there is one."""
+        return self._store.index if self._store else self._index
+
+    @property
+    def _index(self) -> str:
         return str(self._uncommitted / "data_docs" / "local_site" / "index.html")
 
     @property
@@ -67,6 +75,9 @@ class Project:
             store = self._uncommitted / "validations"
             for validation in self._validations:
                 write_result(store, validation)
-            write_pages(Path(self.data_docs).parent, self._root.name, store, self._validations)
+            site = Path(self._index).parent
+            written = write_pages(site, self._root.name, store, self._validations)
+            if self._store is not None:
+                self._store.copy(site, written)
         except OSError as e:
             logger.warning("Data Docs were not written: %s", e)

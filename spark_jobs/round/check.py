@@ -8,6 +8,7 @@ then leaves that log out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
@@ -37,6 +38,7 @@ from spark_jobs.engine.measures import measure_unit, prove_keys
 from spark_jobs.engine.proof import KeyCounts
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
 from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import with_sample
@@ -106,7 +108,8 @@ def measured_round(
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
-        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind)  # imports Great Expectations
+        store = DocsStore.of(platform, os.environ, table.topic.topic)
+        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind, store)  # imports Great Expectations
         measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()

@@ -35,16 +35,16 @@ def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | N
     """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. No disk
     is looked at."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
-    return None if _inside(_beginning(pattern, home), roots) else _allowed_beginning(home, sources)
+    return None if _inside(beginning_of(pattern, home), roots) else _allowed_beginning(home, sources)
 
 
 def path_problem(pattern: str, platform: Platform) -> str | None:
     """Returns what is allowed where a source.path lies in no root, with links followed."""
-    inside = _inside(_beginning(pattern, platform.home).resolve(), roots_of(platform))
+    inside = _inside(beginning_of(pattern, platform.home).resolve(), roots_of(platform))
     return None if inside else _allowed_beginning(platform.home, platform.sources)
 
 
-def _beginning(pattern: str, home: Path) -> Path:
+def beginning_of(pattern: str, home: Path) -> Path:
     """Returns the part of a pattern before its first * ? or [."""
     fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))

@@ -6,28 +6,35 @@ and to have the work done anew `run_pack` is cleared.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator, Context
 
+from cleantail.config.loading import find_topics
 from cleantail.config.run_schedule import ASSET_SCHEME
+from cleantail.config.topic import Topic
 from cleantail.human import counted
+from cleantail.lineage.datasets import StationLineage
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck
 from cleantail_airflow.groups.group_plan import group_plan_of, planned_pack
 from cleantail_airflow.groups.pack_report import BY_TASK, result_of_pack
+from cleantail_airflow.lineage.lineage_operator import LineageOperator
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import PUBLISH
 from cleantail_airflow.tasks.assets import asset_of, extra_of
+from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 NO_RESULT = "the application of the pack left no result"
 
 
-class StationOperator(BaseOperator):
+class StationOperator(LineageOperator, BaseOperator):
     """Shows one station of one pack. `pack` is a PlannedPack as JSON."""
 
     template_fields: Sequence[str] = ("pack",)
@@ -56,7 +63,9 @@ class StationOperator(BaseOperator):
         shown = [(outcome, line) for outcome in result.topics if (line := self.station.line(outcome))]
         for outcome, line in shown:
             self.log.info("%s: %s", outcome.topic, line)
-        self.show_more([outcome for outcome, _ in shown], context)
+        outcomes = [outcome for outcome, _ in shown]
+        self.keep_lineage(lambda: self._told(outcomes))
+        self.show_more(outcomes, context)
         # 2. the topics that failed in it
         red = {outcome.topic: failures for outcome in result.topics if (failures := self.station.red(outcome))}
         errors = self.station.errors(result)
@@ -71,6 +80,21 @@ class StationOperator(BaseOperator):
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
         """Does what a station does besides showing; nothing but of `publish`."""
+
+    def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
+        """Returns what the station has read and written, of all these topics."""
+        from cleantail.lineage.told_tables import told_evidence
+        from cleantail_airflow.lineage.told_stations import done_by_pack
+
+        platform = platform_of(self.config_dir)
+        found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir), os.environ)
+        evidence, lineage = told_evidence(platform), StationLineage()
+        for outcome in outcomes:
+            topic = found[outcome.topic]
+            if isinstance(topic, Topic):  # not where its YAML was broken meanwhile
+                told = done_by_pack(self.station.task_id, topic, platform, outcome, evidence)
+                lineage += told or StationLineage()
+        return lineage
 
     def _tell_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
         """Tells the channels of each topic at once, as the check of a topic's own DAG does."""

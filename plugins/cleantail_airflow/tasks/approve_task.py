@@ -28,12 +28,14 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
+from cleantail.lineage.datasets import StationLineage
 from cleantail.log import round_state
 from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.lineage.lineage_operator import LineageOperator
 from cleantail_airflow.outcomes.job_reports import checked_by
 from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
@@ -47,7 +49,7 @@ NOBODY_ASKED = "nothing waits for approval: nobody was asked"
 """The reason with which the task is skipped."""
 
 
-class ApproveOperator(HITLOperator):
+class ApproveOperator(LineageOperator, HITLOperator):
     """Asks whether the round that the task `source` has checked may be published.
 
     The task's XCom, {"approved", "by" (None: nobody in time), "at_ms" (Unix ms)}, is for people. Where nothing has to
@@ -74,6 +76,7 @@ class ApproveOperator(HITLOperator):
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         catalog = open_catalog(platform, os.environ)
         checked = self._checked(context, topic, platform, catalog)
+        self.keep_lineage(lambda: self._asked(topic, platform, checked))
         if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
@@ -95,6 +98,11 @@ class ApproveOperator(HITLOperator):
             return recorded_round(catalog, platform, topic, str(report.round), kind_of(self.source))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
+
+    def _asked(self, topic: Topic, platform: Platform, checked: CheckedRound | None) -> StationLineage | None:
+        from cleantail_airflow.lineage.told_stations import asked
+
+        return asked(topic, platform, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Raises AirflowFailException where Airflow shows another question than this one, or asks other people.
@@ -151,6 +159,7 @@ class ApproveOperator(HITLOperator):
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
         # 3. the channels hear of it
+        self.keep_lineage(lambda: self._asked(topic, platform, self._checked(context, topic, platform, catalog)))
         tell_that_it_was_answered(topic, platform, context)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 

@@ -18,6 +18,7 @@ from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
+from cleantail_airflow.lineage.lineage_operator import LineageOperator
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.outcomes.planned_run import PlannedRun, planned_run
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from cleantail.lake.runs.evaluate import RunPlan
 
 
-class EvaluateOperator(BaseOperator):
+class EvaluateOperator(LineageOperator, BaseOperator):
     """Decides what a run does, from metadata alone. If nothing is due it skips all tasks after it, free of charge."""
 
     template_fields: Sequence[str] = ("topic", "reason")
@@ -48,6 +49,7 @@ class EvaluateOperator(BaseOperator):
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail.lake.runs.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
+        from cleantail_airflow.lineage.told_stations import evaluated
         from cleantail_airflow.metrics.run_metrics import send_plan, send_since_last_run
 
         require_known_params(context)
@@ -66,6 +68,7 @@ class EvaluateOperator(BaseOperator):
             partition=params["partition"],
             reconcile=bool(params.get(RECONCILE)),
         )
+        self.keep_lineage(lambda: evaluated(topic, platform))
         send_plan(topic, run)
         send_since_last_run(self.topic, context["ti"])
         plan = run.as_json()

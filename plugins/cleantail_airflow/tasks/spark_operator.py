@@ -17,6 +17,7 @@ from cleantail.config.loading import find_topic
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
+from cleantail.lineage.datasets import StationLineage
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.outcomes.crashes import cause_of_crash
@@ -47,6 +48,7 @@ class CleantailSparkOperator(SparkJobOperator):
 
         send_result(self.job, self.topic, result)
         report = report_of(result, self.job)
+        self.keep_lineage(lambda: self.told(context, result, report))
         if error:
             self.failed(context, result, report, error)
         elif result:
@@ -54,6 +56,17 @@ class CleantailSparkOperator(SparkJobOperator):
         else:  # a job that ended well has left one
             raise AirflowException(f"{self.job} wrote no result")
         self.ended(context, result, report)
+
+    def told(self, context: Context, result: dict[str, Any], report: JobReport) -> StationLineage | None:
+        """Returns what the job has read and written, red or green."""
+        from cleantail_airflow.lineage.told_stations import done
+
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        return done(self.job, topic, platform, result, report, self.snapshots_read(context))
+
+    def snapshots_read(self, context: Context) -> tuple[int, ...]:
+        """Returns the snapshots that the job went by, where its own report does not name them."""
+        return ()
 
     def succeeded(self, report: JobReport) -> None:
         """Logs the warnings of a job that ended well."""

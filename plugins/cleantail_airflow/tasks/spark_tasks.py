@@ -74,6 +74,9 @@ class CompactOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         return ["--unit", json.dumps(self.unit)]
 
+    def snapshots_read(self, context: Context) -> tuple[int, ...]:
+        return (int(self.unit["base_snapshot_id"]),)
+
 
 class CheckQualityOperator(CleantailSparkOperator):
     """Checks the branches of all units. Red partitions make the task red; publish goes on with the green ones."""
@@ -141,6 +144,10 @@ class PublishOperator(PublishingOperator):
             "--now",
             str(plan.now_ms),
         ]
+
+    def snapshots_read(self, context: Context) -> tuple[int, ...]:
+        checked = checked_by(context, self.source)
+        return tuple(unit.head_snapshot_id for unit in checked.units) if checked else ()
 
     def failed(self, context: Context, result: dict[str, Any], report: JobReport, error: AirflowException) -> None:
         """Raises only for partitions that were not red before.

@@ -1,0 +1,125 @@
+"""What the stations of a topic tell: from the result of a task, or of a group's pack, to datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.claims.source_paths import beginning_of
+from cleantail.config.platform import Platform
+from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.topic import Topic
+from cleantail.lineage.datasets import LineageDataset, StationLineage, file_datasets, kafka_dataset
+from cleantail.lineage.stations import INGESTING, OF_SOURCE, Told, ToldTables, lineage_of
+from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_tables
+from cleantail.log import round_state
+from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.pack_results import TopicOutcome
+from cleantail_airflow.kafka_connection import client_settings
+from cleantail_airflow.outcomes.job_reports import JobReport
+
+KINDS = {
+    "check_quality": round_state.COMPACT,
+    "expire_tombstones": round_state.EXPIRE,
+    "reconcile": round_state.RECONCILE,
+}
+"""Station -> the kind of the round that it checks."""
+OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
+"""Stations that commit to the table itself, and whose results do not name the snapshot: it is the newest."""
+
+
+def evaluated(topic: Topic, platform: Platform) -> StationLineage | None:
+    """Returns what `evaluate` has read: the metadata of the table's newest snapshot."""
+    tables = told_tables(topic, platform, None)
+    read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
+    return lineage_of("evaluate", tables, Told(read)) if tables else None
+
+
+def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLineage | None:
+    """Returns what a person was asked about: the snapshots that the round has staged."""
+    tables = told_tables(topic, platform, None)
+    return lineage_of("approve", tables, Told(tuple(heads))) if tables else None
+
+
+def done(
+    station: str,
+    topic: Topic,
+    platform: Platform,
+    result: Mapping[str, Any],
+    report: JobReport,
+    read: tuple[int, ...] = (),
+) -> StationLineage | None:
+    """Returns what a job has read and written. `result`: what it reports, empty where it crashed; `report`: the same,
+    parsed; `read`: the snapshots that it went by, where another task names them."""
+    tables = told_tables(topic, platform, told_evidence(platform))
+    if tables is None:
+        return None
+    heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
+    told = Told(
+        read=read or heads,
+        written=_written(station, tables, report),
+        commits=_commits(station, result, report),
+        records=result.get("records") if station in INGESTING else None,
+        checks=_checks(station, topic, platform, report.round),
+    )
+    files = [Path(file["file"]) for file in result.get("files", ()) if not file["skipped"]]
+    return lineage_of(station, tables, told, _source(station, topic, platform, files))
+
+
+def done_by_pack(
+    station: str, topic: Topic, platform: Platform, outcome: TopicOutcome, evidence: LineageDataset | None
+) -> StationLineage | None:
+    """Returns what a station has read and written of one topic of a group's pack."""
+    tables = told_tables(topic, platform, evidence)
+    if tables is None:
+        return None
+    rounds = {"check_quality": outcome.compacted, "compact": outcome.compacted, **outcome.rounds}
+    result = rounds.get(station)
+    if station == "publish":
+        published = [round_ for round_ in outcome.rounds.values() if round_.published]
+        written, commits = (published[-1].snapshot_id if published else None), bool(published)
+    elif station in OF_MAIN:
+        written, commits = tables.table.snapshot_id, True
+    else:
+        commits = station == "compact" or bool(result and result.published)
+        written = result.snapshot_id if result and station != "compact" else None
+    records = outcome.ingested.records if station == "ingest" and outcome.ingested else None
+    checks = _checks(station, topic, platform, result.round if result else None)
+    told = Told((), written, commits, records, checks)
+    return lineage_of(station, tables, told, _source(station, topic, platform, ()))
+
+
+def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:
+    """Returns the snapshot that the station has made, None where nobody knows it."""
+    if station == "compact":
+        return tables.branches.get(report.branch)
+    return tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
+
+
+def _commits(station: str, result: Mapping[str, Any], report: JobReport) -> bool:
+    if report.error or not result:
+        return False
+    if station in INGESTING:
+        return bool(result.get("records"))
+    return bool(report.published) if report.published is not None else True
+
+
+def _checks(station: str, topic: Topic, platform: Platform, round_id: str | None) -> tuple[CheckResult, ...]:
+    if round_id is None or station not in KINDS:
+        return ()
+    return recorded_checks(platform, topic.topic, round_id, KINDS[station])
+
+
+def _source(
+    station: str, topic: Topic, platform: Platform, files: list[Path] | tuple[()]
+) -> tuple[LineageDataset, ...]:
+    """Returns the topic's source, where the station reads it: its topic in Kafka, the files that were read, or where
+    these are not known the folder that has them."""
+    if station not in OF_SOURCE:
+        return ()
+    if topic.source.kafka is not None:
+        return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)
+    if files or not topic.source.path:
+        return file_datasets(files)
+    return file_datasets([beginning_of(topic.source.path, platform.home)])

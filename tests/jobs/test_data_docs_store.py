@@ -1,0 +1,60 @@
+"""Data Docs that are copied to a store: what a driver with an empty folder finds there stays in the index."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from cleantail.config.platform import Catalog, Platform
+from spark_jobs.quality.data_docs_html import page
+from spark_jobs.quality.data_docs_store import LIST, DocsStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DocsStore:
+    platform = Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path, data_docs=f"file://{tmp_path}/store/")
+    found = DocsStore.of(platform, {}, "copied")
+    assert found is not None
+    return found
+
+
+def site_with(folder: Path, round_name: str, time: str) -> tuple[Path, list[Path]]:
+    """The site of a driver that has checked one round."""
+    file = folder / "validations" / "round" / round_name / time / "round-round.html"
+    file.parent.mkdir(parents=True)
+    title = f"copied · partition 0 · compact {round_name} · rules of the round · passed"
+    content = {"topic": "copied", "title": title, "heading": "", "up": "", "facts": [], "head": [], "rows": []}
+    file.write_text(page(content))
+    return folder, [file]
+
+
+def test_pages_of_two_drivers_are_in_one_index_newest_first(store: DocsStore, tmp_path: Path) -> None:
+    store.copy(*site_with(tmp_path / "one", "r1", "20260101T000000.000000Z"))
+    store.copy(*site_with(tmp_path / "two", "r2", "20260102T000000.000000Z"))
+    folder = tmp_path / "store" / "copied"
+    index = (folder / "index.html").read_text()
+    assert 0 < index.index("r2") < index.index("r1")
+    pages = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.html"))
+    assert len(pages) == 3 and all(name in index for name in pages if name != "index.html")
+
+
+def test_a_list_of_which_half_was_written_hides_no_new_page(store: DocsStore, tmp_path: Path) -> None:
+    store.copy(*site_with(tmp_path / "one", "r1", "20260101T000000.000000Z"))
+    (tmp_path / "store" / "copied" / LIST).write_text('[{"path": "val')
+    store.copy(*site_with(tmp_path / "two", "r2", "20260102T000000.000000Z"))
+    assert "r2" in (tmp_path / "store" / "copied" / "index.html").read_text()
+
+
+def test_a_store_that_cannot_be_written_fails_nothing(
+    store: DocsStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "store").write_text("a file where the folder should be")
+    with caplog.at_level(logging.WARNING):
+        store.copy(*site_with(tmp_path / "one", "r1", "20260101T000000.000000Z"))
+    assert "Data Docs were not copied to file://" in caplog.text
+
+
+def test_without_the_setting_there_is_no_store(tmp_path: Path) -> None:
+    assert DocsStore.of(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path), {}, "copied") is None
