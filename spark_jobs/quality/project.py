@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from cleantail.home.data_docs import FOLDER, results_of, site_of
 from cleantail.home.private_files import make_folder
 from spark_jobs.quality.data_docs_site import write_pages
 from spark_jobs.quality.results_store import strip, write_result
@@ -21,18 +22,13 @@ class Project:
     """The validations of one look at a topic, until they are written. Directory: CLEANTAIL_HOME/data_docs/<topic>."""
 
     def __init__(self, home: Path, topic: str) -> None:
-        self._home = home
-        self._root = home / "data_docs" / topic
+        self._home, self._topic = home, topic
+        self._root = home / FOLDER / topic
         self._validations: list[Any] = []
 
     @property
     def data_docs(self) -> str:
-        return str(self._uncommitted / "data_docs" / "local_site" / "index.html")
-
-    @property
-    def _uncommitted(self) -> Path:
-        """The folders are those that Great Expectations gives a project."""
-        return self._root / "gx" / "uncommitted"
+        return str(site_of(self._home, self._topic) / "index.html")
 
     @property
     def validations(self) -> int:
@@ -63,10 +59,10 @@ class Project:
         if before is not None:
             before.join()
         try:
-            make_folder(self._home, "data_docs", self._root.name)
-            store = self._uncommitted / "validations"
+            make_folder(self._home, FOLDER, self._topic)
+            store = results_of(self._home, self._topic)
             for validation in self._validations:
                 write_result(store, validation)
-            write_pages(Path(self.data_docs).parent, self._root.name, store, self._validations)
+            write_pages(site_of(self._home, self._topic), self._topic, store, self._validations)
         except OSError as e:
             logger.warning("Data Docs were not written: %s", e)

@@ -17,7 +17,7 @@ FLOORS = (
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
-    ("cleantail.watch", "cleantail.whatif", "cleantail.adopt", "cleantail.kafka", "cleantail.api"),
+    ("cleantail.watch", "cleantail.whatif", "cleantail.adopt", "cleantail.kafka", "cleantail.upgrade", "cleantail.api"),
     ("spark_jobs.iceberg", "spark_jobs.quality"),
     ("spark_jobs.engine",),
     ("spark_jobs.round",),
