@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pydantic import TypeAdapter, ValidationError
+
 from cleantail.config.claims.platform_limits import in_its_sources
 from cleantail.config.groups.loading_groups import scan_groups
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.state_home import HOME_VARIABLE
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, TopicName
 from cleantail.config.yaml_file import read_yaml, yaml_files
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.upgrade.changes import Area, By, Change
@@ -28,6 +30,7 @@ from cleantail.upgrade.gone_keys import gone_in, rewritten
 
 DEFAULTS = "defaults.yaml"
 _FOLDERS = ("topics", "groups")
+_TOPIC_NAME: TypeAdapter[str] = TypeAdapter(TopicName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +122,10 @@ def _text(file: Path) -> str | None:
 def _topic_named(file: Path) -> str | None:
     """Returns the name that a file gives its topic, where a file can be called so."""
     try:
-        topic = read_yaml(file).get("topic")
-    except ConfigError:
+        topic = _TOPIC_NAME.validate_python(read_yaml(file).get("topic"), strict=True)
+    except (ConfigError, ValidationError):
         return None
-    return topic if isinstance(topic, str) and topic == Path(topic).name and topic.isprintable() else None
+    return None if topic.startswith(".") else topic  # the name of a hidden file
 
 
 @contextmanager

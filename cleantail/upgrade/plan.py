@@ -38,7 +38,7 @@ def planned(config_dir: Path, env: Mapping[str, str]) -> UpgradePlan:
     config = planned_config(config_dir, home, env)
     docs = tuple(docs_changes(home))
     before = (*config.changes, *place_changes(config_dir, home))
-    names = tuple(change.subject for change in docs)
+    names = tuple(change.subject for change in docs if change.by is By.UPGRADE)
     if config.platform is None:
         return UpgradePlan(home, (*before, *docs), config.edits, CatalogUpgrade(), names, None)
     jars = tuple(jar_changes(config.platform, env))
