@@ -23,6 +23,7 @@ from cleantail.cli.commands.reconcile import reconcile
 from cleantail.cli.commands.recovery import mend, release, rollback
 from cleantail.cli.commands.restore import restore
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
+from cleantail.cli.commands.upgrade import upgrade
 from cleantail.cli.completion import answer_shell
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
@@ -46,6 +47,7 @@ COMMANDS = (
     restore,
     reader,
     jars,
+    upgrade,
     completion,
 )
 

@@ -49,10 +49,17 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class CommandWithExamples(click.Command):
     """Is the base of all commands and groups: it has the common options, and its help ends with examples as typed."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), configured: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        configured: bool = True,
+        checked: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.configured = configured
+        self.configured, self.checked = configured, checked
         self.params += common_options()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -112,8 +119,9 @@ class Command(CommandWithExamples):
             return 130
 
     def _platform(self, config: Path) -> Platform:
-        """Returns the platform; that of no settings where there is no configuration and the command needs none."""
-        if self.configured or config.is_dir():
+        """Returns the platform; that of no settings where there is no configuration and the command needs none, or
+        where the command itself looks at what is wrong with it."""
+        if self.checked and (self.configured or config.is_dir()):
             return load_platform(config, os.environ)
         return Platform(home=state_home(config, None, os.environ), config_dir=config.absolute())
 
@@ -152,15 +160,15 @@ class Several(click.Option):
 
 
 def command(
-    name: str, *parameters: Decorator, examples: Sequence[str], configured: bool = True
+    name: str, *parameters: Decorator, examples: Sequence[str], configured: bool = True, checked: bool = True
 ) -> Callable[[Body], Command]:
     """Makes a body the command `name`; `parameters` are its own arguments and options, in the order of its help.
-    `configured`: whether it needs a configuration."""
+    `configured`: whether it needs a configuration; `checked`: whether one that this version can read."""
 
     def decorated(body: Body) -> Command:
         for parameter in reversed(parameters):
             body = parameter(body)
-        return click.command(name, cls=Command, examples=examples, configured=configured)(body)
+        return click.command(name, cls=Command, examples=examples, configured=configured, checked=checked)(body)
 
     return decorated
 

@@ -20,7 +20,7 @@ from cleantail.config.topic import TopicDefaults
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "drivers", "locks", "jars", "alerts", "demo")
+_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "drivers", "locks", "jars", "alerts", "demo", "upgrades")
 """Folders of CLEANTAIL_HOME that hold no source of records."""
 
 

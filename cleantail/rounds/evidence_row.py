@@ -23,6 +23,37 @@ rows that no check wrote, and in those of earlier versions."""
 DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 """The column `deleted`: reason -> how many records a round removed for it."""
 
+EVIDENCE_COLUMNS: Final = {
+    "topic": "string",
+    "partition": "int32",
+    "round": "string",
+    "kind": "string",
+    "outcome": "string",
+    "note": "string",
+    "now_ms": "int64",
+    "checked_at_ms": "int64",
+    "base_snapshot_id": "int64",
+    "head_snapshot_id": "int64",
+    "first_dirty_offset": "int64",
+    "end_offset": "int64",
+    "records_in": "int64",
+    "records_out": "int64",
+    "tombstones_in": "int64",
+    "tombstones_out": "int64",
+    "deleted": "string",
+    "freed_bytes": "int64",
+    "passed": "bool",
+    "checks": "string",
+    "dag_id": "string",
+    "run_id": "string",
+    "task_id": "string",
+    "began_ms": "int64",
+    "saved_bytes": "int64",
+    CHECKED_ROUND: "string",
+    "sample": "string",
+}
+"""Column of the evidence table -> its type, by PyArrow's name, in the table's order."""
+
 
 class EvidenceRow(TypedDict, total=False):
     """The columns by name. Times are Unix ms, and ends of offsets are exclusive.

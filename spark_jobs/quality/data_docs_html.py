@@ -7,8 +7,8 @@ from typing import Any
 
 from jinja2 import Environment
 
-GENERATOR = '<meta name="generator" content="cleantail data docs 2">'
-"""What tells our pages from those of earlier versions, which are built anew once."""
+from cleantail.home.data_docs import GENERATOR
+
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --red: #b42318; --green: #1f6b3f; --link: #1557b0; }
 @media (prefers-color-scheme: dark) { :root { --red: #ff9a90; --green: #8fdcae; --link: #8ab4f8; } }

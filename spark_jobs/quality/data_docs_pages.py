@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cleantail.home.data_docs import HEAD_CHARS
 from cleantail.human import counted
 from cleantail.rounds.checked.check_results import kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in
@@ -23,8 +24,6 @@ from spark_jobs.quality.evaluation_errors import error_in
 SHOWN_CHARS = 300
 ALONE = 8
 """So many logs that broke a rule have a validation of their own; further ones have one together."""
-HEAD_CHARS = 2000
-"""In the beginning of a page it says who made it."""
 SUITES = {"round": "rules of the round", "records": "the topic's own checks"}
 """Name of a suite -> what it checks."""
 SUBJECT = "cleantail"

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.quality.data_docs_html import GENERATOR, page
-from spark_jobs.quality.data_docs_pages import HEAD_CHARS, ListedPage, index_content, validation_content
+from cleantail.home.data_docs import is_ours, results_of, site_of
+from spark_jobs.quality.data_docs_html import page
+from spark_jobs.quality.data_docs_pages import ListedPage, index_content, validation_content
 from spark_jobs.quality.results_store import place_of, read_result, write_whole
 
 logger = logging.getLogger("cleantail.expectations")
@@ -25,14 +26,18 @@ def write_pages(site: Path, topic: str, store: Path, validations: Iterable[Any])
     """Writes the pages of these validations and the index; those of an earlier version are all written anew. Returns
     the pages."""
     index, written = site / "index.html", []
-    ours = index.exists() and GENERATOR in index.read_text(errors="replace")[:HEAD_CHARS]
-    for validation in validations if ours else _stored(store):
+    for validation in validations if is_ours(index) else _stored(store):
         html = page(validation_content(topic, validation))
         file = site / "validations" / place_of(validation, ".html")
         write_whole(file, html)
         written.append(file)
     write_whole(index, page(index_content(topic, [ListedPage.of(site, file) for file in _newest(site)])))
     return written
+
+
+def renew_pages(home: Path, topic: str) -> None:
+    """Makes the pages of a topic anew, from all results that are kept, where an earlier version has made them."""
+    write_pages(site_of(home, topic), topic, results_of(home, topic), ())
 
 
 def _stored(store: Path) -> Iterator[Any]:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from cleantail.home.data_docs import FOLDER, results_of, site_of
 from cleantail.home.private_files import make_folder
 from spark_jobs.quality.data_docs_site import write_pages
 from spark_jobs.quality.data_docs_store import DocsStore
@@ -23,24 +24,15 @@ class Project:
 
     def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
         """`store`: where Data Docs are copied to."""
-        self._home = home
+        self._home, self._topic = home, topic
         self._store = store
-        self._root = home / "data_docs" / topic
+        self._root = home / FOLDER / topic
         self._validations: list[Any] = []
 
     @property
     def data_docs(self) -> str:
         """Returns where the index is that others can read: in the store, where there is one."""
-        return self._store.index if self._store else self._index
-
-    @property
-    def _index(self) -> str:
-        return str(self._uncommitted / "data_docs" / "local_site" / "index.html")
-
-    @property
-    def _uncommitted(self) -> Path:
-        """The folders are those that Great Expectations gives a project."""
-        return self._root / "gx" / "uncommitted"
+        return self._store.index if self._store else str(site_of(self._home, self._topic) / "index.html")
 
     @property
     def validations(self) -> int:
@@ -71,12 +63,12 @@ class Project:
         if before is not None:
             before.join()
         try:
-            make_folder(self._home, "data_docs", self._root.name)
-            store = self._uncommitted / "validations"
+            make_folder(self._home, FOLDER, self._topic)
+            store = results_of(self._home, self._topic)
             for validation in self._validations:
                 write_result(store, validation)
-            site = Path(self._index).parent
-            written = write_pages(site, self._root.name, store, self._validations)
+            site = site_of(self._home, self._topic)
+            written = write_pages(site, self._topic, store, self._validations)
             if self._store is not None:
                 self._store.copy(site, written)
         except OSError as e:

@@ -20,7 +20,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OvertakenError
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.retries import COMMITS
-from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -31,37 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cleantail.evidence")
 
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("round", pa.string()),
-        ("kind", pa.string()),
-        ("outcome", pa.string()),
-        ("note", pa.string()),
-        ("now_ms", pa.int64()),
-        ("checked_at_ms", pa.int64()),
-        ("base_snapshot_id", pa.int64()),
-        ("head_snapshot_id", pa.int64()),
-        ("first_dirty_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("records_in", pa.int64()),
-        ("records_out", pa.int64()),
-        ("tombstones_in", pa.int64()),
-        ("tombstones_out", pa.int64()),
-        ("deleted", pa.string()),
-        ("freed_bytes", pa.int64()),
-        ("passed", pa.bool_()),
-        ("checks", pa.string()),
-        ("dag_id", pa.string()),
-        ("run_id", pa.string()),
-        ("task_id", pa.string()),
-        ("began_ms", pa.int64()),
-        ("saved_bytes", pa.int64()),
-        (CHECKED_ROUND, pa.string()),
-        ("sample", pa.string()),
-    ]
-)
+SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
 PROPERTIES = {
     "format-version": "2",
     "commit.retry.num-retries": "20",  # rounds of many topics append at the same time

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleantail_airflow.page.data_docs import DocsPage, file_in, framed, pages_of, site_of
+from cleantail.home.data_docs import site_of
+from cleantail_airflow.page.data_docs import DocsPage, file_in, framed, pages_of
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import load_platform
+from cleantail.home.data_docs import site_of
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
 from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, GroupPlan, PlannedPack
-from cleantail_airflow.page.data_docs import site_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site
 from tests.cleantail.lake import OrdersTable

@@ -28,11 +28,6 @@ TYPES = {
 """What is served, by suffix. No scripts: Data Docs show data, and their own scripts come from the internet."""
 
 
-def site_of(home: Path, topic: str) -> Path:
-    """Returns the root of a topic's Data Docs. `topic` is the name of a configured topic, and no text of a client."""
-    return home / "data_docs" / topic / "gx" / "uncommitted" / "data_docs" / "local_site"
-
-
 def file_in(site: Path, path: str) -> Path | None:
     """Returns the file at `path` in the site.
 

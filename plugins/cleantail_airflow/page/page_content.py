@@ -15,6 +15,7 @@ from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
+from cleantail.home.data_docs import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.rounds.past_rounds import with_undone
@@ -26,7 +27,7 @@ from cleantail.watch.topic_list import Wanted, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles
-from cleantail_airflow.page.data_docs import pages_of, site_of
+from cleantail_airflow.page.data_docs import pages_of
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
 from cleantail_airflow.page.page_rows import RowCache, log_views, row_of

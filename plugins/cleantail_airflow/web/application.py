@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.errors import CleantailError, HeldError
+from cleantail.home.data_docs import site_of
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
@@ -193,7 +194,7 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     """Sends a file of the topic's Data Docs, without their scripts, which would run with the user's rights."""
     content = content_of(request)
     try:
-        site = data_docs.site_of(content.platform.home, content.topic_of(dag_id))
+        site = site_of(content.platform.home, content.topic_of(dag_id))
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
     file = data_docs.file_in(site, path)
