@@ -146,7 +146,6 @@ def test_this_version_goes_on_where_the_one_before_stopped_and_that_one_after_it
     # 1. what is there
     first = site.json(REPOSITORY, "upgrade", "--dry-run")
     found = {(change["area"], change["by"]) for change in first["changes"]}
-    waiting = site.python(REPOSITORY, "-c", WAITING, str(site.config)).stdout.split()
     if commit == VERSION_0_1_0:
         assert site.run(REPOSITORY, "status")[0] == 2  # a key that is gone
         areas = {"configuration", "table", "evidence", "Data Docs"}
@@ -166,6 +165,7 @@ def test_this_version_goes_on_where_the_one_before_stopped_and_that_one_after_it
     assert site.run(REPOSITORY, "compact", "red")[0] == 0
     assert site.offsets(REPOSITORY, "red") == [1]
     # 4. the approval
+    waiting = site.python(REPOSITORY, "-c", WAITING, str(site.config)).stdout.split()
     assert len(waiting) == 1
     result = str(site.place / "result.json")
     published = site.python(REPOSITORY, "-c", PUBLISHED, str(site.config), waiting[0], "task", result)
