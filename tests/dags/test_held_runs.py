@@ -222,10 +222,10 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
 ) -> None:
     from cleantail.config.events import Event
     from cleantail.watch.alerting.incidents import Condition
-    from cleantail_airflow.tasks import alert_task
+    from cleantail_airflow.outcomes import told_run
 
     late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)
-    monkeypatch.setattr(alert_task, "_seen_in_table", lambda *_: [late])
+    monkeypatch.setattr(told_run, "_seen_in_table", lambda *_: [late])
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", DROPPED)
     with answers("Reject"):

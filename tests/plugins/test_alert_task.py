@@ -19,7 +19,7 @@ from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_n
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of
 from cleantail_airflow.outcomes.failure_notes import LOST, NOTE, UNREADABLE, FailureNote, noted, parsed_note
 from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCoverage
-from cleantail_airflow.tasks.alert_task import run_alarms
+from cleantail_airflow.outcomes.told_run import run_alarms
 from tests.airflow_site import NOW_MS, failure, parsed, verdict
 
 RED = failures_of("orders", parsed(verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())))
