@@ -1,7 +1,7 @@
 """Delete files of one data file each, read and written through the table's own IO: all positions that it has lost.
 
-Of format version 3 they are deletion vectors, those of a round in one Puffin file. Of version 2, where a sink knows no
-other, they are position deletes in Parquet, one small file for a data file.
+Of format version 3 they are deletion vectors, those of a log in one Puffin file for each round. Of version 2, where a
+sink knows no other, they are position deletes in Parquet, one small file for a data file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_FILE = {
 """Stands for the data file where only delete files are read from a scan's task."""
 WHOLE = {"start": 0, "length": 0, "residual-filter": True}
 WRITERS = 8
-"""Small files of version 2 that are written at a time."""
+"""Small files that are written at a time."""
 
 Lost = tuple[Mapping[str, Any], BitMap64]
 """A data file as Iceberg writes it in JSON (its name, spec and partition matter), and everything that it has lost."""
@@ -154,6 +154,21 @@ def _bounds(data_file: str, pos: int) -> Mapping[str, Any]:
 
 
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
+    """Writes the vectors of each partition, and so of each log, into a Puffin file of their own.
+
+    A reader may take all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does: in a
+    common file it would see what was removed of a log that is held back, and not published.
+    """
+    by_partition: dict[str, list[Lost]] = {}
+    for file, positions in lost:
+        partition = json.dumps([file["spec-id"], file["partition"]], sort_keys=True)
+        by_partition.setdefault(partition, []).append((file, positions))
+    with ThreadPoolExecutor(WRITERS) as threads:
+        written = threads.map(lambda some: _write_puffin(output_files, some), by_partition.values())
+        return [file for files in written for file in files]
+
+
+def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
     content, places = puffin_file([(str(file["file-path"]), positions) for file, positions in lost])
     location, size = _write(output_files, content), sum(map(len, content))
     return [
