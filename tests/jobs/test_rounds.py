@@ -16,7 +16,7 @@ from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.failed_branches import kept_branch, kept_until_ms
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
-from spark_jobs.round import evidence
+from spark_jobs.round import evidence_store
 from spark_jobs.round import run as rounds
 from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
@@ -366,7 +366,7 @@ def test_the_evidence_of_every_round_is_kept(workshop):
 
 
 def test_the_evidence_keeps_its_rows_and_few_of_its_snapshots(workshop, monkeypatch):
-    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(evidence_store, "SNAPSHOTS_KEPT", 2)
     topic = workshop.topic("tidy")
     for n in range(4):
         workshop.ok(
