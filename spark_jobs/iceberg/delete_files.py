@@ -1,7 +1,7 @@
 """Delete files of one data file each, read and written through the table's own IO: all positions that it has lost.
 
-Of format version 3 they are deletion vectors, those of a log in one Puffin file for each round. Of version 2, where a
-sink knows no other, they are position deletes in Parquet, one small file for a data file.
+Of format version 3 they are deletion vectors, and each log has a Puffin file of them for each round. Of version 2,
+where a sink knows no other, they are position deletes in Parquet, one small file for a data file.
 """
 
 from __future__ import annotations

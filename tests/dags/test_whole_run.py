@@ -99,7 +99,7 @@ def command_lines() -> Iterator[set[str]]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.05):
+        while not over.wait(0.2):
             for pid in _children(os.getpid()):
                 with suppress(OSError):
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -41,9 +41,9 @@ def test_a_function_of_a_column_asks_for_no_class_and_for_no_line_of_python(spar
     assert not [c for c in commands if c.startswith("r\nu\n") or "CurrentOrigin" in c or "stackTraces" in c]
 
 
-def test_a_round_asks_a_few_times_for_each_file_that_it_deletes_in(workshop, table_of, monkeypatch):
-    files, calls = (2, 22), []
-    for logs in files:
+def test_a_round_asks_a_few_times_for_each_log_that_it_deletes_in(workshop, table_of, monkeypatch):
+    counts, calls = (2, 22), []
+    for logs in counts:
         topic = workshop.topic(f"asked-{logs}")
         lines = [
             {"partition": p, "offset": o, "ts": TS + o, "key": "k", "payload": "v"}
@@ -54,4 +54,5 @@ def test_a_round_asks_a_few_times_for_each_file_that_it_deletes_in(workshop, tab
         table = table_of(topic)
         [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=1 << 41, force=True).units
         calls.append(calls_of(monkeypatch, lambda: compact_unit(table, workshop.platform(), unit)))  # noqa: B023
-    assert (len(calls[1]) - len(calls[0])) / (files[1] - files[0]) <= 8
+    # six of them write the log's deletion vectors: they are in a file of their own
+    assert (len(calls[1]) - len(calls[0])) / (counts[1] - counts[0]) <= 12
