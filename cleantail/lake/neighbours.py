@@ -7,9 +7,6 @@ with Cleantail's rights. So this is asked before anything is deleted, and before
 
 from __future__ import annotations
 
-import gzip
-import json
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +21,9 @@ from cleantail.lake.storage_locations import (
     contains,
     files_outside,
     folder_location,
+    known_locations,
     locations_of,
+    metadata_folder,
     overlap,
     surely_inside,
 )
@@ -60,7 +59,7 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
     costs one query of a SQL catalog, and reads the metadata file of every other table, 16 at a time."""
     name, location = ".".join(table.name()[-2:]), table.location()
     require_inner_paths(name, location, table.properties)
-    folders = {**locations_of(location, table.properties), **_metadata_folder(table.metadata_location)}
+    folders = {**locations_of(location, table.properties), **metadata_folder(table.metadata_location)}
     _require_below(name, location, platform)
     others, hidden_text = _neighbours(catalog, table)
     for other in others:
@@ -157,11 +156,6 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
         )
 
 
-def _metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
-    folder = posixpath.dirname(metadata_location)
-    return {folder: folder_location(folder)} if folder else {}
-
-
 def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
     """Returns all others of the catalog, and what of it could not be looked at."""
     from pyiceberg.catalog.sql import SqlCatalog
@@ -187,7 +181,7 @@ def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
         raise TableError(f"catalog {catalog.name} cannot be reached: {type(e).__name__}") from None
     others = [(entry[:3], str(entry[3])) for entry in entries if tuple(entry[:3]) != table_key and entry[3]]
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        read = pool.map(lambda other: _locations_in(catalog.properties, other[1]), others)
+        read = pool.map(lambda other: known_locations(catalog.properties, other[1]), others)
         return [
             Neighbour(".".join(key[1:] if key[0] == catalog.name else key), locations)
             for (key, _), locations in zip(others, read, strict=True)
@@ -197,22 +191,6 @@ def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
 def _identifier(table: Table) -> tuple[str, str]:
     *namespace, name = table.name()
     return ".".join(namespace), name
-
-
-def _locations_in(properties: Mapping[str, str], metadata_location: str) -> dict[str, StorageLocation]:
-    """Returns where the table of a metadata file may have files; where that cannot be read, those of most tables."""
-    from pyiceberg.io import load_file_io
-
-    folders = _metadata_folder(metadata_location)
-    try:
-        with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
-            text = stream.read()
-        document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
-        return folders | locations_of(str(document["location"]), document.get("properties") or {})
-    except Exception:  # a table that is broken is in nobody's way but by its folder
-        folder = posixpath.dirname(metadata_location)
-        root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
-        return folders | {root: folder_location(root)}
 
 
 def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:

@@ -1,4 +1,5 @@
-"""Where tables lie, in a form in which two folders can be compared however they are written. Pure, but for links.
+"""Where tables lie, in a form in which two folders can be compared however they are written. Pure, but for links
+and what other tables' metadata say.
 
 `file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`; links of local
 folders are followed. What is deleted below a table's location must be the table's own: two tables of which one lies in
@@ -7,6 +8,8 @@ the other's folder are refused, however unlikely it is that the names of their f
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import posixpath
 from collections.abc import Iterable, Mapping
@@ -118,3 +121,43 @@ def files_outside(files: Iterable[str], location: str) -> list[str]:
     """Returns those of the files that do not surely lie in the location."""
     root = folder_location(location)
     return [file for file in files if not surely_inside(location_of(file), root)]
+
+
+def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
+    """Returns the folder of a metadata file, by its text."""
+    folder = posixpath.dirname(metadata_location)
+    return {folder: folder_location(folder)} if folder else {}
+
+
+_KNOWN: dict[str, Mapping[str, StorageLocation]] = {}
+"""Metadata file -> where its table may have files. Such a file is never changed: each process reads one once."""
+_KNOWN_MAX = 20_000
+
+
+def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
+    """Returns where the table of a metadata file may have files. `properties`: of the catalog, for its FileIO."""
+    known = _KNOWN.get(metadata_location)
+    if known is None:
+        known, readable = _locations_in(properties, metadata_location)
+        if readable:
+            if len(_KNOWN) >= _KNOWN_MAX:
+                _KNOWN.clear()
+            _KNOWN[metadata_location] = known
+    return known
+
+
+def _locations_in(properties: Mapping[str, str], metadata_location: str) -> tuple[Mapping[str, StorageLocation], bool]:
+    """Returns where the table of a metadata file may have files, and whether the file could be read; where it could
+    not, those of most tables."""
+    from pyiceberg.io import load_file_io
+
+    folders = metadata_folder(metadata_location)
+    try:
+        with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
+            text = stream.read()
+        document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
+        return folders | locations_of(str(document["location"]), document.get("properties") or {}), True
+    except Exception:  # a table that is broken is in nobody's way but by its folder
+        folder = posixpath.dirname(metadata_location)
+        root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
+        return folders | {root: folder_location(root)}, False

@@ -87,9 +87,9 @@ def test_every_topic_is_in_one_pack_within_the_limits_whatever_the_order():
     ],
 )
 def test_a_label_says_what_a_pack_holds(topics, label):
-    assert Pack(topics, 1024).label == label
+    assert Pack(topics, 1024, 512).label == label
 
 
 def test_a_label_of_long_names_keeps_its_end():
-    label = Pack(("n" * 249, "m", "o", "p"), 0).label
+    label = Pack(("n" * 249, "m", "o", "p"), 0, 0).label
     assert len(label) == LABEL_CHARS and label.endswith("and 1 more topic, 0 B")

@@ -103,15 +103,16 @@ def test_only_files_that_a_round_has_seen_are_rewritten(states, merged):
 @pytest.mark.parametrize(
     ("at_ms", "current", "expired"),
     [
-        pytest.param(899, 1, 1, id="older than the retention"),
-        pytest.param(900, 1, 0, id="age == retention: stays"),
-        pytest.param(899, 7, 0, id="the current one stays"),
+        pytest.param([889], 1, 1, id="past its time by more than a tenth"),
+        pytest.param([890], 1, 0, id="by a tenth: waits"),
+        pytest.param([889, 899], 1, 2, id="the one that waits goes with the other"),
+        pytest.param([889, 900], 1, 1, id="age == retention: stays"),
+        pytest.param([889], 0, 0, id="the current one stays"),
     ],
 )
-def test_a_snapshot_expires_when_it_is_older_than_its_retention(at_ms, current, expired):
-    plan = resolve_reclaim(
-        facts(snapshots=[(7, at_ms)], snapshot_id=current), configs(cleantail_snapshot_retention_ms=100), 1_000
-    )
+def test_snapshots_expire_together_once_one_is_past_its_time_by_a_tenth(at_ms, current, expired):
+    found = facts(snapshots=list(enumerate(at_ms)), snapshot_id=current if len(at_ms) == 1 else 9)
+    plan = resolve_reclaim(found, configs(cleantail_snapshot_retention_ms=100), 1_000)
     assert (plan.expired_snapshots, plan.due) == (expired, expired > 0)
 
 

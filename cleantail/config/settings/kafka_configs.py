@@ -207,7 +207,7 @@ class KafkaConfigs(Configs):
     cleantail_snapshot_retention_ms: int = config(
         "cleantail.snapshot.retention.ms",
         432_000_000,
-        "How long old snapshots of the table stay readable.",
+        "How long old snapshots of the table stay readable. They expire together, a tenth of that later at most.",
         CLEANTAIL,
         low=0,
         high=LONG_MAX,
@@ -215,7 +215,7 @@ class KafkaConfigs(Configs):
     cleantail_orphan_retention_ms: int = config(
         "cleantail.orphan.retention.ms",
         259_200_000,
-        "Age from which files that no snapshot knows are removed.",
+        "Age from which files that no snapshot knows are removed, by a reclaim in which snapshots expire.",
         CLEANTAIL,
         low=0,
         high=LONG_MAX,

@@ -7,7 +7,8 @@
    number, by which the next round knows what arrived. One that is registered twice waits for the round that keeps it
    once.
 4. Snapshots expire after cleantail.snapshot.retention.ms, but for the current one, and none does where the table's
-   gc.enabled is false: files would go with it.
+   gc.enabled is false: files would go with it. They go together, once the oldest of them is past its time by a tenth
+   of the retention: to find what may be deleted costs more than a round of a small topic.
 5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
 """
 
@@ -24,6 +25,8 @@ from cleantail.log.segments import DataFile
 from cleantail.rounds.failed_branches import past_their_time
 
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
+WAIT_PARTS = 10
+"""Snapshots wait for their expiry for one part in so many of their retention, so that several go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,10 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups([f for f in files if f.registered == 1], configs)
     # 2. snapshots past their retention
-    oldest_kept_ms = now_ms - configs.cleantail_snapshot_retention_ms
-    expired = sum(1 for i, at_ms in facts.snapshots if at_ms < oldest_kept_ms and i != facts.snapshot_id)
-    if not facts.may_delete_files:
-        expired = 0
+    retention_ms = configs.cleantail_snapshot_retention_ms
+    past_ms = [at_ms for i, at_ms in facts.snapshots if at_ms < now_ms - retention_ms and i != facts.snapshot_id]
+    is_time = any(at_ms < now_ms - retention_ms - retention_ms // WAIT_PARTS for at_ms in past_ms)
+    expired = len(past_ms) if is_time and facts.may_delete_files else 0
     # 3. branches of failed rounds past theirs
     branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
     return ReclaimPlan(tuple(groups), expired, _reason(groups, expired, branches), tuple(branches))

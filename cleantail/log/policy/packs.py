@@ -37,10 +37,12 @@ class DueTopic:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Holds topics whose work one Spark application does, the most urgent first."""
+    """Holds topics whose work one Spark application does, the most urgent first. `largest_bytes`: what the largest of
+    them has to read."""
 
     topics: tuple[str, ...]
     read_bytes: int
+    largest_bytes: int
 
     @property
     def label(self) -> str:
@@ -94,7 +96,8 @@ def _fits(shared: Sequence[DueTopic], due: DueTopic, limits: GroupLimits) -> boo
 
 
 def _packed(topics: Sequence[DueTopic]) -> Pack:
-    return Pack(tuple(due.topic for due in topics), sum(due.read_bytes for due in topics))
+    sizes = [due.read_bytes for due in topics]
+    return Pack(tuple(due.topic for due in topics), sum(sizes), max(sizes))
 
 
 def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> str:

@@ -189,7 +189,7 @@ class EvaluateGroupOperator(BaseOperator):
 def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:
     """Returns the plan of the run: the packs, the most urgent first, and last the one that shows what is broken."""
     packed = pack_topics(looked.due, group.limits)
-    packs = [PlannedPack(pack.label, pack.topics) for pack in packed.packs]
+    packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
     reason = f"{counted(looked.topics, 'topic')} {be(looked.topics)} looked at: {packed.reason}"
     if looked.broken:
         packs.append(_broken_pack(looked.broken))

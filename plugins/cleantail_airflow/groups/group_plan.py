@@ -20,11 +20,13 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class PlannedPack:
     """The topics of a pack, the most urgent first. `errors`: topic -> why it cannot be worked on, of the one pack that
-    shows them; it starts no application."""
+    shows them; it starts no application. `largest_bytes`: what the largest topic has to read, None where that is not
+    known."""
 
     label: str
     topics: tuple[str, ...]
     errors: Mapping[str, str] = field(default_factory=dict)
+    largest_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
 OUTCOMES = "packs"
 """The folder in CLEANTAIL_HOME with a file for each pack that is worked on: what became of its topics so far."""
 
+RECORD_BYTES = 64
+"""A record of a small topic takes more than that, in a data file as in one of lines."""
+
 
 class RunPackOperator(SparkJobOperator):
     """Does the work of one pack. What went wrong with a topic its station shows; this task is red where the application
@@ -77,6 +80,12 @@ class RunPackOperator(SparkJobOperator):
         self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
         request = plan.request(pack, self.outcomes)
         return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
+
+    def records(self, context: Context) -> int | None:
+        """Returns how many records the largest topic may have at most: it is what generated code pays off for, or not.
+        The topics are done one after another."""
+        largest_bytes = planned_pack(self.pack).largest_bytes
+        return None if largest_bytes is None else largest_bytes // RECORD_BYTES
 
     def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
         """Returns the pack without topics that another DAG runs: since `evaluate`, or since whoever has written its

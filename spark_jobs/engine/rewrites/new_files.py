@@ -42,11 +42,11 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is written, and in no table yet. `split_offsets`: where its row groups begin."""
+    """A file that is written, and in no table yet. `footer`: Parquet's, which tells of its row groups and columns."""
 
     path: str
     size_bytes: int
-    split_offsets: tuple[int, ...]
+    footer: pq.FileMetaData
 
 
 class NewFiles:
@@ -154,7 +154,7 @@ class NewFiles:
         finally:
             stream.close()
         [footer] = footers
-        self._written.append(WrittenFile(self._begun[-1], size, _split_offsets(footer)))
+        self._written.append(WrittenFile(self._begun[-1], size, footer))
 
 
 def _with_dictionary(footer: Any) -> list[str]:
@@ -162,8 +162,3 @@ def _with_dictionary(footer: Any) -> list[str]:
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     columns = (group.column(i) for group in groups for i in range(group.num_columns))
     return sorted({column.path_in_schema for column in columns if column.has_dictionary_page})
-
-
-def _split_offsets(footer: Any) -> tuple[int, ...]:
-    first = [footer.row_group(i).column(0) for i in range(footer.num_row_groups)]
-    return tuple(c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset for c in first)

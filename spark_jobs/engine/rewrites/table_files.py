@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cleantail.config.topic_table import FILE_BYTES, OFFSET
+from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError
+from spark_jobs.iceberg.delete_files import WHOLE
 from spark_jobs.iceberg.file_columns import Layout, layout_of
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.iceberg_reads import each, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 PARQUET = "write.parquet."
@@ -20,6 +23,8 @@ DEFAULT_CODEC = "gzip"
 SIZES = {"row-group-size-bytes": 128 << 20, "page-size-bytes": 1 << 20, "dict-size-bytes": 2 << 20}
 """Properties of sizes, and Iceberg's defaults."""
 TARGET = "write.target-file-size-bytes"
+UNSORTED = 0
+"""Iceberg's number for no order."""
 WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-record-count", "page-row-limit")
 
 
@@ -53,34 +58,38 @@ def new_data_files(
 ) -> list[Any]:
     """Returns Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
     `partition`: Iceberg's, by the spec."""
-    jvm = table.jvm
-    metrics_of = getattr(jvm, "org.apache.iceberg.parquet.ParquetUtil").fileMetrics
-    config = jvm.org.apache.iceberg.MetricsConfig.forTable(iceberg)
-    files = []
-    for file in written:
-        metrics = metrics_of(iceberg.io().newInputFile(file.path), config)
-        builder = jvm.org.apache.iceberg.DataFiles.builder(spec)
-        builder = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file.size_bytes)
-        builder = builder.withPartition(partition).withMetrics(metrics)
-        builder = builder.withSplitOffsets(_longs(table, file.split_offsets))
-        files.append((_in_order(table, iceberg, builder)).build())
-    return files
+    jvm = table.jvm.org.apache.iceberg
+    schema_text = str(jvm.SchemaParser.toJson(iceberg.schema()))
+    metrics = FileMetrics.of(schema_text, texts(iceberg.properties()))
+    common = {
+        "spec-id": int(spec.specId()),
+        "content": "data",
+        "file-format": "parquet",
+        "partition": json.loads(jvm.SingleValueParser.toJson(spec.partitionType(), partition)),
+        "sort-order-id": _order_id(table, iceberg),
+    }
+    task = {
+        "task-type": "file-scan-task",
+        "schema": json.loads(schema_text),
+        "spec": json.loads(jvm.PartitionSpecParser.toJson(spec)),
+    }
+    parser = jvm.ScanTaskParser
+    # Iceberg has no public parser for a file alone: it is the file of a scan that never was
+    return [
+        parser.fromJson(json.dumps(task | WHOLE | {"data-file": common | _described(file, metrics)}), True).file()
+        for file in written
+    ]
 
 
-def _in_order(table: TopicTable, iceberg: Any, builder: Any) -> Any:
-    """Names the table's sort order, where that is the order of offsets in which the files are."""
+def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:
+    return {"file-path": file.path, "file-size-in-bytes": file.size_bytes} | metrics.of_footer(file.footer)
+
+
+def _order_id(table: TopicTable, iceberg: Any) -> int:
+    """Returns the id of the table's sort order, where that is the order of offsets in which the files are; else that of
+    none."""
     order, columns = iceberg.sortOrder(), table.topic.columns
     offset: Layout = layout_of(iceberg, {OFFSET: OFFSET if columns is None else columns.offset})
     fields = [(int(f.sourceId()), str(f.direction()), str(f.transform())) for f in each(order.fields())]
     by_offset = OFFSET in offset and fields == [(offset[OFFSET].ids[-1], "ASC", "identity")]
-    return builder.withSortOrder(order) if by_offset else builder
-
-
-def _longs(table: TopicTable, numbers: Sequence[int]) -> Any:
-    """Returns a Java list of Long: a small number Py4J sends as an Integer."""
-    gateway: Any = table.spark.sparkContext._gateway
-    array = gateway.new_array(gateway.jvm.long, len(numbers))
-    for i, number in enumerate(numbers):
-        array[i] = number
-    collectors = table.jvm.java.util.stream.Collectors
-    return table.jvm.java.util.Arrays.stream(array).boxed().collect(collectors.toList())
+    return int(order.orderId()) if by_offset else UNSORTED

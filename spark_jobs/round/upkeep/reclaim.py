@@ -42,12 +42,14 @@ MIN_ORPHAN_AGE_MS = 86_400_000
 def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> ReclaimResult:
     """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time.
 
-    Raises TableError, before the table is changed, where files that are not its own could be deleted.
+    Raises TableError, before the table is changed, where files are to be deleted and one could be another's.
 
     1. The side tables are reclaimed, whether or not anything is due in the table itself.
     2. Branches that nobody needs any more are dropped: those of killed runs, and of failed rounds past their time.
     3. Groups of files are rewritten; what they have freed gets a row of evidence, also where a later group fails.
-    4. Snapshots past their time expire, and files that no snapshot knows are removed where they are surely its own.
+    4. Where snapshots are past their time they expire, files that no snapshot knows are removed where they are surely
+       its own, and the evidence's small files are merged. To look for such files each time would cost more than a
+       round of a small topic.
     """
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
@@ -60,7 +62,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
-    location, alone = require_own(table, platform)
+    own = require_own(table, platform) if plan.expired_snapshots else None
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
@@ -70,6 +72,9 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     finally:
         if result.reclaimed_bytes > 0:
             append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
+    if own is None:
+        return result
+    location, alone = own
     expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
     merged = merge_evidence(table, platform)
