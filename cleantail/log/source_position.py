@@ -189,9 +189,7 @@ def read_position_of(properties: Mapping[str, str], table: str) -> ReadPosition 
     return position_of(properties, table) or snapshot_position_of(properties, table)
 
 
-def with_source_ends(
-    states: Mapping[int, PartitionState], position: ReadPosition | None
-) -> dict[int, PartitionState]:
+def with_source_ends(states: Mapping[int, PartitionState], position: ReadPosition | None) -> dict[int, PartitionState]:
     """Returns the states of a topic's logs with the log ends of its source, also where the last offsets below them
     hold no record."""
     known = dict(states)

@@ -3,8 +3,8 @@
 1. What is taken back is a commit: its data files hold the records of all its source files together.
 2. `main` becomes the snapshot before it, followed by every append since, each as it was. Rewrites since are undone with
    it; they changed no record.
-3. The marks of its source files go, so that they can be ingested again; of a read of Kafka or of a table the position goes
-   back.
+3. The marks of its source files go, so that they can be ingested again; of a read of Kafka or of a table the position
+   goes back.
 4. It refuses where something may have been built on its records: after a round, which can be undone first, and after a
    change that is nobody's of ours.
 5. A quarantine that began after it is lifted, since what it holds back were its records.

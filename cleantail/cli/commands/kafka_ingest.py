@@ -23,7 +23,8 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
     if topic.source.kafka is None:
         raise CleantailError(
-            f"topic {topic.topic} has no source.kafka in its YAML: give files with --file, or name its brokers there"
+            f"topic {topic.topic} has no source.kafka and no source.table in its YAML: give files with --file, or name "
+            "its brokers, or its table, there"
         )
     settings, now_ms = settings_of_environment(topic.source.kafka, os.environ), clock(None)
     require_usable(topic, call.platform, os.environ)

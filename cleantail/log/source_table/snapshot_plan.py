@@ -102,6 +102,7 @@ class SnapshotPlan:
 
     `start_id` is None where `end` is read whole, without what lies below `from_offsets`. `appends`: whether an append
     is among them; `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing was left.
+    `bytes`: what the files of the snapshots take, 0 where one is read whole.
     """
 
     start_id: int | None
@@ -111,6 +112,7 @@ class SnapshotPlan:
     from_offsets: Mapping[int, int] | None = None
     gaps: tuple[SnapshotGap, ...] = ()
     is_last: bool = True
+    bytes: int = 0
 
 
 def plan_snapshots(
@@ -176,6 +178,7 @@ def _portion(
         one_by_one=tuple(s.snapshot_id for s in chosen if s.operation not in (APPEND, REPLACE) and s.adds),
         gaps=gaps,
         is_last=len(chosen) == len(since),
+        bytes=sum(s.added_bytes for s in chosen),
     )
 
 

@@ -116,7 +116,7 @@ class SnapshotPosition:
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> None:
         """Returns None: what a sink's table has is not forgotten by anybody."""
-        return None
+        return
 
     def as_json(self) -> str:
         """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""

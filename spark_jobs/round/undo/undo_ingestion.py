@@ -1,5 +1,5 @@
-"""Take an ingestion back: its records, its files' marks or its position at the source, and its log end go in one commit;
-appends since stay."""
+"""Take an ingestion back: its records, its files' marks or its position at the source, and its log end go in one
+commit; appends since stay."""
 
 from __future__ import annotations
 

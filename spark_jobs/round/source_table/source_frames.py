@@ -1,0 +1,99 @@
+"""The records that a plan names, in the columns of a topic table, as Spark plans that read them.
+
+1. A snapshot that is read whole, or for the files it has added, is read as of itself: what it had deleted is left out.
+   Spark then has the columns by their names of that time, and they get their names of now.
+2. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
+3. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from cleantail.config.columns import Columns, quoted
+from cleantail.errors import SourceError
+from cleantail.log.column_sql import problem_of
+from cleantail.log.source_table.snapshot_plan import SnapshotPlan
+from spark_jobs.iceberg.iceberg_reads import added_by
+from spark_jobs.round.source_table.guards import beyond, guarded
+from spark_jobs.round.source_table.session_catalog import SessionTable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFrames:
+    """Reads a source table. `iceberg` is Iceberg's own object for it; `kinds`: path of a mapped column -> Spark's name
+    of its type, as the table's schema is now."""
+
+    table: SessionTable
+    iceberg: Any
+    columns: Columns
+    kinds: Mapping[str, str]
+
+    @classmethod
+    def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
+        """Raises SourceError for a column of a type that cannot be what it is mapped to."""
+        paths = list(dict.fromkeys(columns.paths.values()))
+        schema = table.spark.table(table.name).select(*map(quoted, paths)).schema
+        kinds = dict(zip(paths, (field.dataType.simpleString() for field in schema), strict=True))
+        for name, path in columns.paths.items():
+            if problem := problem_of(name.partition(".")[0], kinds[path]):
+                raise SourceError(f"{table.shown}: column {path} is {kinds[path]}: {problem}; nothing was appended")
+        return cls(table, iceberg, columns, kinds)
+
+    def records(self, plan: SnapshotPlan) -> DataFrame:
+        """Returns the records of the plan, in no order, and as often as the source has them."""
+        if plan.start_id is None:
+            whole = self._as_topic_table(self._at(plan.end.snapshot_id))
+            return whole if plan.from_offsets is None else whole.where(beyond(plan.from_offsets))
+        return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id)))
+
+    def _stored(self, plan: SnapshotPlan, start_id: int) -> Iterator[DataFrame]:
+        read = self.table.spark.read
+        if plan.appends or not plan.one_by_one:
+            span = {"start-snapshot-id": str(start_id), "end-snapshot-id": str(plan.end.snapshot_id)}
+            yield read.options(**span).table(self.table.name)
+        for snapshot_id in plan.one_by_one:
+            paths = [str(file.location()) for file in added_by(self.iceberg, snapshot_id)]
+            yield self._at(snapshot_id, paths)
+
+    def _at(self, snapshot_id: int, files: list[str] | None = None) -> DataFrame:
+        """Returns the mapped columns at a snapshot by their names of now; of these files alone, where there are any."""
+        stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
+        if files is not None:
+            stored = stored.where(stored["_file"].isin(files))
+        return stored.selectExpr(*_nested(self._paths_at(snapshot_id)))
+
+    def _paths_at(self, snapshot_id: int) -> dict[str, str]:
+        """Returns path of now -> SQL of the column as the snapshot's schema has it, which it may have by another name,
+        or not at all yet."""
+        util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
+        then, now = util.schemaFor(self.iceberg, snapshot_id), self.iceberg.schema()
+        names = {path: then.findColumnName(now.findField(path).fieldId()) for path in self.kinds}
+        return {
+            path: quoted(str(name)) if name is not None else f"CAST(NULL AS {self.kinds[path]})"
+            for path, name in names.items()
+        }
+
+    def _as_topic_table(self, stored: DataFrame) -> DataFrame:
+        return stored.selectExpr(*guarded(self.columns, self.kinds))
+
+
+def _nested(sql_of_paths: Mapping[str, str]) -> list[str]:
+    """Returns a select list that gives columns, and fields of structs, the names of these paths."""
+    tree: dict[str, Any] = {}
+    for path, sql in sql_of_paths.items():
+        *outer, last = path.split(".")
+        reduce(lambda node, part: node.setdefault(part, {}), outer, tree)[last] = sql
+    return [f"{_struct(node)} AS `{name}`" for name, node in tree.items()]
+
+
+def _struct(node: Any) -> str:
+    if isinstance(node, str):
+        return node
+    fields = ", ".join(f"'{name}', {_struct(inner)}" for name, inner in node.items())
+    return f"named_struct({fields})"
