@@ -18,7 +18,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.source_position import position_of
-from cleantail.log.source_table.snapshot_plan import SnapshotPlan, SourceTable, plan_snapshots
+from cleantail.log.source_table.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceTable, plan_snapshots
 from cleantail.log.source_table.snapshot_position import (
     PROPERTY_SNAPSHOT_POSITION,
     SnapshotPosition,
@@ -57,7 +57,7 @@ def planned_read(topic: Topic, platform: Platform, now_ms: int) -> PlannedRead:
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     at = _own_position(topic, table)
     source = described_source(topic, platform)
-    plan = plan_snapshots(at.position, source, table_source_of(topic).on_change, now_ms)
+    plan = plan_snapshots(at.position, source, table_source_of(topic).on_change, now_ms, PORTION_BYTES)
     if plan is not None and table is not None:
         _require_nothing_of_others(topic, table, at.position)
     return PlannedRead(at, source, plan)

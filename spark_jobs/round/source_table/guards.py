@@ -74,10 +74,12 @@ def _joined(parts: list[str]) -> str:
     return ", ".join(f"'{MARK}', {part}" for part in parts) + f", '{MARK}'"
 
 
-def beyond(next_offsets: Mapping[int, int]) -> str:
-    """Returns SQL for records at or beyond these offsets, and those of other partitions."""
-    below = " OR ".join(f"(`{PARTITION}` = {p:d} AND `{OFFSET}` < {end:d})" for p, end in sorted(next_offsets.items()))
-    return f"NOT ({below or 'false'})"
+def beyond(columns: Columns, next_offsets: Mapping[int, int]) -> str:
+    """Returns SQL over the stored columns for records at or beyond these offsets, and those of other partitions. What
+    has no partition or offset stays: the guards tell of it."""
+    partition, offset = quoted(columns.partition), quoted(columns.offset)
+    below = " OR ".join(f"({partition} = {p:d} AND {offset} < {end:d})" for p, end in sorted(next_offsets.items()))
+    return f"NOT coalesce({below or 'false'}, false)"
 
 
 def differing(first: str) -> str:

@@ -48,8 +48,9 @@ class SourceFrames:
     def records(self, plan: SnapshotPlan) -> DataFrame:
         """Returns the records of the plan, in no order, and as often as the source has them."""
         if plan.start_id is None:
-            whole = self._as_topic_table(self._at(plan.end.snapshot_id))
-            return whole if plan.from_offsets is None else whole.where(beyond(plan.from_offsets))
+            whole = self._at(plan.end.snapshot_id)
+            wanted = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
+            return self._as_topic_table(wanted)
         return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id)))
 
     def _stored(self, plan: SnapshotPlan, start_id: int) -> Iterator[DataFrame]:
