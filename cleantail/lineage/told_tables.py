@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.lineage.datasets import LineageDataset, catalog_name, place_name
 from cleantail.lineage.stations import ToldTables
@@ -49,7 +49,7 @@ def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
     if source is None or own is None:
         return None
     reading, position = platform.reading(source.catalog), snapshot_position_of(own.properties, topic.table)
-    dataset = _dataset(open_catalog(reading, os.environ).load_table(source.name), source.name, reading)
+    dataset = _dataset(kept_catalog(reading, os.environ).load_table(source.name), source.name, reading)
     same = {name for name, path in source.columns.paths.items() if name == path}
     columns = {name: kind for name, kind in dataset.columns.items() if name in same}
     return replace(dataset, columns=columns, snapshot_id=position.snapshot_id if position else None)

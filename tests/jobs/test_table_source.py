@@ -10,7 +10,9 @@ import pytest
 from cleantail.config.events import Event
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION, snapshot_position_of
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.watch.alerting.alarms import log_alarms
+from spark_jobs import run_pack
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.source_table.reading import SourceTableRead
 from tests.jobs.kafka_site import landed_record
@@ -119,7 +121,7 @@ def test_a_first_read_brings_the_table_and_each_later_one_what_was_appended(sink
     assert log["log_end_offset"] == 3
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(2, 6))])
 def test_after_any_history_the_topic_has_what_the_table_has(sink, workshop, reading, records, seed):
     """Appends of several partitions, out of order and some of them twice, rewrites, renamed columns, and a read now and
     then."""
@@ -198,6 +200,19 @@ def test_columns_are_mapped_as_those_of_adopted_tables(sink, workshop, table_of,
         (2, 3, b"2:eu-", b'{"amount":2,"b":"y","added":"z"}'),
     ]
     assert [r.tombstone for r in rows] == [False, True, False]
+    lake.sql(
+        "INSERT INTO {} SELECT named_struct('p', 2L, 'off', off), NULL, 'eu', id, 'u', 3, 'w', NULL "
+        "FROM VALUES (4, 1L), (5, 2L) AS t(off, id)"
+    )
+    lake.sql("DELETE FROM {} WHERE id = 1")
+    lake.sql("ALTER TABLE {} RENAME COLUMN at.off TO pos")
+    columns["offset"], table = "at.pos", lake.name
+    source = {"table": {"name": table, "columns": columns, "on_change": "continue"}}
+    workshop.ok("ingest", workshop.topic("mapped-source", source=source))
+    keys = [(r.offset, bytes(r.key)) for r in table_of(topic).current().orderBy("offset").collect()]
+    assert keys[3:] == [(4, b"2:eu1:1"), (5, b"2:eu1:2")]
+    code, _, err = workshop.run("restore", topic, "--to", "x", "--bootstrap-server", "127.0.0.1:1")
+    assert code == 2 and "keys or values of several columns" in err
 
 
 def test_a_rewrite_is_passed_over_and_a_change_is_an_error_before_anything_is_appended(
@@ -534,3 +549,17 @@ def test_the_position_cannot_be_taken_for_another_ones(workshop, sink, reading, 
     table_of(topic).set_properties({PROPERTY_SNAPSHOT_POSITION: '{"version": 2}'})
     code, _, err = workshop.run("ingest", topic)
     assert code == 2 and "property cleantail.source.table cannot be read" in err
+
+
+def test_a_pack_reads_the_table_and_does_the_round(sink, workshop, reading, records):
+    lake = sink("packed")
+    lake.append((0, 0, 5, "a", "x"), (0, 1, 5, "a", "y"), (0, 2, 5, "b", "y"))
+    topic, broken = reading("table-packed", lake), reading("table-packed-not", lake, branch="none")
+    file = workshop.config / "result.json"
+    request = PackRequest((topic, broken), 1_800_000_000_000, outcomes="packs/of-tables.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request), "--result", str(file)]
+    allow(workshop, allow_clock=True)
+    assert run_pack.main(arguments) == 1
+    done, failed = json.loads(file.read_text())["topics"]
+    assert (done["ok"], done["ingested"]["records"], failed["station"]) == (True, 3, "ingest")
+    assert "has no branch none" in failed["error"] and [r[1] for r in records(topic)] == [1, 2]

@@ -15,7 +15,7 @@ from cleantail.config.sources.table_source import MAIN, TableSource
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
-from cleantail.lake.catalogs import open_catalog, unreachable
+from cleantail.lake.catalogs import kept_catalog, unreachable
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.source_table.snapshot_plan import SourceSnapshot, SourceTable
 
@@ -61,7 +61,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return open_catalog(reading, os.environ).load_table(source.name)
+        return kept_catalog(reading, os.environ).load_table(source.name)
     except (NoSuchTableError, NoSuchNamespaceError):
         raise SourceError(f"there is no table {name}, which source.table names; {_NOTHING}") from None
     except (FileNotFoundError, PermissionError) as e:

@@ -24,6 +24,8 @@ APPEND, REPLACE = "append", "replace"
 CONTINUE = "continue"
 PORTION_BYTES = 4 << 30
 """How much the files take, about, that one commit brings: so much of the work a crash can cost."""
+MOST_ONE_BY_ONE = 50
+"""How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
 _REMOVALS = (
     "deleted-data-files",
     "deleted-records",
@@ -66,6 +68,11 @@ class SourceSnapshot:
         removes = operation != REPLACE and (removed or (unknown and operation != APPEND))
         bytes_added = _count(summary, "added-files-size")
         return cls(snapshot_id, parent_id, at_ms, operation, removes, added or unknown, bytes_added)
+
+    @property
+    def is_read_by_itself(self) -> bool:
+        """Returns whether it has added files which no scan of appends brings."""
+        return self.adds and self.operation not in (APPEND, REPLACE)
 
     @property
     def text(self) -> str:
@@ -113,6 +120,11 @@ class SnapshotPlan:
     gaps: tuple[SnapshotGap, ...] = ()
     is_last: bool = True
     bytes: int = 0
+
+    @property
+    def brings_records(self) -> bool:
+        """Returns whether there is anything to read: rewrites bring nothing."""
+        return self.start_id is None or self.appends or bool(self.one_by_one)
 
 
 def plan_snapshots(
@@ -162,10 +174,10 @@ def _portion(
     start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
 ) -> SnapshotPlan:
     """Returns the first snapshots, at least one, as many as fit into one commit."""
-    chosen, size = list(since[:1]), since[0].added_bytes
+    chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
     for snapshot in since[1:]:
-        size += snapshot.added_bytes
-        if size > most_bytes:
+        size, scans = size + snapshot.added_bytes, scans + snapshot.is_read_by_itself
+        if size > most_bytes or scans > MOST_ONE_BY_ONE:
             break
         chosen.append(snapshot)
     gaps = tuple(
@@ -175,7 +187,7 @@ def _portion(
         start_id=start_id,
         end=chosen[-1],
         appends=any(s.operation == APPEND for s in chosen),
-        one_by_one=tuple(s.snapshot_id for s in chosen if s.operation not in (APPEND, REPLACE) and s.adds),
+        one_by_one=tuple(s.snapshot_id for s in chosen if s.is_read_by_itself),
         gaps=gaps,
         is_last=len(chosen) == len(since),
         bytes=sum(s.added_bytes for s in chosen),

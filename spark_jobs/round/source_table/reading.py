@@ -36,6 +36,7 @@ from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.new_records import NO_RECORDS
 from spark_jobs.round.intake.position_commit import Advance, append_and_advance
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.source_table.evidence_of_changes import record_changes
@@ -117,7 +118,7 @@ class SourceTableRead:
         read_id = uuid.uuid4().hex
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         try:
-            fresh = write_fresh(self.table, branch, self._frames(planned).records(plan), planned.source.name)
+            fresh = self._fresh(planned, plan, branch)
             position = self._position(planned, plan, fresh, read_id)
             states = states_of_properties(texts(self.table.load().properties()), self.table.name)
             late = late_warnings(fresh.records.lowest, states, self.topic.config)
@@ -131,10 +132,14 @@ class SourceTableRead:
             self.table.drop_branches([branch, branch + AGAIN])
         return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, late, plan.is_last)
 
-    def _frames(self, planned: PlannedRead) -> SourceFrames:
+    def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str) -> FreshRecords:
+        """Writes what the plan brings onto the branch; rewrites alone bring nothing, and are not looked at."""
+        if not plan.brings_records:
+            return FreshRecords(NO_RECORDS, {})
         source = table_source_of(self.topic)
         table = SessionTable.of(self.table.spark, source, self.platform)
-        return SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
+        frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
+        return write_fresh(self.table, branch, frames.records(plan), planned.source.name)
 
     def _position(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, read_id: str

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,6 +20,7 @@ from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.iceberg_reads import added_by
+from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.source_table.guards import beyond, guarded
 from spark_jobs.round.source_table.session_catalog import SessionTable
 
@@ -55,19 +56,40 @@ class SourceFrames:
 
     def _stored(self, plan: SnapshotPlan, start_id: int) -> Iterator[DataFrame]:
         read = self.table.spark.read
-        if plan.appends or not plan.one_by_one:
+        if plan.appends:
             span = {"start-snapshot-id": str(start_id), "end-snapshot-id": str(plan.end.snapshot_id)}
             yield read.options(**span).table(self.table.name)
         for snapshot_id in plan.one_by_one:
-            paths = [str(file.location()) for file in added_by(self.iceberg, snapshot_id)]
-            yield self._at(snapshot_id, paths)
+            yield self._at(snapshot_id, added_by(self.iceberg, snapshot_id))
 
-    def _at(self, snapshot_id: int, files: list[str] | None = None) -> DataFrame:
-        """Returns the mapped columns at a snapshot by their names of now; of these files alone, where there are any."""
+    def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
+        """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
+        given."""
         stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
+        paths = self._paths_at(snapshot_id)
         if files is not None:
-            stored = stored.where(stored["_file"].isin(files))
-        return stored.selectExpr(*_nested(self._paths_at(snapshot_id)))
+            inside = stored["_file"].isin([str(file.location()) for file in files])
+            stored = stored.where(inside).where(self._between(files, paths[self.columns.offset]))
+        return stored.selectExpr(*_nested(paths))
+
+    def _between(self, files: Sequence[Any], offset: str) -> str:
+        """Returns SQL by which Iceberg leaves most other files unopened: between which offsets these lie, where their
+        metadata say so. A null is of any: the guards tell of it. `offset`: SQL of the column."""
+        number = self.iceberg.schema().findField(self.columns.offset).fieldId()
+        sides = [(file.lowerBounds(), file.upperBounds()) for file in files]
+        bounds = [(self._bound(low, number), self._bound(high, number)) for low, high in sides]
+        known = [(low, high) for low, high in bounds if low is not None and high is not None]
+        if not known or len(known) < len(bounds):
+            return "true"
+        low, high = min(low for low, _ in known), max(high for _, high in known)
+        return f"{offset} IS NULL OR ({offset} >= {low}L AND {offset} <= {high}L)"
+
+    def _bound(self, bounds: Any, field_id: int) -> int | None:
+        """Returns a bound of a whole number, None where the metadata have none."""
+        data = bounds.get(field_id) if bounds is not None else None
+        if data is None:
+            return None
+        return int.from_bytes(getattr(self.table.spark._jvm, BYTE_BUFFERS).toByteArray(data), "little", signed=True)
 
     def _paths_at(self, snapshot_id: int) -> dict[str, str]:
         """Returns path of now -> SQL of the column as the snapshot's schema has it, which it may have by another name,
