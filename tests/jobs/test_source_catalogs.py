@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from cleantail.lake.clients.client_properties import spark_secrets
 from spark_jobs.round.source_table.session_catalog import _register
 from tests.jobs.catalog_sites import SECRET, site
-from tests.jobs.test_table_source import FLAT, PLAIN, Sink
+from tests.jobs.source_tables import FLAT, PLAIN, Sink
 
 
 def everything_in(folder: Path) -> dict[str, str]:

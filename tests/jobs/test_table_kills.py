@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from tests.jobs.test_table_source import DAY_MS, allow, position, reading, records, sink  # noqa: F401
+from tests.jobs.source_tables import allow
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "5"))
 pytestmark = pytest.mark.deep
@@ -31,7 +31,7 @@ class Sinking:
 
     def go_on(self):
         rng, start = self.rng, len(self.rows)
-        fresh = [(n % 3, n // 3, DAY_MS + n, f"k{rng.randrange(40)}", f"v{n}") for n in range(start, start + 3_000)]
+        fresh = [(n % 3, n // 3, 86_400_000 + n, f"k{rng.randrange(40)}", f"v{n}") for n in range(start, start + 3_000)]
         self.rows += fresh
         self.lake.append(*rng.sample(fresh, len(fresh)), *rng.sample(self.rows, 3))
         if rng.random() < 0.3:
@@ -42,7 +42,7 @@ class Sinking:
         return sorted(self.rows, key=lambda row: row[:2])
 
 
-def test_after_any_number_of_kills_each_record_is_there_once(sink, workshop, reading, records):  # noqa: F811
+def test_after_any_number_of_kills_each_record_is_there_once(sink, workshop, reading, records):
     lake = sink("killed")
     sinking = Sinking(lake, 1)
     sinking.go_on()
@@ -72,7 +72,7 @@ def test_of_two_processes_without_a_common_lock_each_record_lands_once(
     workshop,
     reading,
     records,
-    tmp_path,  # noqa: F811
+    tmp_path,
 ):
     """As on two machines: each has a CLEANTAIL_HOME of its own, and both have one catalog."""
     lake = sink("two-at-once")

@@ -15,82 +15,9 @@ from cleantail.watch.alerting.alarms import log_alarms
 from spark_jobs import run_pack
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.source_table.reading import SourceTableRead
-from tests.jobs.kafka_site import landed_record
+from tests.jobs.source_tables import FLAT, PLAIN, allow
 
-PLAIN = {"partition": "p", "offset": "o", "timestamp": "ms", "key": "k", "value": "v"}
-FLAT = "p int, o bigint, ms bigint, k string, v string"
 DAY_MS = 86_400_000
-
-
-class Sink:
-    """A table, and what writes into it."""
-
-    def __init__(self, spark, table, name, columns):
-        self.spark, self.table, self.name, self.columns = spark, table, name, columns
-
-    def append(self, *rows):
-        self.spark.createDataFrame([*rows], self.columns).coalesce(1).writeTo(self.table).append()
-
-    def sql(self, text):
-        return self.spark.sql(text.replace("{}", self.table)).collect()
-
-    def rewrite(self):
-        catalog, name = self.table.split(".", 1)
-        options = "map('rewrite-all', 'true')"
-        self.spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => {options})")
-
-    @property
-    def snapshots(self):
-        return [r.snapshot_id for r in self.sql("SELECT snapshot_id FROM {}.history ORDER BY made_current_at")]
-
-    @property
-    def metadata(self):
-        return self.sql("SELECT file FROM {}.metadata_log_entries ORDER BY timestamp")[-1].file
-
-    @property
-    def source(self):
-        return {"name": self.name, "columns": PLAIN}
-
-
-@pytest.fixture
-def sink(spark, workshop):
-    """Makes a table as a sink does, which topics may read."""
-
-    def make(name, columns=FLAT, properties="'format-version'='2'", catalog="cleantail"):
-        allow(workshop)
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.sinks")
-        table = f"{catalog}.sinks.`{name}`"
-        spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
-        return Sink(spark, table, f"sinks.{name}", columns)
-
-    return make
-
-
-def allow(workshop, **more):
-    platform = {"source_tables": ["cleantail.sinks.*", "elsewhere.sinks.*"], **more}
-    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": platform}))
-
-
-@pytest.fixture
-def reading(workshop):
-    """Makes a topic that reads a table."""
-    return lambda name, lake, **more: workshop.topic(name, source={"table": lake.source | more})
-
-
-@pytest.fixture
-def records(table_of):
-    """A topic's records as (partition, offset, ms, key, value), in the order of the log."""
-
-    def of(topic):
-        rows = table_of(topic).current().orderBy("partition", "offset").collect()
-        texts_of = ((r, as_text(r.key), as_text(r.value)) for r in map(landed_record, rows))
-        return [(r.partition, r.offset, r.timestamp_ms, key, value) for r, key, value in texts_of]
-
-    return of
-
-
-def as_text(data):
-    return None if data is None else data.decode()
 
 
 @pytest.fixture
