@@ -15,7 +15,9 @@ from cleantail.watch.alerting.alarms import log_alarms
 from spark_jobs import run_pack
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.source_table.reading import SourceTableRead
+from tests.jobs.kafka_site import landed_record
 from tests.jobs.source_tables import FLAT, PLAIN, allow
+from tests.jobs.upsert_sink import UPSERT, UpsertSink
 
 DAY_MS = 86_400_000
 
@@ -490,3 +492,63 @@ def test_a_pack_reads_the_table_and_does_the_round(sink, workshop, reading, reco
     done, failed = json.loads(file.read_text())["topics"]
     assert (done["ok"], done["ingested"]["records"], failed["station"]) == (True, 3, "ingest")
     assert "has no branch none" in failed["error"] and [r[1] for r in records(topic)] == [1, 2]
+
+
+def test_a_table_as_redpanda_writes_it_without_metrics(redpanda, workshop, table_of, lake):
+    """Columns in a struct, files cut by hour, nothing in the metadata of what lies in them; and a change that is read
+    without bounds."""
+    allow(workshop)
+    table = redpanda("of_redpanda", [(0, 0, 7_200_000, "a", "x"), (1, 0, 5, "b", None), (0, 1, 5, "a", "y")])
+    inside = {
+        name: f"redpanda.{name}" for name in ("partition", "offset", "timestamp", "timestamp_type", "key", "headers")
+    }
+    columns = inside | {"value": "value"}
+    source = {"table": {"name": table, "columns": columns, "on_change": "continue"}}
+    topic = workshop.topic("table-of-redpanda", source=source)
+    workshop.ok("ingest", topic)
+    spark = table_of(topic).spark
+    spark.sql(f"INSERT INTO cleantail.{table} SELECT named_struct('partition', 0, 'offset', 2L, 'timestamp', "
+              "timestamp_millis(9), 'headers', redpanda.headers, 'key', X'61', 'timestamp_type', 1), value "
+              f"FROM cleantail.{table} WHERE redpanda.offset = 1")  # fmt: skip
+    spark.sql(f"DELETE FROM cleantail.{table} WHERE redpanda.offset = 0")
+    done = workshop.json("ingest", topic)
+    assert done["records"] == 1 and "removed or changed records" in done["gaps"][0]
+    rows = [landed_record(r) for r in table_of(topic).current().orderBy("partition", "offset").collect()]
+    assert [(r.partition, r.offset, r.timestamp_ms, r.key, r.value, r.timestamp_type) for r in rows] == [
+        (0, 0, 7_200_000, b"a", b"x", 0),
+        (0, 1, 5, b"a", b"y", 0),
+        (0, 2, 9, b"a", b"y", 1),
+        (1, 0, 5, b"b", None, 0),
+    ]
+    assert all(r.headers == rows[0].headers and r.headers for r in rows)
+
+
+@pytest.mark.parametrize("kind", ["avro", "orc"])
+def test_files_of_any_format_and_columns_called_as_the_topics_own_are_read(sink, workshop, records, kind):
+    columns = "`partition` int, `offset` bigint, `timestamp` bigint, key string, value string"
+    lake = sink(f"of-{kind}", columns, f"'format-version'='3', 'write.format.default'='{kind}'")
+    lake.append((0, 1, 5, "a", "x"), (0, 0, 5, "b", None))
+    same = {name: name for name in ("partition", "offset", "timestamp", "key", "value")}
+    topic = workshop.topic(f"table-of-{kind}", source={"table": {"name": lake.name, "columns": same}})
+    workshop.ok("ingest", topic)
+    lake.append((0, 2, 5, "c", "z"))
+    workshop.ok("ingest", topic)
+    assert records(topic) == [(0, 0, 5, "b", None), (0, 1, 5, "a", "x"), (0, 2, 5, "c", "z")]
+
+
+def test_a_sink_in_upsert_mode_is_read_as_readers_see_it_and_then_by_its_changes(
+    sink, workshop, reading, records, spark
+):
+    """Deletes by the values of columns, as Flink's sink writes them."""
+    lake = sink("upserts")
+    lake.append((0, 0, 5, "a", "x"), (0, 1, 5, "b", "x"))
+    upserts = UpsertSink(spark, lake.table, ["k"])
+    upserts.commit((UPSERT, {"p": 0, "o": 2, "ms": 5, "k": "a", "v": "y"}))
+    strict, topic = reading("table-upserts", lake), reading("table-upserts-on", lake, on_change="continue")
+    for each in (strict, topic):
+        workshop.ok("ingest", each)
+        assert [r[1] for r in records(each)] == [1, 2]
+    upserts.commit((UPSERT, {"p": 0, "o": 3, "ms": 5, "k": "b", "v": "y"}))
+    assert "removed or changed records" in workshop.run("ingest", strict)[2]
+    assert workshop.json("ingest", topic)["records"] == 1
+    assert [r[1] for r in records(topic)] == [1, 2, 3]
