@@ -552,3 +552,33 @@ def test_a_sink_in_upsert_mode_is_read_as_readers_see_it_and_then_by_its_changes
     assert "removed or changed records" in workshop.run("ingest", strict)[2]
     assert workshop.json("ingest", topic)["records"] == 1
     assert [r[1] for r in records(topic)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["the snapshot before is kept", "and is not"])
+def test_records_that_a_sink_copies_to_delete_another_do_not_bring_a_deleted_key_back(
+    sink, workshop, table_of, records, spark, kept
+):
+    """The key, its tombstone and all that was of it are gone from the topic's files when the copy comes."""
+    lake = sink(f"copied-{kept}")
+    lake.append((0, 0, 5, "gone", "x"), (0, 1, 5, "b", "x"), (0, 2, 5, "b", "y"))
+    lake.append((0, 3, 5, "gone", None), (0, 4, 5, "c", "y"))
+    allow(workshop, allow_clock=True)
+    source = {"table": lake.source | {"on_change": "continue"}}
+    config = {"cleantail.reclaim.deleted.ratio": 0.01, "delete.retention.ms": 0}
+    topic = workshop.topic(f"table-copied-{str(kept).lower()}", config, source=source)
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force", "--now", 1_900_000_000_000)
+    workshop.ok("compact", topic, "--force", "--now", 1_900_000_100_000)
+    workshop.ok("reclaim", topic, "--now", 1_900_000_200_000)
+    assert [r[1] for r in records(topic)] == [2, 4]
+    [(files, rows)] = spark.sql(f"SELECT count(*), sum(record_count) FROM {table_of(topic).name}.files").collect()
+    assert (files, rows) == (1, 2)
+    lake.sql("MERGE INTO {} t USING (SELECT 1L o) s ON t.o = s.o WHEN MATCHED THEN DELETE")
+    lake.append((0, 5, 5, "d", "x"))
+    if not kept:
+        before = lake.snapshots[-3]
+        lake.sql(
+            f"CALL cleantail.system.expire_snapshots(table => 'sinks.`copied-False`', snapshot_ids => ARRAY({before}))"
+        )
+    assert workshop.json("ingest", topic)["records"] == 1
+    assert [r[1] for r in records(topic)] == [2, 4, 5]

@@ -139,7 +139,8 @@ class SourceTableRead:
         source = table_source_of(self.topic)
         table = SessionTable.of(self.table.spark, source, self.platform)
         frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
-        return write_fresh(self.table, branch, frames.records(plan), planned.source.name)
+        known = planned.at.position.next_offsets if planned.at.position else {}
+        return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
 
     def _position(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, read_id: str

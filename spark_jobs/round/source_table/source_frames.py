@@ -2,8 +2,9 @@
 
 1. A snapshot that is read whole, or for the files it has added, is read as of itself: what it had deleted is left out.
    Spark then has the columns by their names of that time, and they get their names of now.
-2. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
-3. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
+2. Of a snapshot that has written files anew it is only what was not in those that they replace.
+3. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
+4. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
-from spark_jobs.iceberg.iceberg_reads import added_by
+from spark_jobs.iceberg.iceberg_reads import added_by, each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.source_table.guards import beyond, guarded
 from spark_jobs.round.source_table.session_catalog import SessionTable
@@ -46,21 +48,41 @@ class SourceFrames:
                 raise SourceError(f"{table.shown}: column {path} is {kinds[path]}: {problem}; nothing was appended")
         return cls(table, iceberg, columns, kinds)
 
-    def records(self, plan: SnapshotPlan) -> DataFrame:
-        """Returns the records of the plan, in no order, and as often as the source has them."""
+    def records(self, plan: SnapshotPlan, known: Mapping[int, int]) -> DataFrame:
+        """Returns the records of the plan, in no order, and as often as the source has them. `known`: the next offsets
+        of what was read before."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
             wanted = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
             return self._as_topic_table(wanted)
-        return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id)))
+        return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id, known)))
 
-    def _stored(self, plan: SnapshotPlan, start_id: int) -> Iterator[DataFrame]:
+    def _stored(self, plan: SnapshotPlan, start_id: int, known: Mapping[int, int]) -> Iterator[DataFrame]:
         read = self.table.spark.read
         if plan.appends:
             span = {"start-snapshot-id": str(start_id), "end-snapshot-id": str(plan.end.snapshot_id)}
             yield read.options(**span).table(self.table.name)
         for snapshot_id in plan.one_by_one:
-            yield self._at(snapshot_id, added_by(self.iceberg, snapshot_id))
+            yield self._added(snapshot_id, known)
+
+    def _added(self, snapshot_id: int, known: Mapping[int, int]) -> DataFrame:
+        """Returns the records of the files that a snapshot has added, without those of the files that it has removed.
+
+        Who deletes a record by writing its file anew copies the others: these came before, and it may be so long ago
+        that a round has removed the deletion of their key since. Where the snapshot before is not kept, what lies below
+        the known offsets counts as such.
+        """
+        snapshot = self.iceberg.snapshot(snapshot_id)
+        added = self._at(snapshot_id, added_by(self.iceberg, snapshot_id))
+        removed = list(each(snapshot.removedDataFiles(self.iceberg.io())))
+        parent = snapshot.parentId()
+        if not removed:
+            return added
+        if parent is None or self.iceberg.snapshot(parent) is None:
+            return added.where(beyond(self.columns, known))
+        partition, offset = quoted(self.columns.partition), quoted(self.columns.offset)
+        before = self._at(int(parent), removed).selectExpr(f"{partition} AS ct_partition", f"{offset} AS ct_offset")
+        return added.join(before, F.expr(f"{partition} = ct_partition AND {offset} = ct_offset"), "left_anti")
 
     def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
         """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
