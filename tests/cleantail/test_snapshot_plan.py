@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.errors import SourceError, TableError
 from cleantail.log.source_position import read_position_of, with_source_ends
-from cleantail.log.source_table.snapshot_plan import SourceSnapshot, SourceTable, plan_snapshots
+from cleantail.log.source_table.snapshot_plan import MOST_ONE_BY_ONE, SourceSnapshot, SourceTable, plan_snapshots
 from cleantail.log.source_table.snapshot_position import (
     GAPS_KEPT,
     PROPERTY_SNAPSHOT_POSITION,
@@ -135,6 +135,23 @@ def test_a_portion_ends_before_the_snapshot_that_would_be_too_much():
     assert (found.end.snapshot_id, found.is_last, found.bytes) == (3, False, 800)
     assert plan(source, most_bytes=1).end.snapshot_id == 2
     assert plan(source, replace(POSITION, snapshot_id=3)).is_last
+
+
+def test_a_commit_has_few_scans_of_single_snapshots():
+    source = table(*(snapshot(n, "overwrite", size=0) for n in range(120, 1, -1)), snapshot(1))
+    found = plan(source)
+    assert (len(found.one_by_one), found.end.snapshot_id, found.is_last) == (
+        MOST_ONE_BY_ONE,
+        MOST_ONE_BY_ONE + 1,
+        False,
+    )
+
+
+def test_rewrites_alone_bring_nothing_to_read():
+    assert not plan(table(snapshot(2, "replace"), snapshot(1))).brings_records
+    assert plan(table(snapshot(2), snapshot(1))).brings_records
+    assert plan(table(snapshot(2, "overwrite"), snapshot(1))).brings_records
+    assert plan(table(snapshot(2, "replace")), position=None).brings_records
 
 
 def test_a_position_is_read_as_it_was_written_and_keeps_the_newest_gaps():

@@ -54,6 +54,8 @@ def _names(event: Event, incidents: Sequence[Incident]) -> str:
         return f"{len(incidents)} reader{'' if len(incidents) == 1 else 's'} ({logs})"
     if event is Event.RUN_FAILED:
         return _listed([i.condition.subject.removeprefix("task ") for i in incidents])
+    if event is Event.GAP and not partitions:
+        return "the source table"
     return logs if partitions else counted(len(incidents), "round")
 
 
