@@ -115,8 +115,12 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
-    """Returns what would be wrong with a topic file that is not there yet, beside those that are."""
-    return claim_problems([*claims, claim], namespace).get(claim.file)
+    """Returns what would be wrong with a topic file that is not there yet, beside those that are. It may not take a
+    table that a topic reads, either: that one would be wrong from then on."""
+    others, names = list(claims), {name.casefold() for name in claim.names()}
+    if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
+        return _table_problem(claim, f"a table that no topic reads: {readers[0].file.name} does (source.table)")
+    return claim_problems([*others, claim], namespace).get(claim.file)
 
 
 def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
