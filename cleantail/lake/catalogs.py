@@ -54,7 +54,7 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     if kept is None or is_outdated(platform, kept[0], time.monotonic()):
         _opened.pop(settings, None)
         while len(_opened) >= MOST_KEPT:
-            _opened.pop(next(iter(_opened)))
+            _opened.pop(next(iter(_opened)), None)
         kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
     return kept[1]
 

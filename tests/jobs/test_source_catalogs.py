@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
 from cleantail.lake.clients.client_properties import spark_secrets
-from spark_jobs.round.source_table.session_catalog import _register
+from spark_jobs.round.source_table.session_catalog import REDACTION, _register
 from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.source_tables import FLAT, PLAIN, Sink
 
@@ -54,10 +55,11 @@ def test_two_topics_read_a_table_of_another_catalog_which_stays_as_it_is(worksho
     topics = [workshop.topic(name, source=source) for name in ("elsewhere-one", "elsewhere-two")]
     for topic in topics:
         workshop.ok("ingest", topic)
-        workshop.ok("compact", topic, "--force")
-        workshop.ok("rollback", topic, "--to", "last")
-        workshop.ok("rollback", topic, "--ingestion", "last")
-        workshop.ok("ingest", topic)
+        if topic == topics[0]:
+            workshop.ok("compact", topic, "--force")
+            workshop.ok("rollback", topic, "--to", "last")
+            workshop.ok("rollback", topic, "--ingestion", "last")
+            workshop.ok("ingest", topic)
         assert workshop.json("ingest", topic)["commits"] == 0
         assert offsets(table_of, topic) == [0, 1, 2]
         position = json.loads(table_of(topic).load().properties().get("cleantail.source.table"))
@@ -79,6 +81,8 @@ def test_a_rest_catalog_is_opened_by_its_own_login_and_never_by_the_platforms(wo
         lake.append((0, 1, 5, "a", "y"))
         workshop.ok("ingest", topic)
         assert offsets(table_of, topic) == [0, 1]
+        hidden = re.compile(spark.conf.get(REDACTION))
+        assert hidden.search("spark.sql.catalog.by_rest.credential")
         assert "somebody" not in json.dumps(spark_secrets(platform.reading("by_rest"), os.environ))
         monkeypatch.setenv("CLEANTAIL_CATALOG_LAKE", "nobody:knows")
         code, _, err = workshop.run("ingest", topic)

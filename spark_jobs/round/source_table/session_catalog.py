@@ -19,6 +19,10 @@ from cleantail.lake.clients import client_properties
 from spark_jobs.iceberg.commit_errors import java_message
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 
+REDACTION, HIDDEN = "spark.sql.redaction.options.regex", "(?i)url|spark[.]sql[.]catalog[.]"
+"""Which settings of a session Spark shows no value of: it would show those that are set while it runs with each query,
+on its pages and in its event log."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
@@ -52,6 +56,7 @@ class SessionTable:
 def _register(spark: SparkSession, reading: Platform) -> None:
     prefix = f"spark.sql.catalog.{reading.catalog.name}"
     properties = client_properties.spark_catalog(reading) | client_properties.spark_secrets(reading, os.environ)
+    spark.conf.set(REDACTION, HIDDEN)
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     for key, value in properties.items():
         spark.conf.set(f"{prefix}.{key}", value)
