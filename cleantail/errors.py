@@ -183,8 +183,8 @@ class RestoreMismatchError(CleantailError):
 
 
 class SourceError(CleantailError):
-    """Is raised where a topic's source in Kafka is not what its table was read from, or may not be read; nothing was
-    appended. Trying again does not help: a person has to decide."""
+    """Is raised where a topic's source, in Kafka or in a table, is not what its table was read from, or may not be
+    read; nothing was appended. Trying again does not help: a person has to decide."""
 
 
 class SegmentError(SourceError):

@@ -127,6 +127,11 @@ class Columns(Model):
         mapped = getattr(self, name)
         return tuple(str(path) for path in mapped) if isinstance(mapped, tuple) else ()
 
+    @property
+    def is_of_kafka(self) -> bool:
+        """Returns whether key and value are a column each, as Kafka has them."""
+        return not (self.parts("key") or self.parts("value"))
+
     def of(self, name: str) -> tuple[str, ...]:
         """Returns the paths that a column of a topic table is made of."""
         return self.parts(name) or tuple(str(path) for path in (getattr(self, name),) if path)

@@ -67,6 +67,8 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
         alert_connections=settings.alert_connections,
         kafka_connections=settings.kafka_connections,
         kafka_servers=settings.kafka_servers,
+        source_catalogs=settings.source_catalogs,
+        source_tables=settings.source_tables,
         home=home,
         config_dir=Path(os.path.abspath(config_dir)),
     )
@@ -159,7 +161,8 @@ def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
     the file's name, so that it cannot take the table of the topic that it names.
     """
     if isinstance(topic, Topic):
-        return Claim(file, topic.table)
+        source = topic.source.table
+        return Claim(file, topic.table, source.name if source is not None and source.in_own_catalog else None)
     data = _data_or_nothing(file)
     names_itself, table = data.get("topic") == file.stem, data.get("table")
     return Claim(file, table if names_itself and isinstance(table, str) else default_table(namespace, file.stem))

@@ -9,11 +9,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.groups.topic_group import GroupDefaults
-from cleantail.config.settings.catalog import LOCAL_WAREHOUSE, Catalog, Setting
+from cleantail.config.settings.catalog import LOCAL_WAREHOUSE, Catalog, Setting, SourceCatalog
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.config_model import Model, cross_field_error, matching
 from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.config.sources.kafka_source import ADDRESS_PATTERN
+from cleantail.config.sources.table_source import CatalogName, TablePattern
 from cleantail.config.spark_network import MASTER, network_problem
 from cleantail.config.topic import TopicDefaults
 
@@ -155,6 +156,23 @@ class PlatformSettings(Model):
         default=("*",),
         description="Brokers that topics' source.kafka may name without a connection, as host:port; * is any.",
     )
+    source_catalogs: dict[CatalogName, SourceCatalog] = Field(
+        default={},
+        description="Other catalogs whose tables topics may read (source.table), by name, each as platform.catalog.",
+    )
+    source_tables: Annotated[tuple[TablePattern, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Tables that topics' source.table may name: catalog.namespace.name, with * at the end for several. "
+        "The platform's own catalog goes by its name as well.",
+    )
+
+    @model_validator(mode="after")
+    def _catalogs_have_names_of_their_own(self) -> Self:
+        if self.catalog.name in self.source_catalogs:
+            raise cross_field_error(
+                "source_catalogs", self.catalog.name, "names other than platform.catalog.name, which is this one"
+            )
+        return self
 
 
 class DefaultsFile(Model):
@@ -183,3 +201,11 @@ class Platform(PlatformSettings):
         catalog has one of its own."""
         local = f"file:{self.home / 'warehouse'}" if self.catalog.type in LOCAL_WAREHOUSE else ""
         return self.catalog.warehouse or local
+
+    def reading(self, catalog: str | None) -> Platform:
+        """Returns the platform with the catalog of that name (source_catalogs) in the place of its own; itself where it
+        is None. What is opened by it is only read."""
+        if catalog is None:
+            return self
+        other = self.source_catalogs[catalog].model_copy(update={"name": catalog})
+        return self.model_copy(update={"catalog": other})

@@ -119,6 +119,14 @@ class Topic(TopicDefaults):
             raise problems_error(problems)
         return self
 
+    @model_validator(mode="after")
+    def _refuse_source_of_adopted_table(self) -> Topic:
+        """Refuses a table to read from beside an adopted one: a sink fills that, and it would get both's records."""
+        if self.columns is not None and self.source.table is not None:
+            allowed = "none of a topic with columns: its table is one that its sink fills"
+            raise cross_field_error("source.table", self.source.table.name, allowed)
+        return self
+
     @property
     def layers(self) -> Layers:
         """Returns what the topic was read from; both layers are empty for one that was made without a file."""

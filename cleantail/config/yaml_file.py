@@ -29,8 +29,8 @@ MOST_BYTES = 65_536
 the length; defaults.yaml itself says how long the others may be."""
 MOST_CHARS = 4096
 """The length of the longest text in a file."""
-NAMED_BY_VARIABLES = ("platform", "catalog", "secrets")
-"""Where keys are those of secrets, and values the names of the variables that have them."""
+NAMED_BY_VARIABLES = (("platform", "catalog", "secrets"), ("platform", "source_catalogs", "*", "secrets"))
+"""Where keys are those of secrets, and values the names of the variables that have them; * is any key."""
 _TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
@@ -165,15 +165,22 @@ def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[K
             key_path,
             Problem(key_text(key_path[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT),
         )
-    elif key_path == NAMED_BY_VARIABLES and isinstance(value, dict):
+    elif _names_variables(key_path) and isinstance(value, dict):
         yield from unwanted(value, key_path)
-    elif key_path[:-1] == NAMED_BY_VARIABLES:
+    elif _names_variables(key_path[:-1]):
         if not (isinstance(value, str) and re.fullmatch(VARIABLE, value)):  # it may be the secret itself
             yield key_path, Problem(key_text(key_path), "a text that is no such name", VARIABLE_ALLOWED)
     elif is_secret(key, value):
         yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
     else:
         yield from unwanted(value, key_path)
+
+
+def _names_variables(key_path: KeyPath) -> bool:
+    return any(
+        len(key_path) == len(pattern) and all(want in ("*", part) for want, part in zip(pattern, key_path, strict=True))
+        for pattern in NAMED_BY_VARIABLES
+    )
 
 
 def key_text(key_path: KeyPath) -> str:

@@ -55,8 +55,10 @@ def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
 
 def needs_s3(platform: Platform) -> bool:
     """Returns whether tables are on an object store, whose clients are in jars of their own."""
-    io = platform.catalog.properties.get("io-impl", "")
-    return platform.warehouse.startswith(("s3:", "s3a:", "s3n:")) or io.endswith("S3FileIO")
+    catalogs = (platform.catalog, *platform.source_catalogs.values())
+    places = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
+    by_io = any(catalog.properties.get("io-impl", "").endswith("S3FileIO") for catalog in catalogs)
+    return by_io or any(place.startswith(("s3:", "s3a:", "s3n:")) for place in places)
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:

@@ -40,6 +40,8 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
 
 LOGIN_LIVES_S = 60.0
 """How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
+MOST_KEPT = 8
+"""How many catalogs a process keeps open: its own, and those whose tables topics read."""
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 
 
@@ -50,7 +52,9 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
     kept = _opened.get(settings)
     if kept is None or is_outdated(platform, kept[0], time.monotonic()):
-        _opened.clear()
+        _opened.pop(settings, None)
+        while len(_opened) >= MOST_KEPT:
+            _opened.pop(next(iter(_opened)), None)
         kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
     return kept[1]
 

@@ -20,7 +20,7 @@ from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, sta
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import DataFile, once
-from cleantail.log.source_position import SourcePosition, position_of, with_source_ends
+from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TableFacts:
     """One moment of a topic table: its snapshot, live data files, what arrived since each log's last round, state.
 
     `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
-    `source` is how far the topic was read in Kafka, None where it never was.
+    `position` is how far the topic was read at its source, None where no read has filled it.
     """
 
     table: str
@@ -52,7 +52,12 @@ class TableFacts:
     last_compaction: LastCompaction | None = None
     may_delete_files: bool = True
     table_uuid: str = ""
-    source: SourcePosition | None = None
+    position: ReadPosition | None = None
+
+    @property
+    def source(self) -> SourcePosition | None:
+        """Returns how far the topic was read in Kafka, None where it never was."""
+        return self.position if isinstance(self.position, SourcePosition) else None
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
         """Returns the facts with what the table's namespace says now."""
@@ -80,10 +85,7 @@ def require_partition(topic: Topic, partition: int | None, partitions: Collectio
 
 
 def table_facts(
-    table: Table,
-    readers: tuple[Reader, ...] = (),
-    snapshot_id: int | None = None,
-    releases: Releases = NO_RELEASES,
+    table: Table, readers: tuple[Reader, ...] = (), snapshot_id: int | None = None, releases: Releases = NO_RELEASES
 ) -> TableFacts:
     """Fetches everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
     None; the logs' states are those of now, as `releases` let them count. Raises TableError for an unknown snapshot."""
@@ -91,9 +93,8 @@ def table_facts(
 
     snapshot = _snapshot(table, snapshot_id)
     table_uuid = str(table.metadata.table_uuid)
-    source = position_of(table.properties, ".".join(table.name()))
-    states = with_source_ends(states_of_properties(table.properties, ".".join(table.name())), source)
-    states = lifted(states, releases, table_uuid)
+    position = read_position_of(table.properties, name := ".".join(table.name()))
+    states = lifted(with_source_ends(states_of_properties(table.properties, name), position), releases, table_uuid)
     files = _live_files(table, snapshot) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
@@ -112,7 +113,7 @@ def table_facts(
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
-        source=source,
+        position=position,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from cleantail.lineage.datasets import Assertion, LineageDataset, StationLineage
 from cleantail.rounds.checked.check_results import CheckResult
 
-INGESTING = frozenset({"ingest", "ingest_kafka"})
+INGESTING = frozenset({"ingest", "ingest_kafka", "ingest_table"})
 WRITING = INGESTING | {"convert_deletes", "compact", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"}
 """Stations that commit to the topic's table, or to a branch of it."""
 OF_SOURCE = INGESTING | {"reconcile"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
@@ -13,6 +14,7 @@ from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.lineage.datasets import LineageDataset, catalog_name, place_name
 from cleantail.lineage.stations import ToldTables
+from cleantail.log.source_table.snapshot_position import snapshot_position_of
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.recorded_checks import last_check
 
@@ -38,6 +40,19 @@ def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | Non
         return None
     branches = {name: ref.snapshot_id for name, ref in table.refs().items()}
     return ToldTables(_dataset(table, topic.table, platform), branches, evidence)
+
+
+def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
+    """Returns the topic's source table at the snapshot up to which it was read; None where there is none. Of its
+    columns those alone that a topic's table has by the same name: of these it is true that they are taken over."""
+    source, own = topic.source.table, load_table(kept_catalog(platform, os.environ), topic, platform)
+    if source is None or own is None:
+        return None
+    reading, position = platform.reading(source.catalog), snapshot_position_of(own.properties, topic.table)
+    dataset = _dataset(kept_catalog(reading, os.environ).load_table(source.name), source.name, reading)
+    same = {name for name, path in source.columns.paths.items() if name == path}
+    columns = {name: kind for name, kind in dataset.columns.items() if name in same}
+    return replace(dataset, columns=columns, snapshot_id=position.snapshot_id if position else None)
 
 
 def recorded_checks(platform: Platform, topic: str, round_id: str, kind: str) -> tuple[CheckResult, ...]:

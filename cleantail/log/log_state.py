@@ -29,7 +29,8 @@ from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
 from cleantail.log.log_figures import LogFigures, log_figures
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active
-from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, SourcePosition
+from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition
+from cleantail.log.source_table.snapshot_position import SnapshotGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class LogState:
     state                        what the table remembers of the log, from which this was computed
     ..._keyless                  records without a key in the two dirty sections
     registered_twice             which files a sink has registered more than once, in words; empty without any
-    gaps                         offsets that had gone from Kafka before they were read, oldest first
+    gaps                         what was never read of the source, oldest first: offsets that had gone from Kafka,
+                                 changes of a source table
     forgotten                    where deletions may have gone from Kafka before they were read; None where none may
     """
 
@@ -77,7 +79,7 @@ class LogState:
     cleanable_keyless: KeylessRecords = KeylessRecords()
     uncleanable_keyless: KeylessRecords = KeylessRecords()
     registered_twice: str = ""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[Gap | SnapshotGap, ...] = ()
     forgotten: Forgotten | None = None
 
     @property
@@ -122,7 +124,7 @@ def resolve_log_state(
     arrived: Sequence[DataFile],
     configs: KafkaConfigs,
     now_ms: int,
-    source: SourcePosition | None = None,
+    source: ReadPosition | None = None,
 ) -> LogState:
     """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
     docstring. The arguments are those of log_figures and log_state_at."""
@@ -130,10 +132,10 @@ def resolve_log_state(
 
 
 def log_state_at(
-    figures: LogFigures, configs: KafkaConfigs, now_ms: int, source: SourcePosition | None = None
+    figures: LogFigures, configs: KafkaConfigs, now_ms: int, source: ReadPosition | None = None
 ) -> LogState:
     """Returns the state at `now_ms` of a log of which the figures are known, by the steps 4 to 6. `source` is how far
-    the topic was read in Kafka, where it is read from there."""
+    the topic was read in Kafka, or in a source table, where it is read from there."""
     partition, state, segments = figures.partition, figures.state, figures.segments
     first_dirty, log_end = figures.first_dirty_offset, figures.log_end_offset
     # 4. the segments that a round may touch, and up to where

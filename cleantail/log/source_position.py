@@ -21,6 +21,7 @@ from pydantic import ConfigDict
 from cleantail.codec import Codec
 from cleantail.human import duration
 from cleantail.log.partition_state import PartitionState
+from cleantail.log.source_table.snapshot_position import SnapshotPosition, snapshot_position_of
 
 PROPERTY_POSITION = "cleantail.source.kafka"
 """Table property: the SourcePosition as JSON."""
@@ -53,6 +54,21 @@ class Gap:
             f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} had gone from the brokers "
             "before they were read"
         )
+
+    @property
+    def subject(self) -> str:
+        """Returns what an alert says that it is about."""
+        return f"partition {self.partition}"
+
+    @property
+    def occurrence(self) -> str:
+        """Returns what tells this gap from the next of its partition."""
+        return f"to {self.to_offset}"
+
+    @property
+    def config(self) -> str:
+        """Returns what let the read go on."""
+        return "source.kafka.on_gap: continue"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -163,9 +179,17 @@ def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | N
     return parse_position(text, table) if text is not None else None
 
 
-def with_source_ends(
-    states: Mapping[int, PartitionState], position: SourcePosition | None
-) -> dict[int, PartitionState]:
+ReadPosition = SourcePosition | SnapshotPosition
+"""How far a topic was read from its source."""
+
+
+def read_position_of(properties: Mapping[str, str], table: str) -> ReadPosition | None:
+    """Returns how far a topic was read; None for one that no read has filled. A table that was read from a sink's table
+    first and then from Kafka is as far as Kafka was read: that went on behind the other."""
+    return position_of(properties, table) or snapshot_position_of(properties, table)
+
+
+def with_source_ends(states: Mapping[int, PartitionState], position: ReadPosition | None) -> dict[int, PartitionState]:
     """Returns the states of a topic's logs with the log ends of its source, also where the last offsets below them
     hold no record."""
     known = dict(states)

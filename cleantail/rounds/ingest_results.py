@@ -52,5 +52,24 @@ class KafkaIngestResult:
     ok: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class TableIngestResult:
+    """What was read of a source table up to a snapshot of it, None where nothing was new, and how many records were
+    appended in how many commits.
+
+    `partitions`: between which offsets the records lie that came; `gaps`: what was passed over, in words.
+    """
+
+    table: str
+    snapshot_id: int | None = None
+    records: int = 0
+    commits: int = 0
+    partitions: tuple[OffsetRange, ...] = ()
+    gaps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ok: bool = True
+
+
 INGEST_RESULT_JSON: Codec[IngestResult] = Codec(IngestResult)
 KAFKA_INGEST_RESULT_JSON: Codec[KafkaIngestResult] = Codec(KafkaIngestResult)
+TABLE_INGEST_RESULT_JSON: Codec[TableIngestResult] = Codec(TableIngestResult)

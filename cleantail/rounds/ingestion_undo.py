@@ -3,7 +3,8 @@
 1. What is taken back is a commit: its data files hold the records of all its source files together.
 2. `main` becomes the snapshot before it, followed by every append since, each as it was. Rewrites since are undone with
    it; they changed no record.
-3. The marks of its source files go, so that they can be ingested again; of a read of Kafka the position goes back.
+3. The marks of its source files go, so that they can be ingested again; of a read of Kafka or of a table the position
+   goes back.
 4. It refuses where something may have been built on its records: after a round, which can be undone first, and after a
    change that is nobody's of ours.
 5. A quarantine that began after it is lifted, since what it holds back were its records.
@@ -18,7 +19,7 @@ from typing import Any
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState
-from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, Sources, ingestion_of
+from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, KafkaRead, Sources, TableRead, ingestion_of
 from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
 from cleantail.rounds.size_history import OPERATION
 
@@ -142,12 +143,13 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
             f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
             "is not Cleantail's: what it changed would be undone as well"
         )
-    # 3. a read of Kafka begins where the one before it ends
-    later = next((c for c in since if _read_from_kafka(c, topic)), None)
-    if later is not None and _read_from_kafka(commit, topic):
+    # 3. a read of Kafka, or of a table, begins where the one before it ends
+    later = next((c for c in since if _read_of(c, topic) is not None), None)
+    if later is not None and _read_of(commit, topic) is not None:
+        origin = "Kafka" if isinstance(_read_of(later, topic), KafkaRead) else "its source table"
         return (
-            f"the topic was read on from Kafka after it, as snapshot {later.snapshot_id}: its offsets would be read a "
-            "second time with those of this one; take that one back first"
+            f"the topic was read on from {origin} after it, as snapshot {later.snapshot_id}: its offsets would be read "
+            "a second time with those of this one; take that one back first"
         )
     # 4. the snapshot to go back to must be kept, and the commit must say whose marks go
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
@@ -157,8 +159,8 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
     return ""
 
 
-def _read_from_kafka(commit: Commit, topic: str) -> bool:
-    return commit.summary.get(OPERATION) == INGEST and ingestion_of(commit, topic).kafka is not None
+def _read_of(commit: Commit, topic: str) -> KafkaRead | TableRead | None:
+    return ingestion_of(commit, topic).read if commit.summary.get(OPERATION) == INGEST else None
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:

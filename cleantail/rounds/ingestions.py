@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.codec import Codec
+from cleantail.log.source_position import PROPERTY_POSITION
+from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"
 """Our operation (cleantail.rounds.size_history.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
-"""Summary entry of an ingestion, and of what took it back: its source files or its offsets in Kafka,
-and the log ends before it."""
+"""Summary entry of an ingestion, and of what took it back: its source files or its offsets at the source, and the log
+ends before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +34,76 @@ class KafkaRead:
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
 
+    @property
+    def position_property(self) -> str:
+        """Returns the table property that has the position."""
+        return PROPERTY_POSITION
+
+    @property
+    def origin(self) -> str:
+        """Returns where it came from, for a sentence."""
+        return "Kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """What was read of a source table, of this name and up to this snapshot: the same as of Kafka. Between the offsets
+    of a partition there may be some that came before."""
+
+    offsets: Mapping[int, tuple[int, int]]
+    position_before: str | None
+    table: str
+    snapshot_id: int
+
+    @property
+    def position_property(self) -> str:
+        """Returns the table property that has the position."""
+        return PROPERTY_SNAPSHOT_POSITION
+
+    @property
+    def origin(self) -> str:
+        """Returns where it came from, for a sentence."""
+        return f"table {self.table} up to snapshot {self.snapshot_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before it,
-    None where it knew none. An ingestion from Kafka has `kafka` in the place of files."""
+    None where it knew none. An ingestion from Kafka or from a table has `read` in the place of files."""
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
-    kafka: KafkaRead | None = None
+    read: KafkaRead | TableRead | None = None
 
     def packed(self) -> str:
         """Returns it as one short text: a summary stays in the table's metadata for as long as its snapshot."""
         files = tuple((f.sha256, f.name) for f in self.files)
-        if self.kafka is None:
+        if self.read is None:
             return _SOURCES_JSON.packed((files, self.log_ends))
-        return _SOURCES_JSON.packed((files, self.log_ends, self.kafka.offsets, self.kafka.position_before))
+        of_read = (files, self.log_ends, self.read.offsets, self.read.position_before)
+        if isinstance(self.read, KafkaRead):
+            return _SOURCES_JSON.packed(of_read)
+        return _SOURCES_JSON.packed((*of_read, self.read.table, self.read.snapshot_id))
 
 
 _PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends: the names of the fields would be most of the text."""
 _PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
 """The same, and what was read of Kafka."""
-_SOURCES_JSON: Codec[_PackedFiles | _PackedRead] = Codec(_PackedFiles | _PackedRead)
+_PackedTable = tuple[
+    tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None, str, int
+]
+"""The same of a source table, with its name and the snapshot."""
+_SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
     """Returns what Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
     packed = _SOURCES_JSON.unpacked(text, where)
     files = tuple(SourceFile(*file) for file in packed[0])
-    return Sources(files, packed[1], KafkaRead(packed[2], packed[3]) if len(packed) == 4 else None)
+    if len(packed) == 6:
+        return Sources(files, packed[1], TableRead(*packed[2:]))
+    return Sources(files, packed[1], KafkaRead(*packed[2:]) if len(packed) == 4 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +123,16 @@ class Ingestion:
         return self.sources.files if self.sources else ()
 
     @property
-    def kafka(self) -> KafkaRead | None:
-        """Returns what was read of Kafka; None where files were ingested."""
-        return self.sources.kafka if self.sources else None
+    def read(self) -> KafkaRead | TableRead | None:
+        """Returns what was read of Kafka or of a table; None where files were ingested."""
+        return self.sources.read if self.sources else None
 
     @property
     def names(self) -> str:
-        """Returns the names of its files, or its offsets in Kafka, for a sentence."""
-        if self.kafka is not None:
-            spans = (f"{p}: {low} to {end - 1}" for p, (low, end) in sorted(self.kafka.offsets.items()))
-            return f"offsets from Kafka, by partition {', '.join(spans) or 'none'}"
+        """Returns the names of its files, or its offsets at the source, for a sentence."""
+        if self.read is not None:
+            spans = (f"{p}: {low} to {end - 1}" for p, (low, end) in sorted(self.read.offsets.items()))
+            return f"offsets from {self.read.origin}, by partition {', '.join(spans) or 'none'}"
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:

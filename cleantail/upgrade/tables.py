@@ -27,6 +27,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.side_tables import SUFFIXES
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.source_position import position_of
+from cleantail.log.source_table.snapshot_position import snapshot_position_of
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EVIDENCE_COLUMNS
 from cleantail.rounds.past_rounds import CHECKED
 from cleantail.upgrade.changes import Area, By, Change
@@ -84,11 +85,12 @@ def planned_catalog(platform: Platform, topics: Sequence[Topic]) -> CatalogUpgra
 
 
 def require_readable(table: Table) -> None:
-    """Raises TableError where the states of the logs, or how far they were read in Kafka, are no texts of this version
-    or an earlier one."""
+    """Raises TableError where the states of the logs, or how far they were read at their source, are no texts of this
+    version or an earlier one."""
     name = ".".join(table.name())
     states_of_properties(table.properties, name)
     position_of(table.properties, name)
+    snapshot_position_of(table.properties, name)
 
 
 def _look_at(found: CatalogUpgrade, topic: Topic, table: Table) -> None:

@@ -23,7 +23,7 @@ from cleantail.log.log_state import LogState, log_state_at
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import Releases, lifted
-from cleantail.log.source_position import SourcePosition
+from cleantail.log.source_position import ReadPosition
 from cleantail.rounds import size_history
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved
@@ -42,7 +42,7 @@ class TableSummary:
 
     exists: bool = False
     logs: tuple[LogFigures, ...] = ()
-    source: SourcePosition | None = None
+    source: ReadPosition | None = None
     saved: Saved = Saved(0, 0)
     last_round_at_ms: int | None = None
     last_compaction: LastCompaction | None = None
@@ -72,7 +72,7 @@ def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> T
     return TableSummary(
         exists=True,
         logs=tuple(figures),
-        source=facts.source,
+        source=facts.position,
         saved=saved(facts.files, points),
         last_round_at_ms=last_round_at_ms(points),
         last_compaction=facts.last_compaction,

@@ -139,10 +139,12 @@ def ingestion_text(topic: Topic) -> str:
         return f"its table {topic.table} has no records; another writer brings them"
     if topic.source.kafka is not None:
         return f"the next run reads {topic.kafka_topic} from Kafka; by hand: cleantail ingest {topic.topic}"
+    if topic.source.table is not None:
+        return f"the next run reads the table {topic.source.table.name}; by hand: cleantail ingest {topic.topic}"
     command = f"cleantail ingest {topic.topic} --file FILE"
     if topic.source.path:
         return f"the next run takes the files that match {topic.source.path}; by hand: {command}"
-    return f"{command}, or a source.path or source.kafka in its YAML"
+    return f"{command}, or a source.path, source.kafka or source.table in its YAML"
 
 
 def _of(partition: int, reason: str) -> str:

@@ -15,18 +15,18 @@ from cleantail.errors import ConfigError, TableError
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, resolve_holds
-from cleantail.log.source_position import SourcePosition
+from cleantail.log.source_position import ReadPosition
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """Describes a topic's logs, its registered readers with what each holds back, and how far it was read in Kafka,
-    where it is read from there."""
+    """Describes a topic's logs, its registered readers with what each holds back, and how far it was read
+    from its source, where a read fills it."""
 
     topic: Topic
     logs: Sequence[LogState]
     holds: Sequence[Hold] = ()
-    source: SourcePosition | None = None
+    source: ReadPosition | None = None
 
 
 def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
@@ -36,7 +36,7 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
     logs = log_states(topic, facts, now_ms)
     if facts is None:
         return TopicStatus(topic, logs)
-    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.source)
+    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.position)
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]

@@ -6,6 +6,7 @@ process and in the Spark driver that it starts. Nothing of it is logged, and not
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import MutableMapping
 from typing import Any
@@ -14,30 +15,35 @@ from airflow.sdk import BaseHook
 
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
-from cleantail.lake.clients.client_properties import (
-    CATALOG_CREDENTIAL,
-    CATALOG_PASSWORD,
-    CATALOG_TOKEN,
-    CATALOG_USER,
-    secret_variables,
-)
+from cleantail.lake.clients.client_properties import secret_variables
 from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
+logger = logging.getLogger("cleantail.login")
 _given: dict[str, str] = {}
 """What this process has put into its environment before: it is replaced when the connection has changed."""
 
 
 def with_login(platform: Platform, env: MutableMapping[str, str] | None = None) -> None:
-    """Puts into the environment what the connection has and the environment lacks. Raises CleantailError where the
-    configuration names a connection that is not there."""
+    """Puts into the environment what the connections have and the environment lacks: that of the platform's catalog,
+    and those of the catalogs that topics may read. Raises CleantailError where the platform's own catalog names a
+    connection that is not there; of the others the topics that read from them fail, and no other."""
     target = os.environ if env is None else env
+    _put_login(platform, "platform.catalog", target)
+    for name in platform.source_catalogs:
+        try:
+            _put_login(platform.reading(name), f"platform.source_catalogs.{name}", target)
+        except CleantailError as e:
+            logger.warning("%s", e)
+
+
+def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -> None:
     if platform.catalog.connection is None:
         return
     try:
         connection = BaseHook.get_connection(platform.catalog.connection)
     except AirflowNotFoundException:
         raise CleantailError(
-            f"there is no Airflow connection {platform.catalog.connection}, which platform.catalog.connection names"
+            f"there is no Airflow connection {platform.catalog.connection}, which {key}.connection names"
         ) from None
     extra = {key: value for key, value in connection.extra_dejson.items() if isinstance(value, str)}
     for name, value in variables_of(platform, connection.login, connection.password, extra).items():
@@ -49,9 +55,13 @@ def variables_of(platform: Platform, login: str | None, password: str | None, ex
     """Returns variable -> value: of login and password, and of those keys of the extra that are secrets of this
     catalog."""
     by_property = secret_variables(platform)
-    found = {by_property[key]: value for key, value in extra.items() if key in by_property}
-    if platform.catalog.type == "rest" and password:
-        return {CATALOG_CREDENTIAL: f"{login}:{password}"} | found if login else {CATALOG_TOKEN: password} | found
-    if platform.catalog.type in ("postgres", "mysql") and login:
-        return {CATALOG_USER: login, CATALOG_PASSWORD: password or ""} | found
-    return found
+    properties = _login_properties(platform.catalog.type, login, password) | extra
+    return {by_property[key]: value for key, value in properties.items() if key in by_property}
+
+
+def _login_properties(catalog_type: str, login: str | None, password: str | None) -> dict[str, str]:
+    if catalog_type == "rest" and password:
+        return {"credential": f"{login}:{password}"} if login else {"token": password}
+    if catalog_type in ("postgres", "mysql") and login:
+        return {"jdbc.user": login, "jdbc.password": password or ""}
+    return {}

@@ -1,9 +1,9 @@
 """Kafka's log compaction of one changelog topic that is kept in an Iceberg table.
 
 ## What a run does, task by task
-- `ingest` (only where the topic has a `source.path` or `source.kafka`): appends the files that the table does not have
-  yet, or reads every partition in Kafka on to its last stable offset; each record exactly once. Skipped where nothing
-  is new.
+- `ingest` (only where the topic has a `source.path`, `source.kafka` or `source.table`): appends the files that the
+  table does not have yet, reads every partition in Kafka on to its last stable offset, or reads what the snapshots of a
+  sink's table have brought; each record exactly once. Skipped where nothing is new.
 - `convert_deletes` (only where a sink fills the topic's table): turns deletes by values of columns, as sinks in upsert
   mode write them, into deletion vectors (position deletes in format version 2). Skipped where there are none.
 - `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
@@ -40,7 +40,8 @@ task.
 - `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
   appended. The log names file and line: correct or remove the file, then clear the task. From Kafka: the message says
   what is wrong with the topic (not there, no right, made anew, records gone before they were read, a partition that
-  stands still), and nothing of the portion at hand was appended. Brokers that do not answer are asked again.
+  stands still), and nothing of the portion at hand was appended. Brokers that do not answer are asked again. From a
+  table: it names the snapshot that removed records or is gone, or column, partition and offset of what is no record.
 - `convert_deletes`: the deletes cannot be read, or Spark sees other records deleted than were found: the message says
   in which file, and nothing was changed. Or others changed the table every time: clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be

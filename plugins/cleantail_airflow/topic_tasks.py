@@ -42,7 +42,11 @@ from cleantail_airflow.tasks.spark_tasks import (
     PublishOperator,
     ReclaimOperator,
     RollbackOperator,
+    TableIngestOperator,
 )
+
+_INGEST = {"files": IngestOperator, "kafka": KafkaIngestOperator, "table": TableIngestOperator}
+"""Type of a source -> what reads it."""
 
 
 def add_tasks(topic: Topic, config_dir: str) -> None:
@@ -74,8 +78,8 @@ def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
     `evaluate`."""
     rule: dict[str, Any] = {"trigger_rule": "none_failed"}
     tasks: list[Any] = []
-    if topic.source.path or topic.source.kafka:
-        ingest = KafkaIngestOperator if topic.source.kafka else IngestOperator
+    if topic.source.path or topic.source.kafka or topic.source.table:
+        ingest = _INGEST[topic.source.type]
         tasks.append(ingest(task_id="ingest", **_on_spark(topic, config_dir)))
     if topic.columns is not None:
         tasks.append(ConvertDeletesOperator(task_id=CONVERT_DELETES, **rule, **_on_spark(topic, config_dir)))

@@ -1,7 +1,7 @@
 """All stations of one topic in an application that is running already: new records, rounds, tombstones, space.
 
-1. `ingest`: files that the table does not have yet, or what is new in Kafka; of an adopted table, deletes by values
-   are converted.
+1. `ingest`: files that the table does not have yet, or what is new in Kafka or in a source table; of an adopted table,
+   deletes by values are converted.
 2. `evaluate`: from the metadata as it is now. A topic of which nothing is due ends here.
 3. `compact`: the round of the due logs is made and measured (`prepare`). It is checked together with those of other
    topics, and then published (`finish`), by the one loop of a round (spark_jobs.round.run).
@@ -32,7 +32,7 @@ from cleantail.lake.runs.new_files import new_files
 from cleantail.log.work_units import branch_stem
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
-from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult
+from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult, TableIngestResult
 from cleantail.rounds.pack_results import (
     COMPACT,
     EVALUATE,
@@ -55,6 +55,7 @@ from spark_jobs.round.kafka.reading import read_topic
 from spark_jobs.round.publish import Answer
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
 from spark_jobs.round.run import Run, compact_round, expire_round, made, reconcile_round, silent
+from spark_jobs.round.source_table.reading import read_source_table
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
 logger = logging.getLogger("cleantail.packs")
@@ -168,6 +169,8 @@ class TopicStations:
         if source.kafka is not None:
             read = read_topic(self.spark, self.topic, self.platform, self._client(), self.request.now_ms, silent)
             return _ingested(read)
+        if source.table is not None:
+            return _ingested(read_source_table(self.spark, self.topic, self.platform, self.request.now_ms, silent))
         if self.topic.columns is not None:
             return self._convert()
         if not source.path:
@@ -215,5 +218,5 @@ class TopicStations:
         return self.client
 
 
-def _ingested(result: IngestResult | KafkaIngestResult) -> Ingested:
+def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:
     return Ingested(result.records, result.warnings)

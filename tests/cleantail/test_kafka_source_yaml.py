@@ -48,7 +48,7 @@ def test_without_a_word_a_gap_is_an_error_and_only_what_is_committed_is_read(loa
     ("text", "says"),
     [
         ("{kafka: {}, path: x}", 'source.path: "x" is not allowed: path or kafka, not both'),
-        ("{kafka: {}, type: files}", 'source.type: "files" is not allowed: files, or kafka together with the key kafka'),
+        ("{kafka: {}, type: files}", 'source.type: "files" is not allowed: files, or kafka or table together'),
         ("{type: kafka}", 'source.type: "kafka" is not allowed'),
         ('{kafka: {connection: a, bootstrap.servers: "b:1"}}', "connection or bootstrap.servers, not both"),
         ("{kafka: {bootstrap.servers: nowhere}}", "host:port, several with commas between them"),

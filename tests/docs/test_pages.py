@@ -70,6 +70,8 @@ def test_every_topic_shown_is_a_valid_topic(text, tmp_path):
     if (group := yaml.safe_load(text).get("group")) is not None:
         (tmp_path / "groups").mkdir()
         (tmp_path / "groups" / f"{group}.yaml").write_text(f"group: {group}\n")
+    lake = "source_catalogs: {lake: {type: rest, uri: 'https://lake'}}, source_tables: [lake.redpanda.*]"
+    (tmp_path / "defaults.yaml").write_text(f"platform: {{{lake}}}\n")
     file = tmp_path / "topics" / "example.yaml"
     file.write_text(text)
     assert load_topic(file, tmp_path).topic == yaml.safe_load(text)["topic"]

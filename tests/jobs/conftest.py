@@ -27,6 +27,7 @@ from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
 from tests.jobs.local_files import permissions_without_processes
+from tests.jobs.source_tables import FLAT, Sink, allow, as_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADERS = "array<struct<key: string, value: binary>>"
@@ -236,6 +237,38 @@ def adopted(workshop, redpanda):  # type: ignore[no-untyped-def]
         return topic, table
 
     return make
+
+
+@pytest.fixture
+def sink(spark, workshop):
+    """Makes a table as a sink does, which topics may read."""
+
+    def make(name, columns=FLAT, properties="'format-version'='2'", catalog="cleantail"):
+        allow(workshop)
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.sinks")
+        table = f"{catalog}.sinks.`{name}`"
+        spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+        return Sink(spark, table, f"sinks.{name}", columns)
+
+    return make
+
+
+@pytest.fixture
+def reading(workshop):
+    """Makes a topic that reads a table."""
+    return lambda name, lake, **more: workshop.topic(name, source={"table": lake.source | more})
+
+
+@pytest.fixture
+def records(table_of):
+    """A topic's records as (partition, offset, ms, key, value), in the order of the log."""
+
+    def of(topic):
+        rows = table_of(topic).current().orderBy("partition", "offset").collect()
+        texts_of = ((r, as_text(r.key), as_text(r.value)) for r in map(landed_record, rows))
+        return [(r.partition, r.offset, r.timestamp_ms, key, value) for r, key, value in texts_of]
+
+    return of
 
 
 def places(spark: SparkSession, table: str, offset: str, partition: str) -> dict[tuple[int, int], list[str]]:

@@ -155,3 +155,25 @@ def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_
     done = workshop.json("ingest", topic)
     assert landed(topic) == kafka.consumed(topic) and done["records"] == 3 * (70 + 40) + 6 * 5
     assert done["commits"] > 3
+
+
+def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, landed, position, sink):
+    """A team that kept its history in a sink's table reads that once, and the brokers from then on."""
+    name = "after-table"
+    kafka.create(name, 2)
+    kafka.send(name, [(b"%d" % n, b"v", None, 5) for n in range(4)])
+    kafka.send(name, [(b"other", b"y", None, 5)], partition=1)
+    lake = sink("before-kafka")
+    lake.append(*((0, n, 5, str(n), "v") for n in range(3)), (1, 0, 5, "other", "y"))
+    topic = workshop.topic(name, source={"table": lake.source})
+    workshop.ok("ingest", topic)
+    workshop.topic(name, source=kafka.source())
+    done = workshop.json("ingest", topic)
+    assert done["partitions"] == [{"partition": 0, "from_offset": 3, "to_offset": 4}]
+    assert [(r.partition, r.offset, r.key) for r in landed(topic)] == [
+        (r.partition, r.offset, r.key) for r in kafka.consumed(name, 2)
+    ]
+    assert position(topic).next_offsets == {0: 4, 1: 1}
+    workshop.topic(name, source={"table": lake.source})
+    code, _, err = workshop.run("ingest", topic)
+    assert code == 2 and f"was read from {name} in Kafka" in err

@@ -16,8 +16,8 @@ from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.watch.alerting.alarms import log_alarms
+from spark_jobs.round.intake.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.log_source import BrokerLogs
-from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.reading import TopicRead
 from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
 
@@ -319,4 +319,4 @@ def test_a_read_is_taken_back_with_its_position_the_newest_first(kafka, workshop
 def test_without_files_a_topic_without_a_source_in_kafka_says_what_to_give(workshop):
     topic = workshop.topic("no-source")
     code, _, err = workshop.run("ingest", topic)
-    assert code == 2 and "give files with --file, or name its brokers there" in err
+    assert code == 2 and "give files with --file, or name its brokers, or its table, there" in err

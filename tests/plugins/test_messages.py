@@ -105,6 +105,13 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             id="gap",
         ),
         pytest.param(
+            of(Event.GAP, "source table"),
+            [],
+            [],
+            "the source table was changed, or its snapshots had gone before they were read",
+            id="source table",
+        ),
+        pytest.param(
             of(Event.RECONCILE, "partition 3", partition=3),
             [],
             [],
@@ -140,6 +147,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
         (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 has no overdue tombstone any more"),
         (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is not held back any more"),
         (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 was read on without another gap for a day"),
+        (of(Event.GAP, "source table")[0], "source table was read on without another gap for a day"),
         (of(Event.RECONCILE, "partition 3", partition=3)[0], "partition 3 needs no reconciliation any more"),
         (ROUND[0], "the round does not wait any more"),
     ],

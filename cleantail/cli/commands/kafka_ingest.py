@@ -23,7 +23,8 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
     if topic.source.kafka is None:
         raise CleantailError(
-            f"topic {topic.topic} has no source.kafka in its YAML: give files with --file, or name its brokers there"
+            f"topic {topic.topic} has no source.kafka and no source.table in its YAML: give files with --file, or name "
+            "its brokers, or its table, there"
         )
     settings, now_ms = settings_of_environment(topic.source.kafka, os.environ), clock(None)
     require_usable(topic, call.platform, os.environ)
@@ -47,6 +48,11 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.round.kafka.segment_logs import read_segments, segment_topic
 
+    if topic.source.table is not None:
+        raise CleantailError(
+            f"topic {topic.topic} is read from {topic.source.table.name}, and what of that its segments have nobody "
+            "knows: take source.table out of its YAML first; nothing was appended"
+        )
     logs = find_logs(directory, segment_topic(topic)).logs
     require_usable(topic, call.platform, os.environ)
     with call.output.progress() as progress:

@@ -67,6 +67,11 @@ def restore(
         raise CleantailError("--log and --latest are two different restores: give one of them")
     configured = call.topic(topic)
     request = RestoreRequest(target, "latest" if latest else "log", as_of, partitions)
+    if (source := configured.source.table) and (source.columns.deleted or not source.columns.is_of_kafka):
+        raise CleantailError(
+            f"topic {topic} has keys or values of several columns, or a column that marks deletes (source.table): a "
+            "topic in Kafka has bytes, and what they were the table does not say; nothing was written"
+        )
     settings = target_settings(bootstrap_server, connection, command_config, os.environ)
     with call.output.progress() as progress:
         result = _restored(configured, call.platform, request, settings, progress)

@@ -17,6 +17,7 @@ from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, Several, command, directories
 from cleantail.cli.commands.kafka_ingest import ingest_from_kafka, ingest_segments
 from cleantail.cli.commands.planning import evaluated
+from cleantail.cli.commands.table_ingest import ingest_from_table
 from cleantail.cli.parameters import DIRECTORY, FILE, clock
 from cleantail.cli.progress import Progress
 from cleantail.cli.spark import spark_session
@@ -42,7 +43,7 @@ R = TypeVar("R")
         cls=Several,
         type=FILE,
         metavar="F...",
-        help="One or more .jsonl or .jsonl.gz; may be repeated. Without it source.kafka is read.",
+        help="One or more .jsonl or .jsonl.gz; may be repeated. Without it source.kafka, or source.table, is read.",
     ),
     click.option(
         "--segments",
@@ -74,18 +75,19 @@ def ingest(
     encoding: str | None,
     any_topic: bool,
 ) -> int:
-    """Append what Kafka has, its segments, or files of kcat -J lines, exactly once.
+    """Append what Kafka has, its segments, a sink's table, or files of kcat -J lines, exactly once.
 
     Without files: every partition from the table's position to its last stable offset in Kafka (source.kafka), or in
-    the segments of --segments. Files come in one commit, and so do segments: where one cannot be taken, nothing is
-    appended.
+    the segments of --segments; of a topic with source.table what the snapshots of that table have brought. Files come
+    in one commit, and so do segments: where one cannot be taken, nothing is appended.
     """
     if not files:
         if encoding or any_topic:
             raise CleantailError("--encoding and --any-topic are about files: name these with --file")
         if segments is not None:
             return ingest_segments(call, call.topic(topic), Path(os.path.abspath(segments)))
-        return ingest_from_kafka(call, call.topic(topic))
+        configured = call.topic(topic)
+        return (ingest_from_table if configured.source.table else ingest_from_kafka)(call, configured)
     if segments is not None:
         raise CleantailError("--file and --segments are of two kinds of sources: ingest one after the other")
     from cleantail.cli.reports.upkeep import Ingested

@@ -59,8 +59,9 @@ def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], c
         for log in logs
         for r in log.readers
     ]
-    if planned.sources.kafka is not None and topic.source.kafka is not None:
-        of_readers.append("the source is Kafka: the DAG's next run reads these offsets again, unless it is paused")
+    if planned.sources.read is not None and (topic.source.kafka or topic.source.table):
+        source = "Kafka" if topic.source.kafka else "a table"
+        of_readers.append(f"the source is {source}: the DAG's next run reads these offsets again, unless it is paused")
     return of_readers + [
         f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
         for file in come_again

@@ -18,6 +18,7 @@ from cleantail.human import counted, instant, size
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, hold_lines
 from cleantail.log.policy.triggers import RATIO, decide
+from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.watch.topic_status import TopicStatus
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
@@ -63,12 +64,18 @@ class Status:
             empty = [f"{status.topic.topic}: no records yet"]
             page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
             if status.source is not None:
-                page.line(f"  read from {status.source.topic} in Kafka, last {instant(status.source.read_at_ms)} UTC")
+                page.line(f"  read from {_source(status.source)}, last {instant(status.source.read_at_ms)} UTC")
             tell_holds(status.holds, page)
         if any(status.logs for status in self.topics):
             page.line(LIVE_BYTES_NOTE)
         for text in self.broken:
             page.error(text)
+
+
+def _source(position: ReadPosition) -> str:
+    if isinstance(position, SourcePosition):
+        return f"{position.topic} in Kafka"
+    return f"table {position.name} up to snapshot {position.snapshot_id}"
 
 
 def tell_holds(holds: Sequence[Hold], page: Page) -> None:

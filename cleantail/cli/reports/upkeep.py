@@ -17,8 +17,10 @@ from cleantail.rounds.checked.proof import Proof
 from cleantail.rounds.ingest_results import (
     INGEST_RESULT_JSON,
     KAFKA_INGEST_RESULT_JSON,
+    TABLE_INGEST_RESULT_JSON,
     IngestResult,
     KafkaIngestResult,
+    TableIngestResult,
 )
 from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
 from cleantail.rounds.rollback import RollbackPlan
@@ -60,6 +62,31 @@ class ReadFromKafka:
         origin = self.origin or f"from {self.result.kafka_topic} in Kafka"
         page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended {origin}")
         for text in self.result.warnings:
+            page.warning(text)
+
+
+@dataclass(frozen=True)
+class ReadFromTable:
+    """Up to which snapshot a source table was read, and how many records were appended."""
+
+    topic: Topic
+    result: TableIngestResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **TABLE_INGEST_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        result = self.result
+        for row in result.partitions:
+            page.line(f"partition {row.partition}: read records between offset {row.from_offset} and {row.to_offset}")
+        if result.snapshot_id is None:
+            page.line(f"{self.topic.topic}: nothing is new in {result.table}")
+        else:
+            page.line(
+                f"{self.topic.topic}: {counted(result.records, 'record')} appended from {result.table} up to snapshot "
+                f"{result.snapshot_id}"
+            )
+        for text in result.warnings:
             page.warning(text)
 
 

@@ -6,6 +6,8 @@
    table of the evidence, which none may claim.
 3. A name that two files claim belongs to neither until one of them gives way: nothing here knows who was first.
 4. Names that differ in their case alone are one name, since they are for some catalogs and disks.
+5. A table that a topic reads (source.table, in the same catalog) is no topic's: its own it would read from itself, and
+   of another's the rounds remove records, which a read would take for changes of a sink.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ _SIDE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Describes what one topic file claims. `table` is None where it claims none.
+    """Describes what one topic file claims. `table` is None where it claims none; `reads` is the table in the same
+    catalog that it reads, None where there is none.
 
     A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
     """
 
     file: Path
     table: str | None
+    reads: str | None = None
 
     @property
     def topic(self) -> str:
@@ -100,12 +104,23 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
             others = [pair for pair in pairs if pair[0].file != claim.file]
             if others and claim.file not in problems:
                 problems[claim.file] = _same_name(claim, name, others)
+    # 5. a topic that reads what is a topic's, or the evidence
+    for claim in claims:
+        if claim.reads is None:
+            continue
+        owners = names.get(claim.reads.casefold(), ())
+        if owners or claim.reads.casefold() == evidence.casefold():
+            problems.setdefault(claim.file, _read_problem(claim, owners))
     return problems
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
-    """Returns what would be wrong with a topic file that is not there yet, beside those that are."""
-    return claim_problems([*claims, claim], namespace).get(claim.file)
+    """Returns what would be wrong with a topic file that is not there yet, beside those that are. It may not take a
+    table that a topic reads, either: that one would be wrong from then on."""
+    others, names = list(claims), {name.casefold() for name in claim.names()}
+    if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
+        return _table_problem(claim, f"a table that no topic reads: {readers[0].file.name} does (source.table)")
+    return claim_problems([*others, claim], namespace).get(claim.file)
 
 
 def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
@@ -127,6 +142,20 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
     also = "also " if name == claim.table else ""
     until = "neither topic has it until one of the files names another table"
     return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
+
+
+def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]]) -> Problem:
+    """Returns the problem of a topic that reads a table that Cleantail has made. `owners`: who claims its name."""
+    if not owners:
+        whose = "it is the evidence of all topics"
+    elif any(owner.file == claim.file for owner, _ in owners):
+        whose = "it is the topic's own"
+    else:
+        owner, name = owners[0]
+        whose = f"it is {owner.names()[name].replace('its', 'the', 1)} of {owner.file.name}"
+    line = line_of(("source", "table", "name"), key_lines(claim.file))
+    allowed = f"a table that another writer fills, and {whose}"
+    return Problem("source.table.name", not_allowed(claim.reads), allowed, claim.reads, line=line)
 
 
 def _table_problem(claim: Claim, allowed: str) -> Problem:

@@ -1,5 +1,5 @@
 """What the platform lets a topic's YAML name outside its own topic: folders of sources, Airflow's connections,
-brokers."""
+brokers, tables that are read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.sources.table_source import may_be_read
 from cleantail.config.topic import Topic
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
@@ -33,6 +34,7 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
     yield from _kafka_problems(topic, platform)
+    yield from _table_problems(topic, platform)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
             key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
@@ -72,3 +74,23 @@ def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
         allowed = f"brokers that platform.kafka_servers in defaults.yaml lists: {listed}; list them there"
         key_path = ("source", "kafka", ADDRESS)
         yield key_path, Problem(key_text(key_path), not_allowed(servers), allowed, servers)
+
+
+def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yields what source.table names that the platform does not allow: by any other table a topic's YAML could show
+    what the platform's login may read, and nobody who may see the topic."""
+    table = topic.source.table
+    if table is None:
+        return
+    if table.catalog is not None and table.catalog not in platform.source_catalogs:
+        listed = ", ".join(sorted(platform.source_catalogs)) or "none"
+        allowed = f"a catalog that platform.source_catalogs in defaults.yaml has: {listed}"
+        key_path: KeyPath = ("source", "table", "catalog")
+        yield key_path, Problem(key_text(key_path), not_allowed(table.catalog), allowed, table.catalog)
+        return
+    if not may_be_read(table.named_in(platform.catalog.name), platform.source_tables):
+        listed = ", ".join(platform.source_tables) or "none"
+        name = table.named_in(platform.catalog.name)
+        allowed = f"a table that platform.source_tables in defaults.yaml lists: {listed}; list {name} there"
+        key_path = ("source", "table", "name")
+        yield key_path, Problem(key_text(key_path), not_allowed(table.name), allowed, table.name)

@@ -119,3 +119,18 @@ class Catalog(Model):
         if both := sorted(self.properties.keys() & self.secrets.keys()):
             raise cross_field_error(f"secrets.{both[0]}", self.secrets[both[0]], "in properties or in secrets, once")
         return self
+
+
+class SourceCatalog(Catalog):
+    """Says where tables are that topics may only read (source.table): as platform.catalog says it of the platform's
+    own, but that its logins are what `secrets` names, and nothing of the platform's own. Both clients call it by its
+    name in platform.source_catalogs, under which a database has to list its tables."""
+
+    @model_validator(mode="after")
+    def _is_another(self) -> Self:
+        if self.type == "sqlite" and not self.uri:
+            raise cross_field_error("uri", self.uri, f"the address of the catalog, as {_EXAMPLES['sqlite']}")
+        for key in ("name", "namespace"):
+            if key in self.model_fields_set:
+                raise cross_field_error(key, getattr(self, key), "left out: a table is named with its namespace")
+        return self

@@ -1,4 +1,5 @@
-"""What `source:` of a topic's YAML may say: files of kcat -J lines, or a topic in Kafka, and never both."""
+"""What `source:` of a topic's YAML may say: files of kcat -J lines, a topic in Kafka, or a table that a sink fills; one
+of them alone."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.settings.config_model import Model, allowing, cross_field_error, matching
 from cleantail.config.sources.kafka_source import KafkaSource
+from cleantail.config.sources.table_source import TableSource
 
 
 def _source_path(text: str) -> str:
@@ -30,10 +32,11 @@ ANY_TOPIC = "*"
 
 
 class Source(Model):
-    """Where records come from: files of kcat -J lines, or Kafka itself."""
+    """Where records come from: files of kcat -J lines, Kafka itself, or a table that a sink fills."""
 
-    type: Literal["files", "kafka"] = Field(
-        default="files", description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka: where `kafka` is given."
+    type: Literal["files", "kafka", "table"] = Field(
+        default="files",
+        description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka, table: where the key of that name is given.",
     )
     path: SourcePath | None = Field(
         default=None,
@@ -57,18 +60,31 @@ class Source(Model):
         default=None, description="The topic in Kafka that each DAG run reads first, in place of `path`."
     )
 
+    table: TableSource | None = Field(
+        default=None,
+        description="The table of a sink that each DAG run reads on from first, in place of `path`, without ever "
+        "changing it.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _infer_type(cls, data: Any) -> Any:
-        """Takes `kafka:` alone for a source of type kafka."""
-        inferred = isinstance(data, dict) and data.get("kafka") is not None and "type" not in data
-        return {**data, "type": "kafka"} if inferred else data
+        """Takes `kafka:` alone for a source of type kafka, and `table:` alone for one of type table."""
+        if not isinstance(data, dict) or "type" in data:
+            return data
+        kind = next((name for name in ("kafka", "table") if data.get(name) is not None), None)
+        return {**data, "type": kind} if kind else data
 
     @model_validator(mode="after")
     def _refuse_two_sources(self) -> Source:
         """Refuses two ways into one log: each would know how far it had come, and not what the other had brought."""
         if self.kafka is not None and self.path is not None:
             raise cross_field_error("path", self.path, "path or kafka, not both")
-        if (self.kafka is None) != (self.type == "files"):
-            raise cross_field_error("type", self.type, "files, or kafka together with the key kafka")
+        if self.table is not None and self.path is not None:
+            raise cross_field_error("path", self.path, "path or table, not both")
+        if self.table is not None and self.kafka is not None:
+            raise cross_field_error("table", self.table.name, "kafka or table, not both")
+        kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
+        if self.type != kind:
+            raise cross_field_error("type", self.type, "files, or kafka or table together with the key of that name")
         return self

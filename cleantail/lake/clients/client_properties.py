@@ -1,5 +1,8 @@
 """What Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
 
+A catalog that is only read (platform.source_catalogs) is told no login that it does not name by itself, and neither
+client makes or alters tables of a database for it.
+
 `spark_catalog` may travel on a command line and holds no secret. `secret_variables` says which variable of the
 environment has which property; their values are added inside of the process that opens the catalog.
 """
@@ -11,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cleantail.config.platform import Platform
+from cleantail.config.settings.catalog import SourceCatalog
 from cleantail.lake.clients.property_names import of_java, of_pyiceberg
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
@@ -45,10 +49,12 @@ _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "m
 def spark_catalog(platform: Platform) -> dict[str, str]:
     """Returns the properties of Spark's catalog, without `spark.sql.catalog.NAME.` before them."""
     catalog = platform.catalog
+    # by the version the client would bring an older database up to it
+    version = {} if isinstance(catalog, SourceCatalog) else {"jdbc.schema-version": "V1"}
     if catalog.type == "sqlite":
-        kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), "jdbc.schema-version": "V1"}
+        kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), **version}
     elif catalog.type in _DATABASES:
-        kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", "jdbc.schema-version": "V1"}
+        kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", **version}
     else:
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
     # cache-enabled=false: a cached table hides the commits of other processes, and its next delete may fail
@@ -62,7 +68,8 @@ def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str
     # a connection that is kept may have been closed by a database that was started anew
     ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
     if catalog.type == "sqlite" or catalog.type in _DATABASES:
-        kind = {"type": "sql", "uri": _sql_uri(platform, env), **ping}
+        as_it_is = {"init_catalog_tables": "false"} if isinstance(catalog, SourceCatalog) else {}
+        kind = {"type": "sql", "uri": _sql_uri(platform, env), **ping, **as_it_is}
     else:
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
     secrets = {k: v for k, v in secret_properties(platform, env).items() if not k.startswith("jdbc.")}
@@ -94,7 +101,10 @@ def secret_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, s
 
 def secret_variables(platform: Platform) -> dict[str, str]:
     """Returns property -> the variable that has its value: those of every platform of this type, and those that
-    platform.catalog.secrets names."""
+    platform.catalog.secrets names. Of a catalog that is only read none but the latter: its server is not who the
+    platform's own login is for."""
+    if isinstance(platform.catalog, SourceCatalog):
+        return dict(platform.catalog.secrets)
     kind = platform.catalog.type
     store = {
         "s3.access-key-id": S3_ACCESS_KEY,
@@ -127,6 +137,7 @@ def _sql_uri(platform: Platform, env: Mapping[str, str]) -> str:
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"
     scheme, _, rest = _plain(platform.catalog.uri).partition("://")
-    user, password = env.get(CATALOG_USER), env.get(CATALOG_PASSWORD)
+    secrets = secret_properties(platform, env)
+    user, password = secrets.get("jdbc.user"), secrets.get("jdbc.password")
     login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
     return f"{_PY_DRIVERS[scheme]}://{login}{rest}"

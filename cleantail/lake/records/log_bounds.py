@@ -8,7 +8,7 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.lake.table_metadata import live_files
 from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import states_of_properties
-from cleantail.log.source_position import position_of, with_source_ends
+from cleantail.log.source_position import read_position_of, with_source_ends
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -31,7 +31,7 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     """Returns partition -> next offset, for every log at a snapshot, the current one when None.
 
-    Today's ends include records that have gone since (the state knows), and what was read of a source in Kafka; those
+    Today's ends include records that have gone since (the state knows), and what was read of a source; those
     of an older snapshot are the ends of its files, beyond which it has no record either. Raises TableError for an
     unknown snapshot.
     """
@@ -40,7 +40,8 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
         ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
     if snapshot_id is None:
         name = ".".join(table.name())
-        states = with_source_ends(states_of_properties(table.properties, name), position_of(table.properties, name))
+        position = read_position_of(table.properties, name)
+        states = with_source_ends(states_of_properties(table.properties, name), position)
         for partition, state in states.items():
             ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
     return ends

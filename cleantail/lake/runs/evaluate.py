@@ -159,7 +159,7 @@ def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[Log
             facts.arrived_of(p),
             topic.config,
             now_ms,
-            facts.source,
+            facts.position,
         )
         for p in facts.partitions
     )

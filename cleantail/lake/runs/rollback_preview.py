@@ -19,7 +19,7 @@ from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 from cleantail.log.releases import lifted
 from cleantail.log.segments import DataFile
-from cleantail.log.source_position import parse_position, position_of
+from cleantail.log.source_position import read_position_of
 from cleantail.rounds.ingestion_undo import (
     IngestionChoice,
     IngestionUndo,
@@ -117,11 +117,14 @@ def _logs_without(
 
 
 def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Returns up to where the topic was read in Kafka, now and without the ingestion; nothing for one that never
+    """Returns up to where the topic was read at its source, now and without the ingestion; nothing for one that never
     was."""
-    name, kafka = ".".join(table.name()), plan.sources.kafka
-    now = position_of(table.properties, name)
-    before = now if kafka is None else parse_position(kafka.position_before, name) if kafka.position_before else None
+    name, read = ".".join(table.name()), plan.sources.read
+    without = dict(table.properties)
+    if read is not None:
+        without.pop(read.position_property, None)
+        without |= {read.position_property: read.position_before} if read.position_before else {}
+    now, before = read_position_of(table.properties, name), read_position_of(without, name)
     return now.next_offsets if now else {}, before.next_offsets if before else {}
 
 

@@ -5,7 +5,8 @@
    them did not.
 3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
-5. GAP: records had gone from Kafka before they were read; for a day, since nothing brings them back.
+5. GAP: records had gone from Kafka before they were read, or a source table was changed; for a day, since nothing
+   brings them back.
 6. RECONCILE: deletions may have gone from Kafka before they were read, until a reconciliation is published.
 7. APPROVAL: a round waits for somebody.
 """
@@ -155,9 +156,8 @@ def _gap(log: LogState, now_ms: int) -> Condition | None:
     if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
         return None
     gap = log.gaps[-1]
-    text = f"{gap.text}; ingestion went on behind them (source.kafka.on_gap: continue)"
-    subject, occurrence = partition_subject(log.partition), f"to {gap.to_offset}"
-    return Condition(Event.GAP, subject, text, partition=log.partition, occurrence=occurrence)
+    text = f"{gap.text}; ingestion went on behind them ({gap.config})"
+    return Condition(Event.GAP, gap.subject, text, partition=gap.partition, occurrence=gap.occurrence)
 
 
 def _forgotten(log: LogState) -> Condition | None:

@@ -33,10 +33,17 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
         Event.QUARANTINED: f"{names} {held_back}",
         Event.HOLD_CAP: f"tombstones went before {names} had read them",
         Event.ERASURE: f"erasure overdue, {names}",
-        Event.GAP: f"records had gone from Kafka before they were read, {names}",
+        Event.GAP: _missed(incidents, names),
         Event.RECONCILE: f"deletions may be missing, a reconciliation is needed, {names}",
         Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
     }[event]
+
+
+def _missed(incidents: Sequence[Incident], names: str) -> str:
+    """Says what was never read: offsets of partitions in Kafka, or what a source table has changed."""
+    if all(i.condition.partition is None for i in incidents):
+        return "the source table was changed, or its snapshots had gone before they were read"
+    return f"records had gone from Kafka before they were read, {names}"
 
 
 def _names(event: Event, incidents: Sequence[Incident]) -> str:
@@ -47,6 +54,8 @@ def _names(event: Event, incidents: Sequence[Incident]) -> str:
         return f"{len(incidents)} reader{'' if len(incidents) == 1 else 's'} ({logs})"
     if event is Event.RUN_FAILED:
         return _listed([i.condition.subject.removeprefix("task ") for i in incidents])
+    if event is Event.GAP and not partitions:
+        return "the source table"
     return logs if partitions else counted(len(incidents), "round")
 
 
@@ -76,7 +85,7 @@ def _end(incident: Incident) -> str:
         Event.QUARANTINED: f"partition {condition.partition} is not held back any more",
         Event.HOLD_CAP: f"{condition.subject} is not behind any more, or not registered",
         Event.ERASURE: f"partition {condition.partition} has no overdue tombstone any more",
-        Event.GAP: f"partition {condition.partition} was read on without another gap for a day",
+        Event.GAP: f"{condition.subject} was read on without another gap for a day",
         Event.RECONCILE: f"partition {condition.partition} needs no reconciliation any more",
         Event.APPROVAL: "the round does not wait any more",
     }[condition.event]

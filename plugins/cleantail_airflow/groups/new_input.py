@@ -12,11 +12,17 @@ from cleantail_airflow.kafka_connection import client_settings
 
 def new_bytes(topic: Topic, platform: Platform) -> int | None:
     """Returns how large the new files are, None where nothing is new. What is new in Kafka counts as nothing, since
-    brokers do not say how large it is; its records are read portion by portion. Raises CleantailError."""
+    brokers do not say how large it is; its records are read portion by portion. Of a
+    source table a first read counts as nothing as well. Raises CleantailError."""
     if topic.source.kafka is not None:
         from cleantail.kafka.table_position import is_read
 
         return None if is_read(topic, platform, client_settings(topic), int(time.time() * 1000)) else 0
+    if topic.source.table is not None:
+        from cleantail.lake.source_table.planned_read import planned_read
+
+        plan = planned_read(topic, platform, int(time.time() * 1000)).plan
+        return None if plan is None else plan.bytes
     if topic.columns is not None:
         return _deletes_by_values(topic, platform)
     if not topic.source.path:

@@ -12,7 +12,7 @@ from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
 from cleantail.lineage.datasets import LineageDataset, StationLineage, file_datasets, kafka_dataset
 from cleantail.lineage.stations import INGESTING, OF_SOURCE, Told, ToldTables, lineage_of
-from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_tables
+from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables
 from cleantail.log import round_state
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.pack_results import TopicOutcome
@@ -114,12 +114,15 @@ def _checks(station: str, topic: Topic, platform: Platform, round_id: str | None
 def _source(
     station: str, topic: Topic, platform: Platform, files: list[Path] | tuple[()]
 ) -> tuple[LineageDataset, ...]:
-    """Returns the topic's source, where the station reads it: its topic in Kafka, the files that were read, or where
-    these are not known the folder that has them."""
+    """Returns the topic's source, where the station reads it: its topic in Kafka, its table, the files that were read,
+    or where these are not known the folder that has them."""
     if station not in OF_SOURCE:
         return ()
     if topic.source.kafka is not None:
         return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)
+    if topic.source.table is not None:
+        source = told_source(topic, platform)
+        return (source,) if source else ()
     if files or not topic.source.path:
         return file_datasets(files)
     return file_datasets([beginning_of(topic.source.path, platform.home)])

@@ -18,6 +18,8 @@ from cleantail.errors import CleantailError, ConfigError
 from cleantail.home.data_docs import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.source_table.snapshot_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache
@@ -206,6 +208,7 @@ class Content:
             settings=settings_in_force(topic),
             now_ms=now_ms,
             source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
+            source_table=_read_table(facts),
         )
 
     def _readers_at_rest(self, topics: Collection[Topic]) -> AbstractContextManager[None]:
@@ -215,6 +218,12 @@ class Content:
     def _saved_bytes(self) -> dict[str, SavedBytes]:
         """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
         return saved_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
+
+
+def _read_table(facts: TableFacts | None) -> SnapshotPosition | None:
+    """Returns how far a topic was read from a table; None where it never was."""
+    position = facts.position if facts else None
+    return position if isinstance(position, SnapshotPosition) else None
 
 
 def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from cleantail.config.origin import Setting
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.log.source_table.snapshot_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound
 from cleantail.watch.dag_state import DagState
@@ -54,7 +55,7 @@ class TopicPage:
     `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
     `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
     has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `source` is the
-    topic's source in Kafka, None where it has another one.
+    topic's source in Kafka, None where it has another one, and `source_table` how far it was read from a table.
     """
 
     topic: Topic
@@ -79,6 +80,7 @@ class TopicPage:
     settings: Sequence[Setting]
     now_ms: int
     source: SourceView | None = None
+    source_table: SnapshotPosition | None = None
 
 
 def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.errors import HeldError
+from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
@@ -25,7 +26,7 @@ from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
@@ -49,6 +50,28 @@ class IngestOperator(CleantailSparkOperator):
                 f"nothing new: the table already has what matches {topic.source.path} ({counted(len(files), 'file')})"
             )
         return [argument for file in new for argument in ("--file", str(file))]
+
+
+class TableIngestOperator(CleantailSparkOperator):
+    """Reads what the source table has and the topic's table has not. The metadata of both are looked at first: what
+    forbids to read is told before Spark is started, and where nothing is new the task is skipped."""
+
+    job = "ingest_table"
+
+    def arguments(self, context: Context) -> list[str]:
+        from cleantail.lake.source_table.planned_read import planned_read
+
+        require_known_params(context)
+        if context["params"].get(ROLLBACK_TO):
+            self.skip("the run is a rollback")
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        try:
+            planned = planned_read(topic, platform, int(time.time() * 1000))
+        except CleantailError as e:
+            raise (AirflowFailException if e.exit_code in FINAL_EXIT_CODES else AirflowException)(str(e)) from None
+        if planned.plan is None:
+            self.skip(f"nothing new: the topic has all that its source table {planned.source.name} has")
+        return []
 
 
 class CompactOperator(CleantailSparkOperator):

@@ -19,7 +19,7 @@ from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import CleantailError, ContradictionError
 from cleantail.log.contradictions import Contradiction, refusal
-from cleantail.log.source_position import position_of
+from cleantail.log.source_position import read_position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
@@ -46,7 +46,7 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     Nothing is read where each offset comes once and the table has no file with such offsets. Else the records are
     staged on the branch, for Spark.
     """
-    overlaps = _overlaps(table, table.load(), records.ranges)
+    overlaps = overlaps_of(table, table.load(), records.ranges)
     if records.once and not overlaps:
         return []
     records.stage(table, branch)
@@ -54,17 +54,25 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
 
 
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:
-    """Raises CleantailError where a table that is read from Kafka would get records of a file that are still to come
-    from there, and so twice. Below its position files may fill in what is missing, and where the source is files again
-    they go on beyond it."""
-    position = position_of(texts(table.load().properties()), table.topic.table)
-    if position is None or table.topic.source.kafka is None:
+    """Raises CleantailError where a table that is read from Kafka, or from a table, would get records of a file that
+    are still to come from there, and so twice. Below its position files may fill in what is missing, and where the
+    source is files again they go on beyond it."""
+    source = table.topic.source
+    position = read_position_of(texts(table.load().properties()), table.topic.table)
+    if source.table is not None and position is None and ranges:
+        raise CleantailError(
+            f"topic {table.topic.topic} is read from {source.table.name}, and has read nothing yet: with records of "
+            "files in it that could not begin; nothing was appended"
+        )
+    if position is None or (source.kafka is None and source.table is None):
         return
+    origin = "Kafka" if source.kafka else "its source table"
     for partition, (_, end) in sorted(ranges.items()):
         if end > (next_offset := position.next_offsets.get(partition, 0)):
             raise CleantailError(
-                f"topic {table.topic.topic} is read from Kafka, up to offset {next_offset} of partition {partition}: "
-                f"the files have records up to {end - 1}, which would come a second time; nothing was appended"
+                f"topic {table.topic.topic} is read from {origin}, up to offset {next_offset} of partition "
+                f"{partition}: the files have records up to {end - 1}, which would come a second time; nothing was "
+                "appended"
             )
 
 
@@ -72,21 +80,21 @@ def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
     """Returns the staged records and, where their offsets overlap with the table's, those of the table, hidden ones
     too."""
     iceberg = table.load()
-    staged = all_candidates(_staged(table, iceberg, branch))
+    staged = all_candidates(staged_on(table, iceberg, branch))
     if not overlaps:
         return staged
     here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
     return staged.unionByName(with_parts(here, F.lit(True)))
 
 
-def _staged(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
+def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
     """Returns the records that the branch's one commit appended: the branch itself begins with all that `main` has."""
     head = iceberg.snapshot(branch)
     span = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
     return table.spark.read.options(**span).table(table.name)
 
 
-def _overlaps(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
+def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return {}

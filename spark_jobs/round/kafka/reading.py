@@ -36,11 +36,11 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
+from spark_jobs.round.intake.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
 from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
 from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
 from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
-from spark_jobs.round.kafka.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.staging import Staging
 from spark_jobs.round.latest_view import ensure_latest_view
 

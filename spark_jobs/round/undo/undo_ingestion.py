@@ -1,5 +1,5 @@
-"""Take an ingestion back: its records, its files' marks or its position in Kafka, and its log end go in one commit;
-appends since stay."""
+"""Take an ingestion back: its records, its files' marks or its position at the source, and its log end go in one
+commit; appends since stay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from cleantail.config.platform import Platform
 from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
-from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.rounds.ingestion_undo import (
     UNDID_INGESTION,
     IngestionChoice,
@@ -40,10 +39,10 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
         marks = [f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files]
         empty = [f"{PROPERTY_PARTITION}{p}" for p, state in new.items() if state == PartitionState()]
         kept = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items() if state != PartitionState()}
-        if undo.sources.kafka is not None:
-            before = undo.sources.kafka.position_before
-            kept |= {PROPERTY_POSITION: before} if before is not None else {}
-            marks += [PROPERTY_POSITION] if before is None else []
+        if (read := undo.sources.read) is not None:
+            before = read.position_before
+            kept |= {read.position_property: before} if before is not None else {}
+            marks += [read.position_property] if before is None else []
         return Rollback(undo.to_snapshot_id, undo.appends, kept, done, (*marks, *empty))
 
     return commits.roll_back(table, plan)

@@ -1,4 +1,4 @@
-"""Records and the next offsets of their partitions in one commit, and only onto the position that was read from.
+"""Records and how far their source was read in one commit, and only onto the position that was read from.
 
 Every such commit makes a snapshot of `main`, also one that brings no record. By that a catalog sees any two of them as
 what they are, one after the other: the later one finds another position than it was planned on, and appends nothing.
@@ -24,12 +24,14 @@ from spark_jobs.iceberg.tables import TopicTable
 @dataclass(frozen=True, slots=True)
 class Advance:
     """Says how a commit moves the position: its text `before` (None where there was none) and `after`, and the summary
-    of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`."""
+    of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
+    property that has the position."""
 
     before: str | None
     after: str
     summary: Mapping[str, str]
     base_snapshot_id: int | None = None
+    name: str = PROPERTY_POSITION
 
 
 def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance) -> None:
@@ -41,7 +43,7 @@ def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance
 
     def once() -> None:
         transaction = table.load().newTransaction()
-        text = texts(transaction.table().properties()).get(PROPERTY_POSITION)
+        text = texts(transaction.table().properties()).get(advance.name)
         if text == advance.after:
             return
         if text != advance.before or not _has_same_files(transaction.table(), advance):
@@ -70,4 +72,4 @@ def _stage(transaction: Any, files: Sequence[Any], advance: Advance) -> None:
     for file in files:
         append.appendFile(file)
     with_summary(append, advance.summary).commit()
-    transaction.updateProperties().set(PROPERTY_POSITION, advance.after).commit()
+    transaction.updateProperties().set(advance.name, advance.after).commit()

@@ -1,0 +1,240 @@
+"""Which snapshots of a source table a read takes next, and every reason not to read at all. Pure.
+
+1. A first read takes the source's newest snapshot whole. Each later one goes along the branch's ancestry, from the
+   snapshot after the one that was read last.
+2. An `append` brings its files. A `replace` is passed over: its files hold records that came before. Anything else
+   brings the files that it has added.
+3. A snapshot that has removed files, or added deletes, has changed what was read before. That is an error, unless
+   on_change says to go on behind it.
+4. A history that has lost the last snapshot, or one after it, does not tell what is new. That is an error as well, or
+   else a read of what lies at or beyond the next offset of each partition.
+5. A table of the same name that was made anew is never read on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleantail.errors import SourceError
+from cleantail.human import counted, instant
+from cleantail.log.source_table.snapshot_position import SnapshotGap, SnapshotPosition
+
+APPEND, REPLACE = "append", "replace"
+CONTINUE = "continue"
+PORTION_BYTES = 4 << 30
+"""How much the files take, about, that one commit brings: so much of the work a crash can cost."""
+MOST_ONE_BY_ONE = 50
+"""How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
+_REMOVALS = (
+    "deleted-data-files",
+    "deleted-records",
+    "added-delete-files",
+    "added-position-delete-files",
+    "added-equality-delete-files",
+    "added-position-deletes",
+    "added-equality-deletes",
+    "added-dvs",
+    "removed-delete-files",
+    "removed-dvs",
+)
+"""Iceberg's entries of a snapshot's summary that count what it has taken away."""
+_ADDITIONS = ("added-data-files", "added-records")
+_KEEPS_COUNTS = "total-records"
+"""The entry by which it is known that a writer counts at all: what it did not do is left out of a summary."""
+_NOTHING = "nothing was appended"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSnapshot:
+    """A snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it has added
+    data files, or may have, and how many bytes."""
+
+    snapshot_id: int
+    parent_id: int | None
+    at_ms: int
+    operation: str
+    removes: bool
+    adds: bool = True
+    added_bytes: int = 0
+
+    @classmethod
+    def of_summary(
+        cls, snapshot_id: int, parent_id: int | None, at_ms: int, operation: str, summary: Mapping[str, str]
+    ) -> SourceSnapshot:
+        """Returns what a snapshot has done, by its operation and its summary."""
+        removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
+        unknown = not (removed or added or _KEEPS_COUNTS in summary)
+        removes = operation != REPLACE and (removed or (unknown and operation != APPEND))
+        bytes_added = _count(summary, "added-files-size")
+        return cls(snapshot_id, parent_id, at_ms, operation, removes, added or unknown, bytes_added)
+
+    @property
+    def is_read_by_itself(self) -> bool:
+        """Returns whether it has added files which no scan of appends brings."""
+        return self.adds and self.operation not in (APPEND, REPLACE)
+
+    @property
+    def text(self) -> str:
+        """Names it in a sentence."""
+        return f"snapshot {self.snapshot_id} of {instant(self.at_ms)} UTC ({self.operation})"
+
+
+def _count(summary: Mapping[str, str], name: str) -> int:
+    text = summary.get(name, "0")
+    return int(text) if text.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """Describes the source at one moment. `history`: the ancestry of its branch, newest first, as far as it is kept;
+    `kept`: the ids of all its snapshots."""
+
+    catalog: str
+    table: str
+    uuid: str
+    branch: str
+    history: tuple[SourceSnapshot, ...]
+    kept: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Returns the table with its catalog."""
+        return f"{self.catalog}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """Says what one commit of a read brings: what came after the snapshot `start_id` up to `end`.
+
+    `start_id` is None where `end` is read whole, without what lies below `from_offsets`. `appends`: whether an append
+    is among them; `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing was left.
+    `bytes`: what the files of the snapshots take, 0 where one is read whole.
+    """
+
+    start_id: int | None
+    end: SourceSnapshot
+    appends: bool = False
+    one_by_one: tuple[int, ...] = ()
+    from_offsets: Mapping[int, int] | None = None
+    gaps: tuple[SnapshotGap, ...] = ()
+    is_last: bool = True
+    bytes: int = 0
+
+    @property
+    def brings_records(self) -> bool:
+        """Returns whether there is anything to read: rewrites bring nothing."""
+        return self.start_id is None or self.appends or bool(self.one_by_one)
+
+
+def plan_snapshots(
+    position: SnapshotPosition | None,
+    source: SourceTable,
+    on_change: str,
+    now_ms: int,
+    most_bytes: int = PORTION_BYTES,
+) -> SnapshotPlan | None:
+    """Plans the next commit of a read; None where nothing is new. Raises SourceError."""
+    if position is not None and position.table_uuid != source.uuid:
+        raise SourceError(_another_table(position, source))
+    if not source.history:
+        if position is None:
+            return None
+        raise SourceError(
+            f"{source.name}: branch {source.branch} has no snapshot, and was read up to {position.snapshot_id}; "
+            f"{_NOTHING}"
+        )
+    head = source.history[0]
+    if position is None:
+        return SnapshotPlan(None, head)
+    since = _since(position.snapshot_id, source.history)
+    if since is None:
+        return _beyond(position, source, on_change, now_ms)
+    if not since:
+        return None
+    if (changes := [s for s in since if s.removes]) and on_change != CONTINUE:
+        raise SourceError(_change_text(changes, source))
+    return _portion(position.snapshot_id, source, since, now_ms, most_bytes)
+
+
+def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSnapshot] | None:
+    """Returns the snapshots after this one, oldest first; None where the history does not lead back to it. The last
+    snapshot itself need not be kept, as long as the one after it names it as its parent."""
+    newer: list[SourceSnapshot] = []
+    for snapshot in history:
+        if snapshot.snapshot_id == snapshot_id:
+            return newer[::-1]
+        newer.append(snapshot)
+        if snapshot.parent_id == snapshot_id:
+            return newer[::-1]
+    return None
+
+
+def _portion(
+    start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
+) -> SnapshotPlan:
+    """Returns the first snapshots, at least one, as many as fit into one commit."""
+    chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
+    for snapshot in since[1:]:
+        size, scans = size + snapshot.added_bytes, scans + snapshot.is_read_by_itself
+        if size > most_bytes or scans > MOST_ONE_BY_ONE:
+            break
+        chosen.append(snapshot)
+    gaps = tuple(
+        SnapshotGap("change", source.name, s.snapshot_id, s.operation, s.at_ms, now_ms) for s in chosen if s.removes
+    )
+    return SnapshotPlan(
+        start_id=start_id,
+        end=chosen[-1],
+        appends=any(s.operation == APPEND for s in chosen),
+        one_by_one=tuple(s.snapshot_id for s in chosen if s.is_read_by_itself),
+        gaps=gaps,
+        is_last=len(chosen) == len(since),
+        bytes=sum(s.added_bytes for s in chosen),
+    )
+
+
+def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
+    """Returns a read of what lies beyond the position, where the history does not lead back to it. Raises SourceError
+    unless it may go on."""
+    if on_change != CONTINUE:
+        raise SourceError(_lost_text(position, source))
+    gap = SnapshotGap("history", source.name, position.snapshot_id, "", position.snapshot_ms, now_ms)
+    return SnapshotPlan(None, source.history[0], from_offsets=position.next_offsets, gaps=(gap,))
+
+
+def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
+    what = (
+        f"table {source.name} was made anew"
+        if position.name == source.name
+        else f"table {source.name} is not the table that the topic was read from, {position.name}"
+    )
+    return (
+        f"{what}: its uuid is {source.uuid}, and the topic was read from {position.table_uuid}. Offsets of another log "
+        "must not be mixed with these: give the topic another table in its YAML (table: …) to read it from its start; "
+        f"the table of before stays as it is; {_NOTHING}"
+    )
+
+
+def _change_text(changes: Sequence[SourceSnapshot], source: SourceTable) -> str:
+    more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
+    return (
+        f"{source.name}: {changes[0].text}{more} removed or changed records that may have been read. "
+        "source.table.on_change: continue reads what it has added, passes over what it has removed, and notes it; "
+        f"{_NOTHING}"
+    )
+
+
+def _lost_text(position: SnapshotPosition, source: SourceTable) -> str:
+    last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC"
+    why = (
+        f"is not in the history of branch {source.branch} any more (it was rolled back, or another branch took its "
+        "place)"
+        if position.snapshot_id in source.kept
+        else "is not kept any more, or one after it (snapshots were expired before they were read)"
+    )
+    return (
+        f"{source.name}: {last}, the last one that was read, {why}: nothing tells what is new. source.table.on_change: "
+        "continue reads what lies at or beyond the next offset of each partition, and notes what may be missing; "
+        f"{_NOTHING}"
+    )

@@ -1,0 +1,34 @@
+"""Append what a topic's source table has and its own table has not, each record exactly once.
+
+    spark-submit spark_jobs/ingest_table.py --config config --topic orders
+
+The source is only read. The work itself is in spark_jobs/round/source_table/reading.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cleantail.rounds.ingest_results import TABLE_INGEST_RESULT_JSON
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.job import Document, Job, parser, run_job
+from spark_jobs.round.source_table.reading import read_source_table
+
+
+def _work(job: Job) -> Document:
+    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    result = read_source_table(spark, job.topic, job.platform, job.now_ms, lambda _: None)
+    return dict(TABLE_INGEST_RESULT_JSON.plain(result))
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    return parser(__doc__).parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    return run_job(parse_args(argv), _work)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

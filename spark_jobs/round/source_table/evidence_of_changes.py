@@ -1,0 +1,35 @@
+"""The rows of evidence of what a read of a source table has passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleantail.config.platform import Platform
+from cleantail.log.source_table.snapshot_position import SnapshotGap
+from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.past_rounds import GAP, PUBLISHED
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.evidence_store import append_rows, evidence_table, rows_of
+
+
+def record_changes(table: TopicTable, platform: Platform, gaps: Sequence[SnapshotGap]) -> None:
+    """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
+    which has them since the commit that went on behind them: a crash right after it loses no row."""
+    if not gaps:
+        return
+    evidence = evidence_table(platform)
+    rows = rows_of(evidence, {"topic": table.topic.topic, "kind": GAP})
+    told = {(row["base_snapshot_id"], row["note"]) for row in rows}
+    append_rows(evidence, table, [_row(gap) for gap in gaps if (gap.snapshot_id, gap.text) not in told])
+
+
+def _row(gap: SnapshotGap) -> EvidenceRow:
+    """Returns a row without a partition: nobody knows whose records they were."""
+    return {
+        "round": "",
+        "kind": GAP,
+        "outcome": PUBLISHED,
+        "note": gap.text,
+        "now_ms": gap.at_ms,
+        "base_snapshot_id": gap.snapshot_id,
+    }

@@ -1,0 +1,181 @@
+"""Append what a topic's source table has and its own table has not: portion by portion, each one commit.
+
+1. What is new is told by the source's snapshots (cleantail.log.source_table.snapshot_plan), without Spark.
+2. Spark's tasks read the files of these snapshots, put the records in the order of their logs, each once, and write
+   them onto a branch of the topic's own table.
+3. They are compared with what the table has at their offsets, and come onto `main` together with the position, and only
+   onto the position that was planned on.
+4. A portion that another ingestion has overtaken is planned anew from where that one has come. The source is only read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, SourceError
+from cleantail.home.locks import exclusive
+from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
+from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
+from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.policy.late_arrivals import late_warnings
+from cleantail.log.source_table.snapshot_plan import SnapshotPlan
+from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
+from cleantail.retries import ROUNDS
+from cleantail.rounds.ingest_results import TableIngestResult
+from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, TableRead
+from cleantail.rounds.size_history import OPERATION
+from spark_jobs.engine.workers.environment import require_workers
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.new_records import NO_RECORDS
+from spark_jobs.round.intake.position_commit import Advance, append_and_advance
+from spark_jobs.round.latest_view import ensure_latest_view
+from spark_jobs.round.source_table.evidence_of_changes import record_changes
+from spark_jobs.round.source_table.fresh_records import AGAIN, FreshRecords, write_fresh
+from spark_jobs.round.source_table.portions import TablePortion, read_result
+from spark_jobs.round.source_table.session_catalog import SessionTable
+from spark_jobs.round.source_table.source_frames import SourceFrames
+
+logger = logging.getLogger("cleantail.source_table")
+Progress = Callable[[str], None]
+
+
+def read_source_table(
+    spark: SparkSession, topic: Topic, platform: Platform, now_ms: int, progress: Progress
+) -> TableIngestResult:
+    """Reads the source table to its newest snapshot. Raises CleantailError: then the portion at hand has appended
+    nothing, and a table that this made is gone again."""
+    with exclusive(platform.home, f"ingest-{topic.topic}"):
+        progress("looking at the source table")
+        # what is wrong is told before a table is made
+        if planned_read(topic, platform, now_ms).plan is None:
+            return read_result(topic, platform, [])
+        table = TopicTable.of(spark, topic, platform)
+        is_new = not table.exists()
+        table.ensure()
+        try:
+            portions = SourceTableRead(table, platform, now_ms).run(progress)
+        except CleantailError:
+            if is_new and own_position(topic, platform).text is None:
+                table.drop()
+            raise
+        ensure_latest_view(table)
+    return read_result(topic, platform, portions)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTableRead:
+    """Reads one topic once."""
+
+    table: TopicTable
+    platform: Platform
+    now_ms: int
+
+    @property
+    def topic(self) -> Topic:
+        return self.table.topic
+
+    def run(self, progress: Progress) -> list[TablePortion]:
+        """Appends all portions up to the newest snapshot. Raises CleantailError; what was committed stays."""
+        require_workers(self.table.spark.sparkContext, self.platform, self._cores)
+        position = own_position(self.topic, self.platform).position
+        record_changes(self.table, self.platform, position.gaps if position else ())
+        portions: list[TablePortion] = []
+        while portion := self._portion(progress):
+            portions.append(portion)
+            if portion.last:
+                break
+        return portions
+
+    def _portion(self, progress: Progress) -> TablePortion | None:
+        """Appends the next portion, planned anew where another ingestion was faster; returns None where nothing is
+        left to do."""
+        return ROUNDS.run(
+            lambda: self._try_portion(progress),
+            lambda tries, e: logger.info("try %s was overtaken, the portion is planned anew: %s", tries, e),
+        )
+
+    def _try_portion(self, progress: Progress) -> TablePortion | None:
+        planned = planned_read(self.topic, self.platform, self.now_ms)
+        if planned.plan is None:
+            return None
+        progress(f"reading up to snapshot {planned.plan.end.snapshot_id}")
+        portion = self._appended(planned, planned.plan, progress)
+        record_changes(self.table, self.platform, planned.plan.gaps)
+        return portion
+
+    def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:
+        """Stages what the plan names and commits it with the position."""
+        read_id = uuid.uuid4().hex
+        branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
+        try:
+            fresh = self._fresh(planned, plan, branch)
+            position = self._position(planned, plan, fresh, read_id)
+            states = states_of_properties(texts(self.table.load().properties()), self.table.name)
+            late = late_warnings(fresh.records.lowest, states, self.topic.config)
+            self._require_unchanged(planned)
+            progress("committing")
+            summary = {OPERATION: INGEST, SOURCES: self._sources(planned, plan, fresh, states).packed()}
+            at = planned.at
+            advance = Advance(at.text, position.as_json(), summary, at.snapshot_id, PROPERTY_SNAPSHOT_POSITION)
+            append_and_advance(self.table, fresh.records.files, advance)
+        finally:
+            self.table.drop_branches([branch, branch + AGAIN])
+        return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, late, plan.is_last)
+
+    def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str) -> FreshRecords:
+        """Writes what the plan brings onto the branch; rewrites alone bring nothing, and are not looked at."""
+        if not plan.brings_records:
+            return FreshRecords(NO_RECORDS, {})
+        source = table_source_of(self.topic)
+        table = SessionTable.of(self.table.spark, source, self.platform)
+        frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
+        known = planned.at.position.next_offsets if planned.at.position else {}
+        return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+
+    def _position(
+        self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, read_id: str
+    ) -> SnapshotPosition:
+        source, before = planned.source, planned.at.position
+        ends = dict(before.next_offsets) if before else {}
+        for partition, (_, end) in fresh.came.items():
+            ends[partition] = max(ends.get(partition, 0), end)
+        return SnapshotPosition(
+            catalog=source.catalog,
+            table=source.table,
+            table_uuid=source.uuid,
+            branch=source.branch,
+            snapshot_id=plan.end.snapshot_id,
+            snapshot_ms=plan.end.at_ms,
+            next_offsets=dict(sorted(ends.items())),
+            read_id=read_id,
+            read_at_ms=self.now_ms,
+            gaps=(*(before.gaps if before else ()), *plan.gaps),
+        )
+
+    def _require_unchanged(self, planned: PlannedRead) -> None:
+        """Raises SourceError where the source was made anew while it was read: records of two tables may be staged."""
+        now = described_source(self.topic, self.platform)
+        if now.uuid != planned.source.uuid:
+            raise SourceError(f"{now.name} was made anew while it was read; nothing was appended")
+
+    def _sources(
+        self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, states: dict[int, PartitionState]
+    ) -> Sources:
+        """Returns what is needed to take the ingestion back."""
+        spans = dict(sorted(fresh.records.ranges.items()))
+        ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
+        return Sources((), ends, TableRead(spans, planned.at.text, planned.source.name, plan.end.snapshot_id))
+
+    @property
+    def _cores(self) -> int:
+        return int(self.table.spark.sparkContext.defaultParallelism)
