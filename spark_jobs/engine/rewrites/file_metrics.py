@@ -1,13 +1,19 @@
 """What a table is told of a new Parquet file: counts, sizes and bounds of its columns, out of the file's footer.
 
-PyIceberg works them out, by the properties `write.metadata.metrics.*`. Iceberg's own library would open each file once
-more, and read Hadoop's configuration anew for each: a fifth of what the ingestion of a small file took in the JVM.
+1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each: a fifth of what
+   the ingestion of a small file took in the JVM.
+2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. Lists and maps have none: a count of
+   what is in them would be none of records.
+3. Bounds are worked out here. A column has none where one of its row groups has values and no bounds, as Parquet leaves
+   them out of values above 4 KiB: by the bounds of the other groups alone, readers would pass over records.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyarrow.parquet import FileMetaData
@@ -21,10 +27,11 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
-from spark_jobs.engine.rewrites.written_schema import LINEAGE_IDS
+from spark_jobs.engine.rewrites.written_schema import LINEAGE_IDS, RefusedError
 
-NO_METRICS = MetricsMode(MetricModeTypes.NONE)
+NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
 REPEATED = frozenset({"list", "key_value"})
 """What Parquet calls the repeated part of a list and of a map."""
 COUNTS = {
@@ -33,8 +40,15 @@ COUNTS = {
     "null-value-counts": "null_value_counts",
     "nan-value-counts": "nan_value_counts",
 }
-BOUNDS = {"lower-bounds": "lower_bounds", "upper-bounds": "upper_bounds"}
 """Names as Iceberg writes a data file in JSON, and as PyIceberg calls them."""
+FIXED_SIZE = {
+    "boolean": "<?",
+    **dict.fromkeys(("int", "date"), "<i"),
+    **dict.fromkeys(("long", "time", "timestamp", "timestamptz"), "<q"),
+    "float": "<f",
+    "double": "<d",
+}
+"""How the specification serializes a single value of a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +65,80 @@ class FileMetrics:
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
         plan = compute_statistics_plan(parsed, dict(properties))
-        # a count of what is in lists would be none of records: Iceberg's own writers keep none
         none = {i: plan[i].column_name for path, i in ids.items() if REPEATED.intersection(path.split("."))}
         none |= {number: name for name, number in LINEAGE_IDS.items()}
         without = {i: StatisticsCollector(i, LongType(), NO_METRICS, name) for i, name in none.items()}
         return cls(plan | without, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Returns the metrics of a file as Iceberg writes them in JSON."""
-        statistics = data_file_statistics_from_parquet_metadata(footer, self.plan, self.ids).to_serialized_dict()
-        counts = {name: _pairs(statistics[of]) for name, of in COUNTS.items()}
-        bounds = {name: _pairs({i: b.hex() for i, b in statistics[of].items()}) for name, of in BOUNDS.items()}
+        """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a column
+        otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
+        paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
+        if unknown := sorted(paths - self.ids.keys()):
+            raise RefusedError(f"column {unknown[0]} has another name in the table")
+        counted = {i: column if column.mode == NO_METRICS else _only_counts(column) for i, column in self.plan.items()}
+        statistics = data_file_statistics_from_parquet_metadata(footer, counted, self.ids).to_serialized_dict()
+        bounds = self._bounds(footer)
         return {
             "record-count": statistics["record_count"],
             "split-offsets": statistics["split_offsets"],
-            **counts,
-            **bounds,
+            **{name: _pairs(statistics[of]) for name, of in COUNTS.items()},
+            "lower-bounds": _pairs({i: low.hex() for i, (low, _) in bounds.items()}),
+            "upper-bounds": _pairs({i: high.hex() for i, (_, high) in bounds.items() if high is not None}),
         }
+
+    def _bounds(self, footer: FileMetaData) -> dict[int, tuple[bytes, bytes | None]]:
+        """Returns field id -> lower and upper bound; no text that is cut short may have an upper one."""
+        found: dict[int, tuple[bytes, bytes | None]] = {}
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        for position in range(footer.num_columns if groups else 0):
+            column = self.plan[self.ids[groups[0].column(position).path_in_schema]]
+            if column.mode not in (NO_METRICS, ONLY_COUNTS):
+                ends = _ends([group.column(position) for group in groups])
+                bounds = _serialized(str(column.iceberg_type), column.mode.length, *ends) if ends else None
+                if bounds is not None:
+                    found[column.field_id] = bounds
+        return found
+
+
+def _only_counts(column: StatisticsCollector) -> StatisticsCollector:
+    return replace(column, mode=ONLY_COUNTS)
+
+
+def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
+    """Returns the least and the greatest value of a column's chunks, as Parquet stores them; None where it has none but
+    nulls, or where they are not known of each."""
+    lows, highs = [], []
+    for chunk in chunks:
+        statistics = chunk.statistics
+        if statistics is None or (not statistics.has_min_max and statistics.null_count != chunk.num_values):
+            return None
+        if statistics.has_min_max:
+            lows.append(statistics.min_raw)
+            highs.append(statistics.max_raw)
+    if not lows or any(isinstance(end, float) and math.isnan(end) for end in (*lows, *highs)):
+        return None
+    return min(lows), max(highs)
+
+
+def _serialized(kind: str, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
+    """Returns both as the specification serializes them, cut to `length` characters or bytes; None for a type that
+    has no bounds here."""
+    if kind in FIXED_SIZE:
+        return struct.pack(FIXED_SIZE[kind], low), struct.pack(FIXED_SIZE[kind], high)
+    if kind == "binary":
+        return low[:length], truncate_upper_bound_binary_string(high, length)
+    if kind == "string":
+        return low.decode()[:length].encode(), _upper_text(high.decode(), length)
+    return None
+
+
+def _upper_text(text: str, length: int | None) -> bytes | None:
+    cut = truncate_upper_bound_text_string(text, length)
+    try:
+        return None if cut is None else cut.encode()
+    except UnicodeEncodeError:  # what follows the last character before the surrogates is none
+        return None
 
 
 def _pairs(by_id: Mapping[int, Any]) -> dict[str, list[Any]]:

@@ -129,6 +129,7 @@ def _by_task(
         return Staged(plan.snapshot_id, old, new, live_records=rewritten.live_records)
     except RefusedError as e:
         logger.info("Spark rewrites %s: %s", counted(len(old), "file"), e)
+        delete_files(table, [file.path for file in written])
         return None
     except BaseException:
         delete_files(table, [file.path for file in written])
