@@ -71,8 +71,8 @@ class FileMetrics:
         return cls(plan | without, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a column
-        otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
+        """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
+        column otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
             raise RefusedError(f"column {unknown[0]} has another name in the table")
