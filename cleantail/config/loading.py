@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import platform_problems
-from cleantail.config.groups.group_rules import problems_in_group
+from cleantail.config.groups.group_files import scan_group_files
+from cleantail.config.groups.group_rules import awaited_assets, problems_in_group
 from cleantail.config.platform import DefaultsFile, Platform
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
@@ -184,13 +185,14 @@ def _require_directory(config_dir: Path) -> None:
 
 class ReadDefaults(NamedTuple):
     """Holds defaults.yaml as a model, its `topic:` and `groups:` as they were written, to be merged under each topic's
-    and group's YAML, the directory of the state (CLEANTAIL_HOME), and the names of all groups."""
+    and group's YAML, the directory of the state (CLEANTAIL_HOME), and, of all groups by name, the assets that they
+    wait for."""
 
     file: DefaultsFile
     written: dict[str, Any]
     home: Path
     groups: dict[str, Any]
-    group_names: frozenset[str]
+    awaited: Mapping[str, tuple[str, ...]]
 
 
 def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
@@ -198,10 +200,13 @@ def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
-    names = frozenset(file.stem for file in yaml_files(config_dir / "groups"))
     model = validate(DefaultsFile, data, file)
     home = state_home(config_dir, model.platform.state, env)
-    return ReadDefaults(model, data.get("topic", {}), home, data.get("groups", {}), names)
+    groups = data.get("groups", {})
+    # which names are taken by topics does not change what a group waits for
+    scanned = scan_group_files(config_dir / "groups", groups, model.platform, ())
+    awaited = {file.stem: awaited_assets(group) for file, group in scanned}
+    return ReadDefaults(model, data.get("topic", {}), home, groups, awaited)
 
 
 def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults | ConfigError:
@@ -233,6 +238,6 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
-    of_group = problems_in_group(topic, topic_yaml, defaults.group_names)
+    of_group = problems_in_group(topic, topic_yaml, defaults.awaited)
     require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
     return topic.with_layers(Layers(topic_yaml, defaults.written))

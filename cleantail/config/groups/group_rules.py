@@ -4,6 +4,7 @@
 2. No group has the name of a topic: each of them may be a DAG, and Airflow's rights go by DAG.
 3. A topic names a group that has a file.
 4. A topic in a group has no schedule of its own: it runs when its group does.
+5. No group waits for the asset of a topic of its own: it would run after each publish of itself, and never rest.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
 from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.problems import LocatedProblem, nearest
+from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
-from cleantail.errors import Problem, not_allowed
+from cleantail.errors import ConfigError, Problem, not_allowed
 
 GROUP = "group"
 
@@ -33,9 +35,16 @@ def group_problems(file: Path, group: TopicGroup, topics: Collection[str], dag_p
         yield _problem(name, f"at most {longest} characters with platform.dag_prefix {dag_prefix}")
 
 
-def problems_in_group(topic: Topic, topic_yaml: Mapping[str, Any], groups: Collection[str]) -> Iterator[LocatedProblem]:
-    """Yields what is wrong with a topic by the rules 3 and 4. `topic_yaml`: what its own file says; `groups`: the names
-    of all groups, broken ones included."""
+def awaited_assets(group: TopicGroup | ConfigError) -> tuple[str, ...]:
+    """Returns the assets after which a group runs; of a broken one nobody knows any."""
+    return parts_of(group.schedule)[1] if isinstance(group, TopicGroup) else ()
+
+
+def problems_in_group(
+    topic: Topic, topic_yaml: Mapping[str, Any], groups: Mapping[str, Collection[str]]
+) -> Iterator[LocatedProblem]:
+    """Yields what is wrong with a topic by the rules 3 to 5. `topic_yaml`: what its own file says; `groups`: name ->
+    the assets that it waits for, of all groups, broken ones included."""
     if topic.group is None:
         return
     if topic.group not in groups:
@@ -44,6 +53,9 @@ def problems_in_group(topic: Topic, topic_yaml: Mapping[str, Any], groups: Colle
         allowed = f"the name of a file in config/groups, or null for a DAG of its own; {listed}"
         problem = Problem(GROUP, not_allowed(topic.group), allowed, topic.group, nearest(topic.group, names))
         yield (GROUP,), problem
+    if (asset := topic_asset_uri(topic.topic)) in groups.get(topic.group, ()):
+        allowed = f"a group that does not wait for {asset}, which the topic itself updates, or null"
+        yield _problem(topic.group, allowed)
     if topic_yaml.get("schedule") is not None:
         allowed = f"none beside group {topic.group}, which has its own; or `group: null` for a DAG of its own"
         yield ("schedule",), Problem("schedule", "a schedule is not allowed", allowed)
