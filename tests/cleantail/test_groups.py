@@ -158,9 +158,7 @@ def test_check_config_tells_of_groups_and_of_what_is_wrong_with_them(write, caps
     assert 'daily.yaml:1: group: "weekly" is not allowed' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("assets", "is_right"), [("x-cleantail://orders", False), ("x-cleantail://bills", True)]
-)
+@pytest.mark.parametrize(("assets", "is_right"), [("x-cleantail://orders", False), ("x-cleantail://bills", True)])
 def test_a_group_waits_for_no_asset_of_its_own_topics(write, assets, is_right):
     write("topics/orders.yaml", "topic: orders\ngroup: hourly\n")
     config_dir = write("groups/hourly.yaml", f"group: hourly\nschedule: {{assets: ['{assets}']}}\n")

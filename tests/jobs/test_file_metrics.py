@@ -12,7 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, BooleanType, DoubleType, IntegerType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 
@@ -74,3 +85,29 @@ def test_a_column_of_which_one_row_group_has_no_bounds_has_none(long_one, others
 
 def test_only_what_the_table_asks_for_is_told():
     assert bounds_of("int", [[1]], **{"write.metadata.metrics.default": "counts"}) == (None, None)
+
+
+def test_a_field_of_a_struct_has_bounds_and_what_is_in_a_list_has_none():
+    arrow = pa.schema([("s", pa.struct([("offset", pa.int64())])), ("l", pa.list_(pa.int64()))])
+    footers = []
+    with pq.ParquetWriter(io.BytesIO(), arrow, metadata_collector=footers) as writer:
+        writer.write_table(pa.table({"s": [{"offset": 7}, {"offset": 9}], "l": [[1, 2, 3], None]}, arrow))
+    table = Schema(
+        NestedField(1, "s", StructType(NestedField(2, "offset", LongType(), required=False)), required=False),
+        NestedField(3, "l", ListType(4, LongType(), element_required=False), required=False),
+    )
+    told = FileMetrics.of(json.dumps(table.model_dump(mode="json", by_alias=True)), {}).of_footer(footers[0])
+    assert told["lower-bounds"] == {"keys": [2], "values": [struct.pack("<q", 7).hex()]}
+    assert told["upper-bounds"] == {"keys": [2], "values": [struct.pack("<q", 9).hex()]}
+    assert told["value-counts"] == {"keys": [2], "values": [2]}
+
+
+@pytest.mark.parametrize(("sorted_by", "has_bounds"), [((1,), True), ((), False)])
+def test_the_column_by_which_a_table_is_sorted_has_bounds_where_others_have_none(sorted_by, has_bounds):
+    footers = []
+    with pq.ParquetWriter(io.BytesIO(), pa.schema([("c", pa.int64())]), metadata_collector=footers) as writer:
+        writer.write_table(pa.table({"c": [1, 2]}))
+    table = Schema(NestedField(1, "c", LongType(), required=False))
+    text = json.dumps(table.model_dump(mode="json", by_alias=True))
+    told = FileMetrics.of(text, {"write.metadata.metrics.default": "counts"}, sorted_by).of_footer(footers[0])
+    assert bool(told["lower-bounds"]["keys"]) is has_bounds

@@ -2,8 +2,8 @@
 
 1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each: a fifth of what
    the ingestion of a small file took in the JVM.
-2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. Lists and maps have none: a count of
-   what is in them would be none of records.
+2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. What is in lists and maps has none: a
+   count of it would be none of records.
 3. Bounds are worked out here. A column has none where one of its row groups has values and no bounds, as Parquet leaves
    them out of values above 4 KiB: by the bounds of the other groups alone, readers would pass over records.
 """
@@ -12,26 +12,29 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from pyarrow.parquet import FileMetaData
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
     StatisticsCollector,
-    compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
+    match_metrics_mode,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, PrimitiveType
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from spark_jobs.engine.rewrites.written_schema import LINEAGE_IDS, RefusedError
 
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
+DEFAULT_MODE, COLUMN_MODE = "write.metadata.metrics.default", "write.metadata.metrics.column"
+USUAL_MODE = "truncate(16)"
+"""What Iceberg keeps of a column where the table asks for nothing else."""
 REPEATED = frozenset({"list", "key_value"})
 """What Parquet calls the repeated part of a list and of a map."""
 COUNTS = {
@@ -60,15 +63,13 @@ class FileMetrics:
     ids: dict[str, int]
 
     @classmethod
-    def of(cls, schema: str, properties: Mapping[str, str]) -> FileMetrics:
-        """Returns those of a table: its schema as Iceberg writes it in JSON, and its properties."""
+    def of(cls, schema: str, properties: Mapping[str, str], sorted_by: Collection[int] = ()) -> FileMetrics:
+        """Returns those of a table: its schema as Iceberg writes it in JSON, its properties, and the field ids by which
+        it is sorted, which have bounds also where others have none."""
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
-        plan = compute_statistics_plan(parsed, dict(properties))
-        none = {i: plan[i].column_name for path, i in ids.items() if REPEATED.intersection(path.split("."))}
-        none |= {number: name for name, number in LINEAGE_IDS.items()}
-        without = {i: StatisticsCollector(i, LongType(), NO_METRICS, name) for i, name in none.items()}
-        return cls(plan | without, ids)
+        plan = {number: _collector(parsed, path, number, properties, sorted_by) for path, number in ids.items()}
+        return cls(plan, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
         """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
@@ -99,6 +100,23 @@ class FileMetrics:
                 if bounds is not None:
                     found[column.field_id] = bounds
         return found
+
+
+def _collector(
+    schema: Schema, path: str, number: int, properties: Mapping[str, str], sorted_by: Collection[int]
+) -> StatisticsCollector:
+    """Returns what is kept of a column. PyIceberg's own plan has no bounds of a field of a struct, and adopted tables
+    have partition and offset there."""
+    if number in LINEAGE_IDS.values():
+        return StatisticsCollector(number, LongType(), NO_METRICS, path)
+    name, kind = str(schema.find_column_name(number)), cast(PrimitiveType, schema.find_type(number))
+    if REPEATED.intersection(path.split(".")):
+        return StatisticsCollector(number, kind, NO_METRICS, name)
+    mode = match_metrics_mode(properties.get(DEFAULT_MODE, USUAL_MODE))
+    if number in sorted_by and mode in (NO_METRICS, ONLY_COUNTS):
+        mode = match_metrics_mode(USUAL_MODE)
+    asked = properties.get(f"{COLUMN_MODE}.{name}")
+    return StatisticsCollector(number, kind, match_metrics_mode(asked) if asked else mode, name)
 
 
 def _only_counts(column: StatisticsCollector) -> StatisticsCollector:

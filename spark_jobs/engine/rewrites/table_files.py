@@ -60,7 +60,8 @@ def new_data_files(
     `partition`: Iceberg's, by the spec."""
     jvm = table.jvm.org.apache.iceberg
     schema_text = str(jvm.SchemaParser.toJson(iceberg.schema()))
-    metrics = FileMetrics.of(schema_text, texts(iceberg.properties()))
+    sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
+    metrics = FileMetrics.of(schema_text, texts(iceberg.properties()), sorted_by)
     common = {
         "spec-id": int(spec.specId()),
         "content": "data",

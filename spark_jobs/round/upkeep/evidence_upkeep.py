@@ -16,7 +16,7 @@ from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import kept_catalog, open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
@@ -26,8 +26,23 @@ logger = logging.getLogger("cleantail.evidence_upkeep")
 
 MIN_FILES = 64
 """So many small files of a topic become one: about 30 rounds."""
+MANY_FILES = 1024
+"""With so many files in all, each reclaim looks for those of its topic."""
 UNUSED_AFTER_MS = 86_400_000
 """A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
+
+
+def is_large(platform: Platform) -> bool:
+    """Returns whether the evidence has so many files that merging some is worth a look, by its metadata alone."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        evidence = kept_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    except NoSuchTableError:
+        return False
+    snapshot = evidence.current_snapshot()
+    files = snapshot.summary.get("total-data-files") if snapshot and snapshot.summary else None
+    return int(files or 0) >= MANY_FILES
 
 
 def merge_evidence(table: TopicTable, platform: Platform) -> int:

@@ -29,7 +29,7 @@ from cleantail.rounds.reclaim_results import ReclaimResult
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
-from spark_jobs.round.upkeep.evidence_upkeep import merge_evidence
+from spark_jobs.round.upkeep.evidence_upkeep import is_large, merge_evidence
 from spark_jobs.round.upkeep.rewriting import rewrite_groups
 from spark_jobs.round.upkeep.side_tables import reclaim_side_tables
 
@@ -73,7 +73,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
         if result.reclaimed_bytes > 0:
             append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
     if own is None:
-        return result
+        return replace(result, evidence_files_merged=merge_evidence(table, platform) if is_large(platform) else 0)
     location, alone = own
     expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
