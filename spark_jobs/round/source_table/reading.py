@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, SourceError
+from cleantail.errors import SourceError
 from cleantail.home.locks import exclusive
 from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
@@ -52,8 +52,8 @@ Progress = Callable[[str], None]
 def read_source_table(
     spark: SparkSession, topic: Topic, platform: Platform, now_ms: int, progress: Progress
 ) -> TableIngestResult:
-    """Reads the source table to its newest snapshot. Raises CleantailError: then the portion at hand has appended
-    nothing, and a table that this made is gone again."""
+    """Reads the source table to its newest snapshot. Raises CleantailError, and whatever Spark raises: then the portion
+    at hand has appended nothing, and a table that this made is gone again."""
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         progress("looking at the source table")
         # what is wrong is told before a table is made
@@ -64,7 +64,7 @@ def read_source_table(
         table.ensure()
         try:
             portions = SourceTableRead(table, platform, now_ms).run(progress)
-        except CleantailError:
+        except Exception:
             if is_new and own_position(topic, platform).text is None:
                 table.drop()
             raise

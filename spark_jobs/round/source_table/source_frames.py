@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.errors import SourceError
@@ -23,6 +24,7 @@ from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.iceberg_reads import added_by, each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
+from spark_jobs.round.source_table.columns_at import column_of, columns_at
 from spark_jobs.round.source_table.guards import beyond, guarded
 from spark_jobs.round.source_table.session_catalog import SessionTable
 
@@ -30,23 +32,25 @@ from spark_jobs.round.source_table.session_catalog import SessionTable
 @dataclass(frozen=True, slots=True)
 class SourceFrames:
     """Reads a source table. `iceberg` is Iceberg's own object for it; `kinds`: path of a mapped column -> Spark's name
-    of its type, as the table's schema is now."""
+    of its type, as the table's schema is now, which `types` is."""
 
     table: SessionTable
     iceberg: Any
     columns: Columns
     kinds: Mapping[str, str]
+    types: StructType
 
     @classmethod
     def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
         """Raises SourceError for a column of a type that cannot be what it is mapped to."""
         paths = list(dict.fromkeys(columns.paths.values()))
-        schema = table.spark.table(table.name).select(*map(quoted, paths)).schema
+        now = table.spark.table(table.name)
+        schema = now.select(*map(quoted, paths)).schema
         kinds = dict(zip(paths, (field.dataType.simpleString() for field in schema), strict=True))
         for name, path in columns.paths.items():
             if problem := problem_of(name.partition(".")[0], kinds[path]):
                 raise SourceError(f"{table.shown}: column {path} is {kinds[path]}: {problem}; nothing was appended")
-        return cls(table, iceberg, columns, kinds)
+        return cls(table, iceberg, columns, kinds, now.schema)
 
     def records(self, plan: SnapshotPlan, known: Mapping[int, int]) -> DataFrame:
         """Returns the records of the plan, in no order, and as often as the source has them. `known`: the next offsets
@@ -88,23 +92,23 @@ class SourceFrames:
         """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
         given."""
         stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
-        paths = self._paths_at(snapshot_id)
-        if files is not None:
-            inside = stored["_file"].isin([str(file.location()) for file in files])
-            stored = stored.where(inside).where(self._between(files, paths[self.columns.offset]))
-        return stored.selectExpr(*_nested(paths))
+        columns = columns_at(self._schema_at(snapshot_id), self.iceberg.schema(), self.types, self.kinds)
+        if files is None:
+            return stored.select(*columns)
+        inside = stored["_file"].isin([str(file.location()) for file in files])
+        return stored.where(inside).select(*columns).where(self._between(files))
 
-    def _between(self, files: Sequence[Any], offset: str) -> str:
-        """Returns SQL by which Iceberg leaves most other files unopened: between which offsets these lie, where their
-        metadata say so. A null is of any: the guards tell of it. `offset`: SQL of the column."""
+    def _between(self, files: Sequence[Any]) -> Column:
+        """Returns a condition by which Iceberg leaves most other files unopened: between which offsets these lie, where
+        their metadata say so. A null is of any: the guards tell of it."""
         number = self.iceberg.schema().findField(self.columns.offset).fieldId()
         sides = [(file.lowerBounds(), file.upperBounds()) for file in files]
         bounds = [(self._bound(low, number), self._bound(high, number)) for low, high in sides]
         known = [(low, high) for low, high in bounds if low is not None and high is not None]
         if not known or len(known) < len(bounds):
-            return "true"
-        low, high = min(low for low, _ in known), max(high for _, high in known)
-        return f"{offset} IS NULL OR ({offset} >= {low}L AND {offset} <= {high}L)"
+            return F.lit(True)
+        column = column_of(self.columns.offset)
+        return column.isNull() | column.between(min(low for low, _ in known), max(high for _, high in known))
 
     def _bound(self, bounds: Any, field_id: int) -> int | None:
         """Returns a bound of a whole number, None where the metadata have none."""
@@ -113,32 +117,9 @@ class SourceFrames:
             return None
         return int.from_bytes(getattr(self.table.spark._jvm, BYTE_BUFFERS).toByteArray(data), "little", signed=True)
 
-    def _paths_at(self, snapshot_id: int) -> dict[str, str]:
-        """Returns path of now -> SQL of the column as the snapshot's schema has it, which it may have by another name,
-        or not at all yet."""
+    def _schema_at(self, snapshot_id: int) -> Any:
         util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
-        then, now = util.schemaFor(self.iceberg, snapshot_id), self.iceberg.schema()
-        names = {path: then.findColumnName(now.findField(path).fieldId()) for path in self.kinds}
-        return {
-            path: quoted(str(name)) if name is not None else f"CAST(NULL AS {self.kinds[path]})"
-            for path, name in names.items()
-        }
+        return util.schemaFor(self.iceberg, snapshot_id)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
         return stored.selectExpr(*guarded(self.columns, self.kinds))
-
-
-def _nested(sql_of_paths: Mapping[str, str]) -> list[str]:
-    """Returns a select list that gives columns, and fields of structs, the names of these paths."""
-    tree: dict[str, Any] = {}
-    for path, sql in sql_of_paths.items():
-        *outer, last = path.split(".")
-        reduce(lambda node, part: node.setdefault(part, {}), outer, tree)[last] = sql
-    return [f"{_struct(node)} AS `{name}`" for name, node in tree.items()]
-
-
-def _struct(node: Any) -> str:
-    if isinstance(node, str):
-        return node
-    fields = ", ".join(f"'{name}', {_struct(inner)}" for name, inner in node.items())
-    return f"named_struct({fields})"
