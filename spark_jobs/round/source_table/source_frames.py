@@ -2,7 +2,7 @@
 
 1. A snapshot that is read whole, or for the files it has added, is read as of itself: what it had deleted is left out.
    Spark then has the columns by their names of that time, and they get their names of now.
-2. Of a snapshot that has written files anew it is only what was not in those that they replace.
+2. Of a snapshot that has written files anew, or has deletes beside its new files, it is only what was not there before.
 3. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
 4. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
 """
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cleantail.config.columns import Columns, quoted
+from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
@@ -70,23 +71,28 @@ class SourceFrames:
             yield self._added(snapshot_id, known)
 
     def _added(self, snapshot_id: int, known: Mapping[int, int]) -> DataFrame:
-        """Returns the records of the files that a snapshot has added, without those of the files that it has removed.
+        """Returns the records of the files that a snapshot has added, without those that the snapshot before had where
+        it has taken any away.
 
-        Who deletes a record by writing its file anew copies the others: these came before, and it may be so long ago
-        that a round has removed the deletion of their key since. Where the snapshot before is not kept, what lies below
-        the known offsets counts as such.
+        Who deletes or changes a record by writing its file anew copies the others, and who marks one as deleted may
+        write it again: such records came before, and it may be so long ago that a round has removed the deletion of
+        their key since. Where the snapshot before is not kept, what lies below the known offsets counts as such.
         """
-        snapshot = self.iceberg.snapshot(snapshot_id)
-        added = self._at(snapshot_id, added_by(self.iceberg, snapshot_id))
-        removed = list(each(snapshot.removedDataFiles(self.iceberg.io())))
+        snapshot, io = self.iceberg.snapshot(snapshot_id), self.iceberg.io()
+        files = added_by(self.iceberg, snapshot_id)
+        added = self._at(snapshot_id, files)
+        removed, has_deletes = list(each(snapshot.removedDataFiles(io))), any(each(snapshot.addedDeleteFiles(io)))
         parent = snapshot.parentId()
-        if not removed:
+        if not (removed or has_deletes):
             return added
         if parent is None or self.iceberg.snapshot(parent) is None:
             return added.where(beyond(self.columns, known))
-        partition, offset = quoted(self.columns.partition), quoted(self.columns.offset)
-        before = self._at(int(parent), removed).selectExpr(f"{partition} AS ct_partition", f"{offset} AS ct_offset")
-        return added.join(before, F.expr(f"{partition} = ct_partition AND {offset} = ct_offset"), "left_anti")
+        # a deletion may be in any file of the snapshot before, a removal is of the whole file
+        whole = self._at(int(parent)).where(self._between(files)) if has_deletes else self._at(int(parent), removed)
+        at = {name: column_of(path) for name, path in self.columns.paths.items() if name in (PARTITION, OFFSET)}
+        before = whole.select(*(column.alias(f"ct_{name}") for name, column in at.items()))
+        same = reduce(Column.__and__, (column == F.col(f"ct_{name}") for name, column in at.items()))
+        return added.join(before, same, "left_anti")
 
     def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
         """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
@@ -99,15 +105,18 @@ class SourceFrames:
         return stored.where(inside).select(*columns).where(self._between(files))
 
     def _between(self, files: Sequence[Any]) -> Column:
-        """Returns a condition by which Iceberg leaves most other files unopened: between which offsets these lie, where
-        their metadata say so. A null is of any: the guards tell of it."""
-        number = self.iceberg.schema().findField(self.columns.offset).fieldId()
+        """Returns a condition by which Iceberg leaves most other files unopened: between which partitions and offsets
+        these lie, where their metadata say so. A null is of any: the guards tell of it."""
+        return self._inside(files, self.columns.partition) & self._inside(files, self.columns.offset)
+
+    def _inside(self, files: Sequence[Any], path: str) -> Column:
+        number = self.iceberg.schema().findField(path).fieldId()
         sides = [(file.lowerBounds(), file.upperBounds()) for file in files]
         bounds = [(self._bound(low, number), self._bound(high, number)) for low, high in sides]
         known = [(low, high) for low, high in bounds if low is not None and high is not None]
         if not known or len(known) < len(bounds):
             return F.lit(True)
-        column = column_of(self.columns.offset)
+        column = column_of(path)
         return column.isNull() | column.between(min(low for low, _ in known), max(high for _, high in known))
 
     def _bound(self, bounds: Any, field_id: int) -> int | None:
