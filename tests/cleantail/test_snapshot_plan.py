@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.errors import SourceError, TableError
 from cleantail.log.source_position import read_position_of, with_source_ends
-from cleantail.log.source_table.snapshot_plan import MOST_ONE_BY_ONE, SourceSnapshot, SourceTable, plan_snapshots
+from cleantail.log.source_table.snapshot_plan import MOST_ONE_BY_ONE, lost_of, plan_snapshots
 from cleantail.log.source_table.snapshot_position import (
     GAPS_KEPT,
     PROPERTY_SNAPSHOT_POSITION,
@@ -16,6 +16,7 @@ from cleantail.log.source_table.snapshot_position import (
     SnapshotPosition,
     parse_snapshot_position,
 )
+from cleantail.log.source_table.source_history import SourceSnapshot, SourceTable
 
 POSITION = SnapshotPosition("lake", "ns.t", "u", "main", 1, 1_000, {0: 5, 2: 7}, "r", 2_000)
 
@@ -25,7 +26,9 @@ def snapshot(number, operation="append", removes=False, parent=None, size=10):
 
 
 def table(*newest_first, uuid="u", kept=()):
-    return SourceTable("lake", "ns.t", uuid, "main", tuple(newest_first), frozenset(kept))
+    """`kept`: ids with their parents', or of snapshots that follow each other."""
+    parents = kept if isinstance(kept, dict) else {number: number - 1 for number in kept}
+    return SourceTable("lake", "ns.t", uuid, "main", tuple(newest_first), parents)
 
 
 def plan(source, position=POSITION, on_change="fail", most_bytes=1_000):
@@ -145,6 +148,47 @@ def test_a_commit_has_few_scans_of_single_snapshots():
         MOST_ONE_BY_ONE + 1,
         False,
     )
+
+
+def root(number, at_ms):
+    return replace(snapshot(number), parent_id=None, at_ms=at_ms)
+
+
+@pytest.mark.parametrize("on_change", ["fail", "continue"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param({1: 7, 7: None, 8: None, 9: 8}, id="both histories are kept"),
+        pytest.param({1: 7, 8: None, 9: 8}, id="of the one before only its end"),
+        pytest.param({8: None, 9: 8}, id="nothing of the one before"),
+    ],
+)
+def test_a_table_that_was_replaced_is_never_read_on(kept, on_change):
+    with pytest.raises(SourceError, match=r"was made anew, as CREATE OR REPLACE TABLE does: .* snapshot 8 of"):
+        plan(table(snapshot(9), root(8, at_ms=1_001), kept=kept), on_change=on_change)
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        pytest.param((snapshot(9, parent=8), root(8, 999)), {1: 7, 7: 8, 8: None, 9: 8}, id="a common beginning"),
+        pytest.param((snapshot(9, parent=8), root(8, 999)), {1: 7, 8: None, 9: 8}, id="of which the way is lost"),
+        pytest.param((snapshot(9, parent=8), root(8, 999)), {8: None, 9: 8}, id="and the position"),
+        pytest.param((snapshot(9, parent=8), replace(snapshot(8), at_ms=2_000)), {9: 8, 8: 7}, id="no beginning"),
+    ],
+)
+def test_a_table_that_was_rolled_back_or_has_lost_snapshots_is_none_that_was_replaced(source, kept):
+    assert plan(table(*source, kept=kept), on_change="continue").from_offsets == {0: 5, 2: 7}
+
+
+def test_a_snapshot_of_a_plan_that_has_expired_since_is_named():
+    source = table(snapshot(4), snapshot(3, "overwrite", removes=True), snapshot(2), snapshot(1), kept=(1, 2, 3, 4))
+    found = plan(source, on_change="continue")
+    kept = {number: number - 1 for number in (1, 2, 3, 4)}
+    for number in kept:
+        assert lost_of(found, source, replace(source, kept={k: v for k, v in kept.items() if k != number})) == number
+    assert lost_of(found, source, source) is None
+    assert lost_of(plan(source, position=None), source, replace(source, kept={4: 3})) is None
 
 
 def test_rewrites_alone_bring_nothing_to_read():

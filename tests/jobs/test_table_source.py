@@ -582,3 +582,39 @@ def test_records_that_a_sink_copies_to_delete_another_do_not_bring_a_deleted_key
         )
     assert workshop.json("ingest", topic)["records"] == 1
     assert [r[1] for r in records(topic)] == [2, 4, 5]
+
+
+@pytest.mark.parametrize("kept", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["before is kept", "is not"])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
+def test_records_that_a_sink_changes_in_place_do_not_bring_a_deleted_key_back(
+    sink, workshop, table_of, records, version, kept
+):
+    """An update that writes deletes beside a file of the records as they are now, one of them with another value."""
+    name = f"updated-{version}-{kept}".lower()
+    lake = sink(name, properties=f"'format-version'='{version}', 'write.update.mode'='merge-on-read'")
+    lake.append((0, 0, 5, "gone", "x"), (0, 1, 5, "b", "x"), (0, 2, 5, "b", "y"), (1, 2, 5, "b", "other log"))
+    lake.append((0, 3, 5, "gone", None), (0, 4, 5, "c", "y"))
+    allow(workshop, allow_clock=True)
+    config = {"cleantail.reclaim.deleted.ratio": 0.01, "delete.retention.ms": 0}
+    topic = workshop.topic(f"table-{name}", config, source={"table": lake.source | {"on_change": "continue"}})
+    workshop.ok("ingest", topic)
+    for now in (1_900_000_000_000, 1_900_000_100_000):
+        workshop.ok("compact", topic, "--force", "--now", now)
+    workshop.ok("reclaim", topic, "--now", 1_900_000_200_000)
+    before = records(topic)
+    assert [r[:2] for r in before] == [(0, 2), (0, 4), (1, 2)]
+    lake.sql("UPDATE {} SET ms = ms + 0 WHERE o < 2")
+    lake.sql("UPDATE {} SET v = 'changed' WHERE o = 4")
+    if not kept:
+        before_it = lake.snapshots[-3]
+        lake.sql(
+            f"CALL cleantail.system.expire_snapshots(table => 'sinks.`{name}`', snapshot_ids => ARRAY({before_it}))"
+        )
+    done = workshop.json("ingest", topic)
+    assert (done["records"], len(done["gaps"]) >= 1) == (0, True)
+    lake.append((0, 5, 5, "d", "x"))
+    assert workshop.json("ingest", topic)["records"] == 1 and records(topic) == [
+        *before[:2],
+        (0, 5, 5, "d", "x"),
+        before[2],
+    ]

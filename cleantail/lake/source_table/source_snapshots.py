@@ -17,7 +17,7 @@ from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
 from cleantail.lake.catalogs import kept_catalog, unreachable
 from cleantail.lake.table_metadata import ancestry
-from cleantail.log.source_table.snapshot_plan import SourceSnapshot, SourceTable
+from cleantail.log.source_table.source_history import SourceSnapshot, SourceTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -34,8 +34,8 @@ def table_source_of(topic: Topic) -> TableSource:
 
 
 def described_source(topic: Topic, platform: Platform) -> SourceTable:
-    """Returns the source's snapshots as they are now. Raises SourceError, and OutsideError where its catalog is out of
-    reach."""
+    """Returns the source's snapshots as they are now. Raises SourceError, TableError where its metadata cannot be read,
+    and OutsideError where its catalog is out of reach."""
     source = table_source_of(topic)
     catalog, name = source.catalog or platform.catalog.name, source.named_in(platform.catalog.name)
     table = _loaded(platform.reading(source.catalog), source, name)
@@ -53,12 +53,13 @@ def described_source(topic: Topic, platform: Platform) -> SourceTable:
         uuid=str(table.metadata.table_uuid),
         branch=source.branch,
         history=tuple(_snapshots(table, head)),
-        kept=frozenset(snapshot.snapshot_id for snapshot in table.metadata.snapshots),
+        kept={snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in table.metadata.snapshots},
     )
 
 
 def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+    from requests import RequestException
 
     try:
         return kept_catalog(reading, os.environ).load_table(source.name)
@@ -68,6 +69,14 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise SourceError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except (TableError, OutsideError) as e:
         raise type(e)(f"{e}; {_NOTHING}") from None
+    except RequestException as e:  # that an answer is no JSON is a ValueError as well
+        raise unreachable(reading, e) from None
+    except (
+        ValueError,
+        ValidationError,
+        NotImplementedError,
+    ) as e:  # no retry helps
+        raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except Exception as e:  # whatever the driver raises
         raise unreachable(reading, e) from None
 

@@ -8,7 +8,8 @@
    on_change says to go on behind it.
 4. A history that has lost the last snapshot, or one after it, does not tell what is new. That is an error as well, or
    else a read of what lies at or beyond the next offset of each partition.
-5. A table of the same name that was made anew is never read on.
+5. A table of the same name that was made anew is never read on. Its uuid tells, or a history that begins anew: what
+   replaces a table (CREATE OR REPLACE TABLE) leaves it its uuid.
 """
 
 from __future__ import annotations
@@ -19,88 +20,18 @@ from dataclasses import dataclass
 from cleantail.errors import SourceError
 from cleantail.human import counted, instant
 from cleantail.log.source_table.snapshot_position import SnapshotGap, SnapshotPosition
+from cleantail.log.source_table.source_history import APPEND, SourceSnapshot, SourceTable
 
-APPEND, REPLACE = "append", "replace"
 CONTINUE = "continue"
 PORTION_BYTES = 4 << 30
 """How much the files take, about, that one commit brings: so much of the work a crash can cost."""
 MOST_ONE_BY_ONE = 50
 """How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
-_REMOVALS = (
-    "deleted-data-files",
-    "deleted-records",
-    "added-delete-files",
-    "added-position-delete-files",
-    "added-equality-delete-files",
-    "added-position-deletes",
-    "added-equality-deletes",
-    "added-dvs",
-    "removed-delete-files",
-    "removed-dvs",
-)
-"""Iceberg's entries of a snapshot's summary that count what it has taken away."""
-_ADDITIONS = ("added-data-files", "added-records")
-_KEEPS_COUNTS = "total-records"
-"""The entry by which it is known that a writer counts at all: what it did not do is left out of a summary."""
 _NOTHING = "nothing was appended"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSnapshot:
-    """A snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it has added
-    data files, or may have, and how many bytes."""
-
-    snapshot_id: int
-    parent_id: int | None
-    at_ms: int
-    operation: str
-    removes: bool
-    adds: bool = True
-    added_bytes: int = 0
-
-    @classmethod
-    def of_summary(
-        cls, snapshot_id: int, parent_id: int | None, at_ms: int, operation: str, summary: Mapping[str, str]
-    ) -> SourceSnapshot:
-        """Returns what a snapshot has done, by its operation and its summary."""
-        removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
-        unknown = not (removed or added or _KEEPS_COUNTS in summary)
-        removes = operation != REPLACE and (removed or (unknown and operation != APPEND))
-        bytes_added = _count(summary, "added-files-size")
-        return cls(snapshot_id, parent_id, at_ms, operation, removes, added or unknown, bytes_added)
-
-    @property
-    def is_read_by_itself(self) -> bool:
-        """Returns whether it has added files which no scan of appends brings."""
-        return self.adds and self.operation not in (APPEND, REPLACE)
-
-    @property
-    def text(self) -> str:
-        """Names it in a sentence."""
-        return f"snapshot {self.snapshot_id} of {instant(self.at_ms)} UTC ({self.operation})"
-
-
-def _count(summary: Mapping[str, str], name: str) -> int:
-    text = summary.get(name, "0")
-    return int(text) if text.isdigit() else 0
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTable:
-    """Describes the source at one moment. `history`: the ancestry of its branch, newest first, as far as it is kept;
-    `kept`: the ids of all its snapshots."""
-
-    catalog: str
-    table: str
-    uuid: str
-    branch: str
-    history: tuple[SourceSnapshot, ...]
-    kept: frozenset[int] = frozenset()
-
-    @property
-    def name(self) -> str:
-        """Returns the table with its catalog."""
-        return f"{self.catalog}.{self.table}"
+_ANOTHER_LOG = (
+    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
+    f"it from its start; the table of before stays as it is; {_NOTHING}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +101,15 @@ def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSn
     return None
 
 
+def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int | None:
+    """Returns a snapshot that a plan on `source` reads, and that is not kept `later`; None where all are."""
+    read = {plan.end.snapshot_id}
+    if plan.start_id is not None:
+        since = [s.snapshot_id for s in _since(plan.start_id, source.history) or ()]
+        read |= {plan.start_id, *since[: since.index(plan.end.snapshot_id)]}
+    return min((each for each in read if each in source.kept and each not in later.kept), default=None)
+
+
 def _portion(
     start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
 ) -> SnapshotPlan:
@@ -197,10 +137,29 @@ def _portion(
 def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
     """Returns a read of what lies beyond the position, where the history does not lead back to it. Raises SourceError
     unless it may go on."""
+    if _begins_anew(position, source):
+        raise SourceError(_replaced_text(position, source))
     if on_change != CONTINUE:
         raise SourceError(_lost_text(position, source))
     gap = SnapshotGap("history", source.name, position.snapshot_id, "", position.snapshot_ms, now_ms)
     return SnapshotPlan(None, source.history[0], from_offsets=position.next_offsets, gaps=(gap,))
+
+
+def _begins_anew(position: SnapshotPosition, source: SourceTable) -> bool:
+    """Returns whether the branch's history, which does not lead back to the position, is that of another log: it begins
+    with a snapshot without a parent, and that is not where the position's own history began. As far as that one is
+    kept it is compared; else a beginning that is younger than the position is none of its ancestors."""
+    first = source.history[-1]
+    if first.parent_id is not None:
+        return False
+    before = position.snapshot_id
+    while before in source.kept:
+        if before == first.snapshot_id:
+            return False
+        if (parent := source.kept[before]) is None:
+            return True
+        before = parent
+    return first.at_ms > position.snapshot_ms
 
 
 def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
@@ -209,10 +168,14 @@ def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
         if position.name == source.name
         else f"table {source.name} is not the table that the topic was read from, {position.name}"
     )
+    return f"{what}: its uuid is {source.uuid}, and the topic was read from {position.table_uuid}. {_ANOTHER_LOG}"
+
+
+def _replaced_text(position: SnapshotPosition, source: SourceTable) -> str:
     return (
-        f"{what}: its uuid is {source.uuid}, and the topic was read from {position.table_uuid}. Offsets of another log "
-        "must not be mixed with these: give the topic another table in its YAML (table: …) to read it from its start; "
-        f"the table of before stays as it is; {_NOTHING}"
+        f"table {source.name} was made anew, as CREATE OR REPLACE TABLE does: branch {source.branch} begins with "
+        f"{source.history[-1].text}, and snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the "
+        f"last one that was read, is of what was there before. {_ANOTHER_LOG}"
     )
 
 

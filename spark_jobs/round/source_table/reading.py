@@ -26,8 +26,9 @@ from cleantail.lake.source_table.planned_read import PlannedRead, own_position, 
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.policy.late_arrivals import late_warnings
-from cleantail.log.source_table.snapshot_plan import SnapshotPlan
+from cleantail.log.source_table.snapshot_plan import SnapshotPlan, lost_of
 from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
+from cleantail.log.source_table.source_history import SourceTable
 from cleantail.retries import ROUNDS
 from cleantail.rounds.ingest_results import TableIngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, TableRead
@@ -52,8 +53,8 @@ Progress = Callable[[str], None]
 def read_source_table(
     spark: SparkSession, topic: Topic, platform: Platform, now_ms: int, progress: Progress
 ) -> TableIngestResult:
-    """Reads the source table to its newest snapshot. Raises CleantailError: then the portion at hand has appended
-    nothing, and a table that this made is gone again."""
+    """Reads the source table to its newest snapshot. Raises CleantailError, and whatever Spark raises: then the portion
+    at hand has appended nothing, and a table that this made is gone again."""
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         progress("looking at the source table")
         # what is wrong is told before a table is made
@@ -64,7 +65,7 @@ def read_source_table(
         table.ensure()
         try:
             portions = SourceTableRead(table, platform, now_ms).run(progress)
-        except CleantailError:
+        except Exception:
             if is_new and own_position(topic, platform).text is None:
                 table.drop()
             raise
@@ -137,10 +138,25 @@ class SourceTableRead:
         if not plan.brings_records:
             return FreshRecords(NO_RECORDS, {})
         source = table_source_of(self.topic)
-        table = SessionTable.of(self.table.spark, source, self.platform)
-        frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
         known = planned.at.position.next_offsets if planned.at.position else {}
-        return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+        try:
+            table = SessionTable.of(self.table.spark, source, self.platform)
+            frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
+            return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+        except CleantailError:
+            raise
+        except Exception:
+            # what Spark and Iceberg say of a snapshot that is gone is different for each way to read one
+            self._require_kept(planned.source, plan)
+            raise
+
+    def _require_kept(self, source: SourceTable, plan: SnapshotPlan) -> None:
+        """Raises SourceError where a snapshot of the plan is not there any more."""
+        lost = lost_of(plan, source, described_source(self.topic, self.platform))
+        if lost is not None:
+            raise SourceError(
+                f"snapshot {lost} of {source.name} expired while it was read; nothing was appended"
+            ) from None
 
     def _position(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, read_id: str

@@ -2,7 +2,7 @@
 
 1. A snapshot that is read whole, or for the files it has added, is read as of itself: what it had deleted is left out.
    Spark then has the columns by their names of that time, and they get their names of now.
-2. Of a snapshot that has written files anew it is only what was not in those that they replace.
+2. Of a snapshot that has written files anew, or has deletes beside its new files, it is only what was not there before.
 3. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
 4. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
 """
@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from cleantail.config.columns import Columns, quoted
+from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.iceberg_reads import added_by, each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
+from spark_jobs.round.source_table.columns_at import column_of, columns_at
 from spark_jobs.round.source_table.guards import beyond, guarded
 from spark_jobs.round.source_table.session_catalog import SessionTable
 
@@ -30,23 +33,25 @@ from spark_jobs.round.source_table.session_catalog import SessionTable
 @dataclass(frozen=True, slots=True)
 class SourceFrames:
     """Reads a source table. `iceberg` is Iceberg's own object for it; `kinds`: path of a mapped column -> Spark's name
-    of its type, as the table's schema is now."""
+    of its type, as the table's schema is now, which `types` is."""
 
     table: SessionTable
     iceberg: Any
     columns: Columns
     kinds: Mapping[str, str]
+    types: StructType
 
     @classmethod
     def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
         """Raises SourceError for a column of a type that cannot be what it is mapped to."""
         paths = list(dict.fromkeys(columns.paths.values()))
-        schema = table.spark.table(table.name).select(*map(quoted, paths)).schema
+        now = table.spark.table(table.name)
+        schema = now.select(*map(quoted, paths)).schema
         kinds = dict(zip(paths, (field.dataType.simpleString() for field in schema), strict=True))
         for name, path in columns.paths.items():
             if problem := problem_of(name.partition(".")[0], kinds[path]):
                 raise SourceError(f"{table.shown}: column {path} is {kinds[path]}: {problem}; nothing was appended")
-        return cls(table, iceberg, columns, kinds)
+        return cls(table, iceberg, columns, kinds, now.schema)
 
     def records(self, plan: SnapshotPlan, known: Mapping[int, int]) -> DataFrame:
         """Returns the records of the plan, in no order, and as often as the source has them. `known`: the next offsets
@@ -66,45 +71,53 @@ class SourceFrames:
             yield self._added(snapshot_id, known)
 
     def _added(self, snapshot_id: int, known: Mapping[int, int]) -> DataFrame:
-        """Returns the records of the files that a snapshot has added, without those of the files that it has removed.
+        """Returns the records of the files that a snapshot has added, without those that the snapshot before had where
+        it has taken any away.
 
-        Who deletes a record by writing its file anew copies the others: these came before, and it may be so long ago
-        that a round has removed the deletion of their key since. Where the snapshot before is not kept, what lies below
-        the known offsets counts as such.
+        Who deletes or changes a record by writing its file anew copies the others, and who marks one as deleted may
+        write it again: such records came before, and it may be so long ago that a round has removed the deletion of
+        their key since. Where the snapshot before is not kept, what lies below the known offsets counts as such.
         """
-        snapshot = self.iceberg.snapshot(snapshot_id)
-        added = self._at(snapshot_id, added_by(self.iceberg, snapshot_id))
-        removed = list(each(snapshot.removedDataFiles(self.iceberg.io())))
+        snapshot, io = self.iceberg.snapshot(snapshot_id), self.iceberg.io()
+        files = added_by(self.iceberg, snapshot_id)
+        added = self._at(snapshot_id, files)
+        removed, has_deletes = list(each(snapshot.removedDataFiles(io))), any(each(snapshot.addedDeleteFiles(io)))
         parent = snapshot.parentId()
-        if not removed:
+        if not (removed or has_deletes):
             return added
         if parent is None or self.iceberg.snapshot(parent) is None:
             return added.where(beyond(self.columns, known))
-        partition, offset = quoted(self.columns.partition), quoted(self.columns.offset)
-        before = self._at(int(parent), removed).selectExpr(f"{partition} AS ct_partition", f"{offset} AS ct_offset")
-        return added.join(before, F.expr(f"{partition} = ct_partition AND {offset} = ct_offset"), "left_anti")
+        # a deletion may be in any file of the snapshot before, a removal is of the whole file
+        whole = self._at(int(parent)).where(self._between(files)) if has_deletes else self._at(int(parent), removed)
+        at = {name: column_of(path) for name, path in self.columns.paths.items() if name in (PARTITION, OFFSET)}
+        before = whole.select(*(column.alias(f"ct_{name}") for name, column in at.items()))
+        same = reduce(Column.__and__, (column == F.col(f"ct_{name}") for name, column in at.items()))
+        return added.join(before, same, "left_anti")
 
     def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
         """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
         given."""
         stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
-        paths = self._paths_at(snapshot_id)
-        if files is not None:
-            inside = stored["_file"].isin([str(file.location()) for file in files])
-            stored = stored.where(inside).where(self._between(files, paths[self.columns.offset]))
-        return stored.selectExpr(*_nested(paths))
+        columns = columns_at(self._schema_at(snapshot_id), self.iceberg.schema(), self.types, self.kinds)
+        if files is None:
+            return stored.select(*columns)
+        inside = stored["_file"].isin([str(file.location()) for file in files])
+        return stored.where(inside).select(*columns).where(self._between(files))
 
-    def _between(self, files: Sequence[Any], offset: str) -> str:
-        """Returns SQL by which Iceberg leaves most other files unopened: between which offsets these lie, where their
-        metadata say so. A null is of any: the guards tell of it. `offset`: SQL of the column."""
-        number = self.iceberg.schema().findField(self.columns.offset).fieldId()
+    def _between(self, files: Sequence[Any]) -> Column:
+        """Returns a condition by which Iceberg leaves most other files unopened: between which partitions and offsets
+        these lie, where their metadata say so. A null is of any: the guards tell of it."""
+        return self._inside(files, self.columns.partition) & self._inside(files, self.columns.offset)
+
+    def _inside(self, files: Sequence[Any], path: str) -> Column:
+        number = self.iceberg.schema().findField(path).fieldId()
         sides = [(file.lowerBounds(), file.upperBounds()) for file in files]
         bounds = [(self._bound(low, number), self._bound(high, number)) for low, high in sides]
         known = [(low, high) for low, high in bounds if low is not None and high is not None]
         if not known or len(known) < len(bounds):
-            return "true"
-        low, high = min(low for low, _ in known), max(high for _, high in known)
-        return f"{offset} IS NULL OR ({offset} >= {low}L AND {offset} <= {high}L)"
+            return F.lit(True)
+        column = column_of(path)
+        return column.isNull() | column.between(min(low for low, _ in known), max(high for _, high in known))
 
     def _bound(self, bounds: Any, field_id: int) -> int | None:
         """Returns a bound of a whole number, None where the metadata have none."""
@@ -113,32 +126,9 @@ class SourceFrames:
             return None
         return int.from_bytes(getattr(self.table.spark._jvm, BYTE_BUFFERS).toByteArray(data), "little", signed=True)
 
-    def _paths_at(self, snapshot_id: int) -> dict[str, str]:
-        """Returns path of now -> SQL of the column as the snapshot's schema has it, which it may have by another name,
-        or not at all yet."""
+    def _schema_at(self, snapshot_id: int) -> Any:
         util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
-        then, now = util.schemaFor(self.iceberg, snapshot_id), self.iceberg.schema()
-        names = {path: then.findColumnName(now.findField(path).fieldId()) for path in self.kinds}
-        return {
-            path: quoted(str(name)) if name is not None else f"CAST(NULL AS {self.kinds[path]})"
-            for path, name in names.items()
-        }
+        return util.schemaFor(self.iceberg, snapshot_id)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
         return stored.selectExpr(*guarded(self.columns, self.kinds))
-
-
-def _nested(sql_of_paths: Mapping[str, str]) -> list[str]:
-    """Returns a select list that gives columns, and fields of structs, the names of these paths."""
-    tree: dict[str, Any] = {}
-    for path, sql in sql_of_paths.items():
-        *outer, last = path.split(".")
-        reduce(lambda node, part: node.setdefault(part, {}), outer, tree)[last] = sql
-    return [f"{_struct(node)} AS `{name}`" for name, node in tree.items()]
-
-
-def _struct(node: Any) -> str:
-    if isinstance(node, str):
-        return node
-    fields = ", ".join(f"'{name}', {_struct(inner)}" for name, inner in node.items())
-    return f"named_struct({fields})"

@@ -1,0 +1,81 @@
+"""A source table that is replaced, loses what is being read, or cannot be understood: told, and nothing is appended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.round.source_table.session_catalog import SessionTable
+
+
+@pytest.mark.parametrize("on_change", ["fail", "continue"])
+@pytest.mark.parametrize("expired", [False, True], ids=["kept", "expired"])
+def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, reading, records, on_change, expired):
+    name = f"replaced-{on_change}-{expired}".lower()
+    lake = sink(name)
+    lake.append((0, 0, 5, "a", "x"))
+    topic = reading(f"table-{name}", lake, on_change=on_change)
+    workshop.ok("ingest", topic)
+    lake.sql(
+        "CREATE OR REPLACE TABLE {} USING iceberg AS SELECT 0 p, o, 5L ms, 'other' k, 'log' v FROM range(3) AS t(o)"
+    )
+    if expired:
+        lake.sql(f"CALL cleantail.system.expire_snapshots('sinks.`{name}`', TIMESTAMP '2999-01-01 00:00:00', 1)")
+    lake.append((0, 3, 5, "other", "log"))
+    code, _, err = workshop.run("ingest", topic)
+    assert code == 2 and "was made anew, as CREATE OR REPLACE TABLE does: branch main begins with snapshot" in err
+    assert "give the topic another table in its YAML" in err and len(records(topic)) == 1
+
+
+@pytest.mark.parametrize("kind", ["whole", "appends", "overwrite"])
+def test_a_snapshot_that_expires_between_plan_and_read_is_told(
+    sink, workshop, reading, table_of, records, monkeypatch, kind
+):
+    lake = sink(f"expiring-{kind}")
+    lake.append((0, 0, 5, "a", "x"), (0, 1, 5, "b", "x"))
+    topic = reading(f"table-expiring-{kind}", lake, on_change="continue")
+    if kind != "whole":
+        workshop.ok("ingest", topic)
+        lake.append((0, 2, 5, "c", "x"))
+    if kind == "overwrite":
+        lake.sql("DELETE FROM {} WHERE k = 'a'")
+    real = SessionTable.of
+
+    def expires(*args):
+        lake.append((0, 3, 5, "d", "x"))
+        lake.sql(
+            f"CALL cleantail.system.expire_snapshots('sinks.`{lake.name[6:]}`', TIMESTAMP '2999-01-01 00:00:00', 1)"
+        )
+        return real(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SessionTable, "of", expires)
+        code, _, err = workshop.run("ingest", topic)
+    assert code == 2 and f"of cleantail.{lake.name} expired while it was read; nothing was appended" in err
+    assert table_of(topic).exists() is (kind != "whole")
+    workshop.ok("ingest", topic)
+    offsets = [r[1] for r in records(topic)]
+    assert offsets == {"whole": [0, 1, 3], "appends": [0, 1, 2, 3], "overwrite": [0, 1, 2, 3]}[kind]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(lambda data: json.dumps(data | {"format-version": 9}), id="another version"),
+        pytest.param(lambda data: json.dumps({"secret": "of whoever wrote it"}), id="none of Iceberg's"),
+        pytest.param(lambda data: "secret", id="no JSON"),
+    ],
+)
+def test_metadata_that_cannot_be_read_is_an_error_with_the_table(sink, workshop, reading, broken, request):
+    name = "metadata-" + request.node.callspec.id.replace(" ", "-").replace("'", "").lower()
+    lake = sink(name)
+    lake.append((0, 0, 5, "a", "x"))
+    file = Path(lake.metadata.removeprefix("file:"))
+    topic = reading(f"table-{name}", lake)
+    file.write_text(broken(json.loads(file.read_text())))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    code, _, err = workshop.run("ingest", topic)
+    assert code == 2 and f"the metadata of cleantail.sinks.{name} cannot be read: " in err
+    assert "nothing was appended" in err and "secret" not in err

@@ -1,0 +1,91 @@
+"""Columns of a source table by their names of any time: none is more than a name, and a struct goes with its fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jobs.source_tables import PLAIN, Sink
+
+HOSTILE = "a` , (SELECT 1) AS `b.c"
+
+
+def renamed(sink: Sink, spark, name: str) -> None:
+    """Renames as a writer does that is not Spark."""
+    java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, sink.table)
+    java.updateSchema().renameColumn("v", name).commit()
+    sink.sql("REFRESH TABLE {}")
+
+
+def test_a_name_of_the_sources_past_is_a_name_and_no_sql(sink, workshop, reading, records, spark):
+    lake = sink("hostile")
+    renamed(lake, spark, HOSTILE)
+    lake.sql("INSERT INTO {} VALUES (0, 0L, 5L, 'a', 'x')")
+    java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, lake.table)
+    java.updateSchema().renameColumn(HOSTILE, "v").commit()
+    topic = reading("hostile-names", lake)
+    workshop.ok("ingest", topic)
+    assert records(topic) == [(0, 0, 5, "a", "x")]
+
+
+def test_a_field_that_was_not_there_yet_is_null_whatever_its_type_is_called(sink, workshop, table_of, spark):
+    lake = sink("late-struct")
+    lake.append((0, 0, 5, "a", "x"))
+    lake.sql("ALTER TABLE {} ADD COLUMN late struct<`it's, a: ``b``> int`: int>")
+    columns = {**PLAIN, "value": ["v", "late"], "deleted": {"column": "k", "values": ["gone"]}}
+    topic = workshop.topic("late-struct-of", source={"table": {"name": lake.name, "columns": columns}})
+    workshop.ok("ingest", topic)
+    assert [bytes(r.value) for r in table_of(topic).current().collect()] == [b'{"v":"x"}']
+
+
+ENVELOPE = "p int, o bigint, k string, after struct<id: int, ts: bigint, gone: string>"
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["first read", "later read"])
+def test_a_struct_may_be_mapped_together_with_its_fields(sink, workshop, table_of, is_later):
+    """Also where its fields had other names, another order or were fewer at the snapshot that is read."""
+    lake = sink(f"envelope-{is_later}", ENVELOPE)
+    lake.sql("INSERT INTO {} VALUES (0, 0L, 'a', named_struct('id', 1, 'ts', 7L, 'gone', 'no'))")
+    columns = {
+        "partition": "p", "offset": "o", "key": "k", "timestamp": "after.ts", "value": "after",
+        "deleted": {"column": "after.gone", "values": ["yes"]},
+    }  # fmt: skip
+    source = {"table": {"name": lake.name, "columns": columns, "on_change": "continue"}}
+    topic = workshop.topic(f"envelope-of-{str(is_later).lower()}", source=source)
+    if is_later:
+        workshop.ok("ingest", topic)
+    lake.sql(
+        "INSERT INTO {} SELECT 0, o, k, IF(o = 3, NULL, named_struct('id', CAST(o AS INT), 'ts', 8L, 'gone', gone)) "
+        "FROM VALUES (1L, 'b', 'no'), (2L, 'c', 'yes'), (3L, 'd', '') AS t(o, k, gone)"
+    )
+    if is_later:
+        lake.sql("INSERT OVERWRITE {} SELECT p, o + 10, k, after FROM {} WHERE o > 0")
+    lake.sql("ALTER TABLE {} RENAME COLUMN after.id TO number")
+    lake.sql("ALTER TABLE {} ADD COLUMN after.more string FIRST")
+    workshop.ok("ingest", topic)
+    rows = table_of(topic).current().orderBy("offset").collect()
+    found = {r.offset: (r.tombstone, r.value and bytes(r.value)) for r in rows}
+    later = {
+        offset: (gone, value)
+        for n, (gone, value) in {
+            1: (False, b'{"value":{"number":1,"ts":8,"gone":"no"}}'),
+            2: (True, None),
+            3: (False, b""),
+        }.items()
+        for offset in ([n, n + 10] if is_later else [n])
+    }
+    name = b"id" if is_later else b"number"
+    assert found == {0: (False, b'{"value":{"' + name + b'":1,"ts":7,"gone":"no"}}')} | later
+
+
+def test_a_first_read_that_ends_in_whatever_way_leaves_no_table(sink, workshop, reading, table_of, monkeypatch):
+    lake = sink("ended")
+    lake.append((0, 0, 5, "a", "x"))
+    topic = reading("source-read-ended", lake)
+
+    def end(*_):
+        raise TypeError("of nobody's making")
+
+    monkeypatch.setattr("spark_jobs.round.source_table.reading.write_fresh", end)
+    with pytest.raises(TypeError, match="of nobody's making"):
+        workshop.run("ingest", topic)
+    assert not table_of(topic).exists()
