@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cleantail.config.columns import Columns
+from spark_jobs.round.source_table.session_catalog import SessionTable
+from spark_jobs.round.source_table.source_frames import SourceFrames
 from tests.jobs.source_tables import PLAIN, Sink
 
 HOSTILE = "a` , (SELECT 1) AS `b.c"
@@ -89,3 +92,23 @@ def test_a_first_read_that_ends_in_whatever_way_leaves_no_table(sink, workshop, 
     with pytest.raises(TypeError, match="of nobody's making"):
         workshop.run("ingest", topic)
     assert not table_of(topic).exists()
+
+
+def test_of_the_snapshot_before_an_update_only_files_between_its_offsets_are_opened(sink, spark):
+    """Also where partition and offset are fields of a struct."""
+    columns = "at struct<p: int, o: bigint>, k string, v string"
+    lake = sink("pruned", columns, "'format-version'='2', 'write.update.mode'='merge-on-read'")
+    for offset in (0, 1, 2):
+        lake.sql(f"INSERT INTO {{}} VALUES (named_struct('p', 0, 'o', {offset}L), 'a', 'x')")
+    lake.sql("UPDATE {} SET v = 'y' WHERE at.o = 1")
+    table = SessionTable(spark, lake.table, lake.name)
+    java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, lake.table)
+    paths = Columns.model_validate({"partition": "at.p", "offset": "at.o", "key": "k", "value": "v"})
+    frames = SourceFrames.of(table, java, paths)
+    assert frames._added(lake.snapshots[-1], {}).isEmpty()
+    snapshot = java.snapshot(lake.snapshots[-1])
+    files = list(snapshot.addedDataFiles(java.io()))
+    before = frames._at(lake.snapshots[-2]).where(frames._between(files))
+    assert before.count() == 1
+    plan = before._jdf.queryExecution().executedPlan().toString()
+    assert "at.o >= 1" in plan and "at.o <= 1" in plan and "at.p >= 0" in plan, plan

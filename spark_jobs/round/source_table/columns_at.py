@@ -65,4 +65,5 @@ def _column(then: Any, field: Any, kind: DataType, tree: Tree, outer: Column | N
         return column.alias(name)
     fields = {str(inner.name()): inner for inner in each(field.type().asStructType().fields())}
     struct = F.struct(*(_column(then, fields[n], kind[n].dataType, tree.get(n, {}), column) for n in tree or fields))
-    return F.when(column.isNotNull(), struct).alias(name)
+    # of a struct that is only the way to its fields Spark sees through this, so that it reads and filters no others
+    return (struct if tree else F.when(column.isNotNull(), struct)).alias(name)
