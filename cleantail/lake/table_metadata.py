@@ -16,7 +16,7 @@ from cleantail.lake.data_files import data_files_of
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile, lost_records
-from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
+from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import DataFile, once
@@ -104,9 +104,7 @@ def table_facts(
         files=files,
         arrived=_arrived(table, snapshot, files, states),
         states=states,
-        ingested=frozenset(
-            name[len(PROPERTY_INGESTED) :] for name in table.properties if name.startswith(PROPERTY_INGESTED)
-        ),
+        ingested=ingested_files(table.properties),
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),

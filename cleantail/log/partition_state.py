@@ -171,6 +171,11 @@ def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int,
     }
 
 
+def ingested_files(properties: Mapping[str, str]) -> frozenset[str]:
+    """Returns the digests of the files whose records a table has, of its properties."""
+    return frozenset(name[len(PROPERTY_INGESTED) :] for name in properties if name.startswith(PROPERTY_INGESTED))
+
+
 def _partition_of(name: str, table: str) -> int:
     number = name.removeprefix(PROPERTY_PARTITION)
     if not (number.isascii() and number.isdigit()):
