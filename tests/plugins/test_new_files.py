@@ -10,6 +10,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.runs.new_files import new_files
+from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail.sources.source_files import content_digest
 from tests.airflow_site import Site
 
@@ -36,8 +37,8 @@ def test_files_come_in_the_order_of_their_names(site: Site, landing: Path) -> No
 def test_content_that_the_table_has_is_not_new_under_any_name(
     site: Site, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = SimpleNamespace(ingested=frozenset({content_digest(landing / "a.jsonl")}))
-    monkeypatch.setattr("cleantail.lake.runs.new_files.read_facts", lambda *_: facts)
+    table = SimpleNamespace(properties={f"{PROPERTY_INGESTED}{content_digest(landing / 'a.jsonl')}": "1", "other": "x"})
+    monkeypatch.setattr("cleantail.lake.runs.new_files.load_table", lambda *_: table)
     (landing / "copy-of-a.jsonl").write_text("a.jsonl\n")
     assert found(site, "landing/*.jsonl")[1] == ["b.jsonl"]
 
@@ -55,8 +56,5 @@ def test_an_absolute_pattern_is_taken_as_it_is_in_a_folder_that_the_platform_nam
 
 
 def test_no_match_needs_no_catalog(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("cleantail.lake.runs.new_files.read_facts")
-    monkeypatch.setattr(
-        "cleantail.lake.runs.new_files.read_facts", lambda *_: pytest.fail("the catalog was opened"), raising=False
-    )
+    monkeypatch.setattr("cleantail.lake.runs.new_files.kept_catalog", lambda *_: pytest.fail("the catalog was opened"))
     assert found(site, "landing/*.jsonl") == ([], [])
