@@ -253,7 +253,7 @@ def test_a_question_of_the_run_at_work_comes_before_the_failure_of_the_one_befor
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        ({}, "cleantail ingest orders --file FILE, or a source.path or source.kafka in its YAML"),
+        ({}, "cleantail ingest orders --file FILE, or a source.path, source.kafka or source.table in its YAML"),
         (
             {"source": {"path": "in/*.gz"}},
             "the next run takes the files that match in/*.gz; by hand: cleantail ingest orders --file FILE",

@@ -271,7 +271,7 @@ def test_an_empty_topic_says_how_records_get_in(browser: Any, orders: OrdersTabl
     site.topic("landed", source={"path": "landing/*.gz"})
     fresh = browser("ann").get("/cleantail/topics/fresh").text
     assert (
-        "Nothing was ingested yet: cleantail ingest fresh --file FILE, or a source.path or source.kafka in its YAML."
+        "Nothing was ingested yet: cleantail ingest fresh --file FILE, or a source.path, source.kafka or source.table in its YAML."
         in fresh
     )
     assert "to trigger a run" not in fresh
