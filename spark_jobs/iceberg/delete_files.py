@@ -22,20 +22,11 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
+from spark_jobs.iceberg.java_json import DescribedFiles
 from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
-ICEBERG = "org.apache.iceberg"
-NO_FILE = {
-    "content": "data",
-    "file-path": "",
-    "file-format": "parquet",
-    "file-size-in-bytes": 0,
-    "record-count": 0,
-}
-"""Stands for the data file where only delete files are read from a scan's task."""
-WHOLE = {"start": 0, "length": 0, "residual-filter": True}
 WRITERS = 8
 """Small files that are written at a time."""
 
@@ -59,30 +50,13 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def delete_files_of(jvm: Any, table: Any, described: Iterable[DeleteFile]) -> list[Any]:
-    """Returns Iceberg's objects for delete files that are described in JSON.
-
-    Iceberg has no public parser for a list of them, so they go into the task of a scan that never was, with a data file
-    that stands for none: a few calls for all of them, where building each takes twenty.
-    """
+    """Returns Iceberg's objects for delete files that are described in JSON."""
     by_spec: dict[int, list[DeleteFile]] = {}
     for file in described:
         by_spec.setdefault(int(file["spec-id"]), []).append(file)
-    schema, made = json.loads(getattr(jvm, f"{ICEBERG}.SchemaParser").toJson(table.schema())), list[Any]()
-    for spec_id, files in by_spec.items():
-        spec = json.loads(getattr(jvm, f"{ICEBERG}.PartitionSpecParser").toJson(table.specs().get(spec_id)))
-        data_file = {name: files[0][name] for name in ("spec-id", "partition")} | NO_FILE
-        task = {"task-type": "file-scan-task", "schema": schema, "spec": spec, "data-file": data_file} | WHOLE
-        task["delete-files"] = files
-        deletes = getattr(jvm, f"{ICEBERG}.ScanTaskParser").fromJson(json.dumps(task), True).deletes()
-        made += [deletes.get(number) for number in range(len(files))]
-    return made
-
-
-def described_file(jvm: Any, table: Any, file: Any) -> dict[str, Any]:
-    """Returns a data or delete file as Iceberg writes it in JSON."""
-    parser = getattr(jvm, f"{ICEBERG}.ContentFileParser")
-    facts: dict[str, Any] = json.loads(parser.toJson(file, table.specs().get(file.specId())))
-    return facts
+    return [
+        made for spec_id, files in by_spec.items() for made in DescribedFiles(jvm, table, spec_id).delete_files(files)
+    ]
 
 
 def read_deletes(table: Any, delete_file: Mapping[str, Any], data_file: str) -> BitMap64:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError, TableError
 from cleantail.rounds.rollback import Commit
-from spark_jobs.iceberg.java_maps import as_dict
+from spark_jobs.iceberg.java_json import as_dict
 
 CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
 JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"

@@ -40,7 +40,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     partition_of,
     texts,
 )
-from spark_jobs.iceberg.java_maps import as_dict
+from spark_jobs.iceberg.java_json import as_dict
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 

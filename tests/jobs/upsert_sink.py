@@ -16,7 +16,8 @@ from typing import Any
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from spark_jobs.iceberg.delete_files import described_file, write_deletes
+from spark_jobs.iceberg.delete_files import write_deletes
+from spark_jobs.iceberg.java_json import described_file
 
 Row = Mapping[str, Any]
 DELETE, UPSERT = "-", "+"

@@ -1,7 +1,6 @@
 """What a table is told of a new Parquet file: counts, sizes and bounds of its columns, out of the file's footer.
 
-1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each: a fifth of what
-   the ingestion of a small file took in the JVM.
+1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each.
 2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. What is in lists and maps has none: a
    count of it would be none of records.
 3. Bounds are worked out here. A column has none where one of its row groups has values and no bounds, as Parquet leaves
@@ -11,12 +10,12 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pyarrow.parquet import FileMetaData
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
@@ -26,14 +25,27 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, PrimitiveType
+from pyiceberg.table import TableProperties
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+)
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from spark_jobs.engine.rewrites.written_schema import LINEAGE_IDS, RefusedError
 
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
-DEFAULT_MODE, COLUMN_MODE = "write.metadata.metrics.default", "write.metadata.metrics.column"
-USUAL_MODE = "truncate(16)"
+USUAL_MODE = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT
 """What Iceberg keeps of a column where the table asks for nothing else."""
 REPEATED = frozenset({"list", "key_value"})
 """What Parquet calls the repeated part of a list and of a map."""
@@ -44,22 +56,27 @@ COUNTS = {
     "nan-value-counts": "nan_value_counts",
 }
 """Names as Iceberg writes a data file in JSON, and as PyIceberg calls them."""
-FIXED_SIZE = {
-    "boolean": "<?",
-    **dict.fromkeys(("int", "date"), "<i"),
-    **dict.fromkeys(("long", "time", "timestamp", "timestamptz"), "<q"),
-    "float": "<f",
-    "double": "<d",
-}
-"""How the specification serializes a single value of a type."""
+OF_ONE_SIZE = (
+    BooleanType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestamptzType,
+)
+"""Types whose bounds are kept whole. With text and bytes they are all that have bounds here."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMetrics:
-    """Tells the metrics of the files of one table. `plan`: field id -> what is kept of the column; `ids`: path of a
-    column in a file -> its field id."""
+    """Tells the metrics of the files of one table. `plan`: field id -> what is kept of the column; `counted`: the same
+    without bounds, for PyIceberg; `ids`: path of a column in a file -> its field id."""
 
     plan: dict[int, StatisticsCollector]
+    counted: dict[int, StatisticsCollector]
     ids: dict[str, int]
 
     @classmethod
@@ -69,7 +86,8 @@ class FileMetrics:
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
         plan = {number: _collector(parsed, path, number, properties, sorted_by) for path, number in ids.items()}
-        return cls(plan, ids)
+        counted = {i: column if column.mode == NO_METRICS else _only_counts(column) for i, column in plan.items()}
+        return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
         """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
@@ -77,8 +95,7 @@ class FileMetrics:
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
             raise RefusedError(f"column {unknown[0]} has another name in the table")
-        counted = {i: column if column.mode == NO_METRICS else _only_counts(column) for i, column in self.plan.items()}
-        statistics = data_file_statistics_from_parquet_metadata(footer, counted, self.ids).to_serialized_dict()
+        statistics = data_file_statistics_from_parquet_metadata(footer, self.counted, self.ids).to_serialized_dict()
         bounds = self._bounds(footer)
         return {
             "record-count": statistics["record_count"],
@@ -96,7 +113,7 @@ class FileMetrics:
             column = self.plan[self.ids[groups[0].column(position).path_in_schema]]
             if column.mode not in (NO_METRICS, ONLY_COUNTS):
                 ends = _ends([group.column(position) for group in groups])
-                bounds = _serialized(str(column.iceberg_type), column.mode.length, *ends) if ends else None
+                bounds = _serialized(column.iceberg_type, column.mode.length, *ends) if ends else None
                 if bounds is not None:
                     found[column.field_id] = bounds
         return found
@@ -112,10 +129,10 @@ def _collector(
     name, kind = str(schema.find_column_name(number)), cast(PrimitiveType, schema.find_type(number))
     if REPEATED.intersection(path.split(".")):
         return StatisticsCollector(number, kind, NO_METRICS, name)
-    mode = match_metrics_mode(properties.get(DEFAULT_MODE, USUAL_MODE))
+    mode = match_metrics_mode(properties.get(TableProperties.DEFAULT_WRITE_METRICS_MODE, USUAL_MODE))
     if number in sorted_by and mode in (NO_METRICS, ONLY_COUNTS):
         mode = match_metrics_mode(USUAL_MODE)
-    asked = properties.get(f"{COLUMN_MODE}.{name}")
+    asked = properties.get(f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{name}")
     return StatisticsCollector(number, kind, match_metrics_mode(asked) if asked else mode, name)
 
 
@@ -139,14 +156,14 @@ def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
     return min(lows), max(highs)
 
 
-def _serialized(kind: str, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
+def _serialized(kind: PrimitiveType, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
     """Returns both as the specification serializes them, cut to `length` characters or bytes; None for a type that
     has no bounds here."""
-    if kind in FIXED_SIZE:
-        return struct.pack(FIXED_SIZE[kind], low), struct.pack(FIXED_SIZE[kind], high)
-    if kind == "binary":
+    if isinstance(kind, OF_ONE_SIZE):
+        return to_bytes(kind, low), to_bytes(kind, high)
+    if isinstance(kind, BinaryType):
         return low[:length], truncate_upper_bound_binary_string(high, length)
-    if kind == "string":
+    if isinstance(kind, StringType):
         return low.decode()[:length].encode(), _upper_text(high.decode(), length)
     return None
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleantail.config.topic_table import FILE_BYTES, OFFSET
 from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError
-from spark_jobs.iceberg.delete_files import WHOLE
 from spark_jobs.iceberg.file_columns import Layout, layout_of
 from spark_jobs.iceberg.iceberg_reads import each, texts
+from spark_jobs.iceberg.java_json import DescribedFiles
 from spark_jobs.iceberg.tables import TopicTable
 
 PARQUET = "write.parquet."
@@ -54,32 +54,25 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
 
 
 def new_data_files(
-    table: TopicTable, iceberg: Any, spec: Any, partition: Any, written: Iterable[WrittenFile]
+    table: TopicTable, iceberg: Any, spec: Any, written: Iterable[tuple[Any, Sequence[WrittenFile]]]
 ) -> list[Any]:
     """Returns Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
-    `partition`: Iceberg's, by the spec."""
+    `written`: Iceberg's partition by the spec, and the files that were written for it."""
     jvm = table.jvm.org.apache.iceberg
-    schema_text = str(jvm.SchemaParser.toJson(iceberg.schema()))
     sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
-    metrics = FileMetrics.of(schema_text, texts(iceberg.properties()), sorted_by)
-    common = {
-        "spec-id": int(spec.specId()),
-        "content": "data",
-        "file-format": "parquet",
-        "partition": json.loads(jvm.SingleValueParser.toJson(spec.partitionType(), partition)),
-        "sort-order-id": _order_id(table, iceberg),
-    }
-    task = {
-        "task-type": "file-scan-task",
-        "schema": json.loads(schema_text),
-        "spec": json.loads(jvm.PartitionSpecParser.toJson(spec)),
-    }
-    parser = jvm.ScanTaskParser
-    # Iceberg has no public parser for a file alone: it is the file of a scan that never was
-    return [
-        parser.fromJson(json.dumps(task | WHOLE | {"data-file": common | _described(file, metrics)}), True).file()
-        for file in written
-    ]
+    metrics = FileMetrics.of(str(jvm.SchemaParser.toJson(iceberg.schema())), texts(iceberg.properties()), sorted_by)
+    described = DescribedFiles(table.jvm, iceberg, int(spec.specId()))
+    order_id, partition_type = _order_id(table, iceberg), spec.partitionType()
+    made = []
+    for partition, files in written:
+        common = {
+            "content": "data",
+            "file-format": "parquet",
+            "partition": json.loads(jvm.SingleValueParser.toJson(partition_type, partition)),
+            "sort-order-id": order_id,
+        }
+        made += [described.data_file(common | _described(file, metrics)) for file in files]
+    return made
 
 
 def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:

@@ -238,9 +238,5 @@ def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:
         by_log.setdefault(log.partition, []).extend(log.files)
-    return [
-        file
-        for partition, files in sorted(by_log.items())
-        if files
-        for file in new_data_files(table, iceberg, iceberg.spec(), _partition(table, iceberg, partition), files)
-    ]
+    written = [(_partition(table, iceberg, log), files) for log, files in sorted(by_log.items()) if files]
+    return new_data_files(table, iceberg, iceberg.spec(), written)

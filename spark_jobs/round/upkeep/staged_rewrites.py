@@ -125,7 +125,7 @@ def _by_task(
         written = rewritten.files
         like = old[0].task.file()
         spec = iceberg.specs().get(like.specId())
-        new = new_data_files(table, iceberg, spec, like.partition(), written)
+        new = new_data_files(table, iceberg, spec, [(like.partition(), written)])
         return Staged(plan.snapshot_id, old, new, live_records=rewritten.live_records)
     except RefusedError as e:
         logger.info("Spark rewrites %s: %s", counted(len(old), "file"), e)

@@ -1,0 +1,77 @@
+"""Objects of the JVM as JSON, and back, in a call or two. One call for each key of a map, or for each part of a file,
+would be thousands.
+
+Iceberg has no public parser for a data or delete file alone. It is therefore read as a part of the task of a scan that
+never was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+
+ICEBERG = "org.apache.iceberg"
+JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
+"""Writes any map as JSON; Spark has it."""
+Described = Mapping[str, Any]
+"""A data or delete file as Iceberg writes it in JSON."""
+NO_FILE = {"content": "data", "file-path": "", "file-format": "parquet", "file-size-in-bytes": 0, "record-count": 0}
+"""Stands for the data file where only delete files are wanted."""
+
+
+def as_dict(java_map: Any) -> dict[str, Any]:
+    """Returns a Java map whose keys are texts as a dict, by one call of the JVM."""
+    mapping: dict[str, Any] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
+    return mapping
+
+
+@cache
+def _writer(client: Any) -> Any:
+    """Returns the writer of a JVM: there is one for each that this process talks to."""
+    return JavaClass(JACKSON, client)()
+
+
+def described_file(jvm: Any, table: Any, file: Any) -> dict[str, Any]:
+    """Returns a data or delete file as Iceberg writes it in JSON."""
+    parser = getattr(jvm, f"{ICEBERG}.ContentFileParser")
+    facts: dict[str, Any] = json.loads(parser.toJson(file, table.specs().get(file.specId())))
+    return facts
+
+
+class DescribedFiles:
+    """Makes Iceberg's objects of the files of one table and one partition spec."""
+
+    def __init__(self, jvm: Any, table: Any, spec_id: int) -> None:
+        self._jvm, self._table, self._spec_id = jvm, table, spec_id
+
+    def data_file(self, described: Described) -> Any:
+        return self._task(described, ()).file()
+
+    def delete_files(self, described: Iterable[Described]) -> list[Any]:
+        """Returns all of them by one parse."""
+        files = list(described)
+        if not files:
+            return []
+        deletes = self._task(NO_FILE | {"partition": files[0]["partition"]}, files).deletes()
+        return [deletes.get(number) for number in range(len(files))]
+
+    def _task(self, data_file: Described, deletes: Iterable[Described]) -> Any:
+        described = {"spec-id": self._spec_id, **data_file}
+        task = self._scan | {"data-file": described, "delete-files": list(deletes)}
+        return getattr(self._jvm, f"{ICEBERG}.ScanTaskParser").fromJson(json.dumps(task), True)
+
+    @cached_property
+    def _scan(self) -> dict[str, Any]:
+        spec = self._table.specs().get(self._spec_id)
+        return {
+            "task-type": "file-scan-task",
+            "schema": json.loads(getattr(self._jvm, f"{ICEBERG}.SchemaParser").toJson(self._table.schema())),
+            "spec": json.loads(getattr(self._jvm, f"{ICEBERG}.PartitionSpecParser").toJson(spec)),
+            "start": 0,
+            "length": 0,
+            "residual-filter": True,
+        }
