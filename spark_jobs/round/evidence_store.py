@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -103,6 +103,21 @@ def append_rows_of(evidence: Table, rows: Iterable[RowsOfTopic]) -> None:
     if of_topics:
         _append(evidence, pa.Table.from_pylist(of_topics, SCHEMA))
         forget_old_snapshots(evidence)
+
+
+def append_once(table: TopicTable, platform: Platform, rows: Sequence[EvidenceRow], told_by: Sequence[str]) -> None:
+    """Appends those rows that the evidence does not have yet. All are of one kind and about one topic, and say in the
+    columns `told_by` what they are about: a crash right after such a row was due loses none, and none is told twice."""
+    if not rows:
+        return
+    evidence = evidence_table(platform)
+    there = rows_of(evidence, {"topic": table.topic.topic, "kind": rows[0]["kind"]})
+    told = {_values(row, told_by) for row in there}
+    append_rows(evidence, table, [row for row in rows if _values(row, told_by) not in told])
+
+
+def _values(row: Mapping[str, object], columns: Sequence[str]) -> tuple[object, ...]:
+    return tuple(row[column] for column in columns)
 
 
 def forget_old_snapshots(evidence: Table) -> None:

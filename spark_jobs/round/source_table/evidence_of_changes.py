@@ -9,18 +9,13 @@ from cleantail.log.source_table.snapshot_position import SnapshotGap
 from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.evidence_store import append_rows, evidence_table, rows_of
+from spark_jobs.round.evidence_store import append_once
 
 
 def record_changes(table: TopicTable, platform: Platform, gaps: Sequence[SnapshotGap]) -> None:
     """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
     which has them since the commit that went on behind them: a crash right after it loses no row."""
-    if not gaps:
-        return
-    evidence = evidence_table(platform)
-    rows = rows_of(evidence, {"topic": table.topic.topic, "kind": GAP})
-    told = {(row["base_snapshot_id"], row["note"]) for row in rows}
-    append_rows(evidence, table, [_row(gap) for gap in gaps if (gap.snapshot_id, gap.text) not in told])
+    append_once(table, platform, [_row(gap) for gap in gaps], told_by=("base_snapshot_id", "note"))
 
 
 def _row(gap: SnapshotGap) -> EvidenceRow:

@@ -16,43 +16,34 @@ from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
-from cleantail.lake.catalogs import kept_catalog, open_catalog
+from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.evidence_upkeep")
 
 MIN_FILES = 64
 """So many small files of a topic become one: about 30 rounds."""
-MANY_FILES = 1024
-"""With so many files in all, each reclaim looks for those of its topic."""
 UNUSED_AFTER_MS = 86_400_000
 """A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
 
 
-def is_large(platform: Platform) -> bool:
-    """Returns whether the evidence has so many files that merging some is worth a look, by its metadata alone."""
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        evidence = kept_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
-    except NoSuchTableError:
-        return False
-    snapshot = evidence.current_snapshot()
-    files = snapshot.summary.get("total-data-files") if snapshot and snapshot.summary else None
-    return int(files or 0) >= MANY_FILES
-
-
 def merge_evidence(table: TopicTable, platform: Platform) -> int:
     """Merges the topic's files in the evidence table where there are many, and removes files that nothing refers to any
-    more. Returns how many were merged; 0 where another writer was faster."""
+    more. Returns how many were merged; 0 where another writer was faster.
+
+    Where the table's last snapshot says that it has few files in all, no list of files is read.
+    """
     name = quoted(f"{platform.catalog.name}.{platform.catalog.namespace}.{EVIDENCE}")
     if not table.spark.catalog.tableExists(name):
         return 0
+    evidence = iceberg_table(table.spark, name)
+    if files_in_all(evidence) < MIN_FILES:
+        return 0
     session, iceberg = table.spark._jsparkSession, table.jvm.org.apache.iceberg
-    evidence = iceberg.spark.Spark3Util.loadIcebergTable(session, name)
     actions = iceberg.spark.actions.SparkActions.get(session)
     of_topic = iceberg.expressions.Expressions.equal("topic", table.topic.topic)
     merge = actions.rewriteDataFiles(evidence).binPack().filter(of_topic).option("min-input-files", str(MIN_FILES))
@@ -68,6 +59,12 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     except TableError as e:
         logger.warning("no file of the evidence is removed: %s", e)
     return merged
+
+
+def files_in_all(iceberg: Any) -> int:
+    """Returns how many data files a table has by its last snapshot's summary."""
+    snapshot = iceberg.currentSnapshot()
+    return 0 if snapshot is None else int(snapshot.summary().get("total-data-files") or 0)
 
 
 def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:

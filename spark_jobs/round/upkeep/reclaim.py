@@ -29,7 +29,7 @@ from cleantail.rounds.reclaim_results import ReclaimResult
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
-from spark_jobs.round.upkeep.evidence_upkeep import is_large, merge_evidence
+from spark_jobs.round.upkeep.evidence_upkeep import merge_evidence
 from spark_jobs.round.upkeep.rewriting import rewrite_groups
 from spark_jobs.round.upkeep.side_tables import reclaim_side_tables
 
@@ -47,9 +47,9 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     1. The side tables are reclaimed, whether or not anything is due in the table itself.
     2. Branches that nobody needs any more are dropped: those of killed runs, and of failed rounds past their time.
     3. Groups of files are rewritten; what they have freed gets a row of evidence, also where a later group fails.
-    4. Where snapshots are past their time they expire, files that no snapshot knows are removed where they are surely
-       its own, and the evidence's small files are merged. To look for such files each time would cost more than a
-       round of a small topic.
+    4. The evidence's small files are merged where they are many.
+    5. Where snapshots are past their time they expire, and files that no snapshot knows are removed where they are
+       surely its own. To look for such files each time would cost more than a round of a small topic.
     """
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
@@ -72,13 +72,13 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     finally:
         if result.reclaimed_bytes > 0:
             append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
+    result = replace(result, evidence_files_merged=merge_evidence(table, platform))
     if own is None:
-        return replace(result, evidence_files_merged=merge_evidence(table, platform) if is_large(platform) else 0)
+        return result
     location, alone = own
     expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
-    merged = merge_evidence(table, platform)
-    return replace(result, expired_snapshots=expired, orphans_removed=removed, evidence_files_merged=merged)
+    return replace(result, expired_snapshots=expired, orphans_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)
