@@ -30,7 +30,7 @@ from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.convert_task import ConvertDeletesOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
-from cleantail_airflow.tasks.kafka_ingest import KafkaIngestOperator
+from cleantail_airflow.tasks.ingest_tasks import IngestOperator, KafkaIngestOperator, TableIngestOperator
 from cleantail_airflow.tasks.pool import POOL
 from cleantail_airflow.tasks.reconcile_task import ReconcileOperator
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
@@ -38,11 +38,9 @@ from cleantail_airflow.tasks.spark_tasks import (
     CheckQualityOperator,
     CompactOperator,
     ExpireTombstonesOperator,
-    IngestOperator,
     PublishOperator,
     ReclaimOperator,
     RollbackOperator,
-    TableIngestOperator,
 )
 
 _INGEST = {"files": IngestOperator, "kafka": KafkaIngestOperator, "table": TableIngestOperator}

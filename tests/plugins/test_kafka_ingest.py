@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cleantail_airflow.tasks.kafka_ingest import KafkaIngestOperator
+from cleantail_airflow.tasks.ingest_tasks import KafkaIngestOperator
 from differential.broker import free_port, kafka_jars, running_broker
 from differential.kafka_client import KafkaClient
 from tests.airflow_site import Site, StubbedJobs

@@ -19,7 +19,7 @@ from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSIT
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail_airflow.groups.new_input import new_bytes
 from cleantail_airflow.lineage.told_stations import done_by_pack
-from cleantail_airflow.tasks.spark_tasks import TableIngestOperator
+from cleantail_airflow.tasks.ingest_tasks import TableIngestOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.cleantail.lake import OrdersTable
 from tests.plugins.test_page_kafka import NOW_MS, shown

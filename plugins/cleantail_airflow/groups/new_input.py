@@ -11,9 +11,11 @@ from cleantail_airflow.kafka_connection import client_settings
 
 
 def new_bytes(topic: Topic, platform: Platform) -> int | None:
-    """Returns how large the new files are, None where nothing is new. What is new in Kafka counts as nothing, since
-    brokers do not say how large it is; its records are read portion by portion. Of a
-    source table a first read counts as nothing as well. Raises CleantailError."""
+    """Returns how large the new files are, None where nothing is new. Raises CleantailError.
+
+    What is new in Kafka counts as 0 bytes, since brokers do not say how large it is; its records are read portion by
+    portion. The first read of a source table counts as 0 bytes as well.
+    """
     if topic.source.kafka is not None:
         from cleantail.kafka.table_position import is_read
 

@@ -8,7 +8,7 @@ from cleantail.errors import CleantailError
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.planned_run import plan_of
-from cleantail_airflow.tasks.kafka_ingest import KafkaClientOperator
+from cleantail_airflow.tasks.ingest_tasks import KafkaClientOperator
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import NO_PLAN, PublishingOperator
 

@@ -1,4 +1,5 @@
-"""The Spark tasks of a topic's DAG, in their order: which arguments each gives its job, and when it is skipped.
+"""The Spark tasks of a topic's DAG after its ingestion, in their order: which arguments each gives its job, and when it
+is skipped.
 
 `topic_tasks` has the order, and what runs besides. The plan that most of them go by is the XCom of `evaluate`.
 """
@@ -6,15 +7,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.errors import CleantailError, HeldError
-from cleantail.human import counted
+from cleantail.errors import HeldError
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
@@ -25,53 +24,11 @@ from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
-from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
-
-
-class IngestOperator(CleantailSparkOperator):
-    """Appends the files of source.path that the table does not have yet."""
-
-    job = "ingest"
-
-    def arguments(self, context: Context) -> list[str]:
-        from cleantail.lake.runs.new_files import new_files
-
-        require_known_params(context)
-        if context["params"].get(ROLLBACK_TO):
-            self.skip("the run is a rollback")
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        files, new = new_files(topic, platform)
-        if not new:
-            self.skip(
-                f"nothing new: the table already has what matches {topic.source.path} ({counted(len(files), 'file')})"
-            )
-        return [argument for file in new for argument in ("--file", str(file))]
-
-
-class TableIngestOperator(CleantailSparkOperator):
-    """Reads what the source table has and the topic's table has not. The metadata of both are looked at first: what
-    forbids to read is told before Spark is started, and where nothing is new the task is skipped."""
-
-    job = "ingest_table"
-
-    def arguments(self, context: Context) -> list[str]:
-        from cleantail.lake.source_table.planned_read import planned_read
-
-        require_known_params(context)
-        if context["params"].get(ROLLBACK_TO):
-            self.skip("the run is a rollback")
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        try:
-            planned = planned_read(topic, platform, int(time.time() * 1000))
-        except CleantailError as e:
-            raise (AirflowFailException if e.exit_code in FINAL_EXIT_CODES else AirflowException)(str(e)) from None
-        if planned.plan is None:
-            self.skip(f"nothing new: the topic has all that its source table {planned.source.name} has")
-        return []
 
 
 class CompactOperator(CleantailSparkOperator):
