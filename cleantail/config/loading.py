@@ -19,8 +19,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import platform_problems
@@ -183,30 +185,33 @@ def _require_directory(config_dir: Path) -> None:
         )
 
 
-class ReadDefaults(NamedTuple):
+@dataclass(frozen=True)
+class ReadDefaults:
     """Holds defaults.yaml as a model, its `topic:` and `groups:` as they were written, to be merged under each topic's
-    and group's YAML, the directory of the state (CLEANTAIL_HOME), and, of all groups by name, the assets that they
-    wait for."""
+    and group's YAML, and the directory of the state (CLEANTAIL_HOME)."""
 
+    config_dir: Path
     file: DefaultsFile
     written: dict[str, Any]
-    home: Path
     groups: dict[str, Any]
-    awaited: Mapping[str, tuple[str, ...]]
+    home: Path
+
+    @cached_property
+    def awaited(self) -> Mapping[str, tuple[str, ...]]:
+        """Returns, of all groups by name, the assets that they wait for. Their files are read here, once."""
+        # which names are taken by topics does not change what a group waits for
+        scanned = scan_group_files(self.config_dir / "groups", self.groups, self.file.platform, ())
+        return {file.stem: awaited_assets(group) for file, group in scanned}
 
 
 def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
-    """Reads defaults.yaml, and which groups there are. Raises ConfigError."""
+    """Reads defaults.yaml. Raises ConfigError."""
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
     model = validate(DefaultsFile, data, file)
     home = state_home(config_dir, model.platform.state, env)
-    groups = data.get("groups", {})
-    # which names are taken by topics does not change what a group waits for
-    scanned = scan_group_files(config_dir / "groups", groups, model.platform, ())
-    awaited = {file.stem: awaited_assets(group) for file, group in scanned}
-    return ReadDefaults(model, data.get("topic", {}), home, groups, awaited)
+    return ReadDefaults(config_dir, model, data.get("topic", {}), data.get("groups", {}), home)
 
 
 def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults | ConfigError:

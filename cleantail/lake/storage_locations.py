@@ -129,35 +129,26 @@ def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
     return {folder: folder_location(folder)} if folder else {}
 
 
-_KNOWN: dict[str, Mapping[str, StorageLocation]] = {}
-"""Metadata file -> where its table may have files. Such a file is never changed: each process reads one once."""
-_KNOWN_MAX = 20_000
-
-
 def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Returns where the table of a metadata file may have files. `properties`: of the catalog, for its FileIO."""
-    known = _KNOWN.get(metadata_location)
-    if known is None:
-        known, readable = _locations_in(properties, metadata_location)
-        if readable:
-            if len(_KNOWN) >= _KNOWN_MAX:
-                _KNOWN.clear()
-            _KNOWN[metadata_location] = known
-    return known
-
-
-def _locations_in(properties: Mapping[str, str], metadata_location: str) -> tuple[Mapping[str, StorageLocation], bool]:
-    """Returns where the table of a metadata file may have files, and whether the file could be read; where it could
-    not, those of most tables."""
-    from pyiceberg.io import load_file_io
-
-    folders = metadata_folder(metadata_location)
+    """Returns where the table of a metadata file may have files; where the file cannot be read, those of most tables: a
+    table that is broken is in nobody's way but by its folder. `properties`: of the catalog, for its FileIO."""
     try:
-        with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
-            text = stream.read()
-        document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
-        return folders | locations_of(str(document["location"]), document.get("properties") or {}), True
-    except Exception:  # a table that is broken is in nobody's way but by its folder
+        return _locations_in(tuple(sorted(properties.items())), metadata_location)
+    except Exception:  # whatever a store or a broken file leads to
         folder = posixpath.dirname(metadata_location)
         root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
-        return folders | {root: folder_location(root)}, False
+        return metadata_folder(metadata_location) | {root: folder_location(root)}
+
+
+@lru_cache(maxsize=20_000)
+def _locations_in(properties: tuple[tuple[str, str], ...], metadata_location: str) -> Mapping[str, StorageLocation]:
+    """Returns where the table of a metadata file may have files. Each process reads such a file once: it is never
+    changed."""
+    from pyiceberg.io import load_file_io
+
+    with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
+        text = stream.read()
+    document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
+    return metadata_folder(metadata_location) | locations_of(
+        str(document["location"]), document.get("properties") or {}
+    )

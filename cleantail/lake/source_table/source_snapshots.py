@@ -71,11 +71,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise type(e)(f"{e}; {_NOTHING}") from None
     except RequestException as e:  # that an answer is no JSON is a ValueError as well
         raise unreachable(reading, e) from None
-    except (
-        ValueError,
-        ValidationError,
-        NotImplementedError,
-    ) as e:  # no retry helps
+    except (ValueError, ValidationError, NotImplementedError) as e:  # no retry helps
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except Exception as e:  # whatever the driver raises
         raise unreachable(reading, e) from None
