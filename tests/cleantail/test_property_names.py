@@ -115,4 +115,5 @@ def test_what_one_client_could_not_do_is_refused(catalog, match):
 
 
 def test_what_switches_nothing_is_not_refused():
-    Catalog(properties={"s3.remote-signing-enabled": "false", "s3.sse.type": "none"})
+    switched_off = {"s3.remote-signing-enabled": "false", "s3.sse.type": "none"}
+    assert Catalog(properties=switched_off).properties == switched_off
