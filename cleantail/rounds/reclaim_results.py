@@ -21,8 +21,8 @@ RECLAIMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class RewrittenGroup:
-    """A group of data files that were rewritten: how many there were, how many took their place, and the bytes that
+class RewrittenFiles:
+    """Data files that were rewritten: how many there were, how many took their place, and the bytes that
     the table has fewer for it."""
 
     files: int
@@ -51,13 +51,13 @@ class ReclaimResult:
         """Returns the counts by their names in RECLAIMED."""
         return {name: getattr(self, name) for name in RECLAIMED}
 
-    def with_group(self, group: RewrittenGroup) -> ReclaimResult:
-        """Returns this result with what rewriting one group more has done."""
+    def with_files(self, rewritten: RewrittenFiles) -> ReclaimResult:
+        """Returns this result with what rewriting more files has done."""
         return replace(
             self,
-            rewritten_files=self.rewritten_files + group.files,
-            new_files=self.new_files + group.new_files,
-            reclaimed_bytes=self.reclaimed_bytes + group.freed_bytes,
+            rewritten_files=self.rewritten_files + rewritten.files,
+            new_files=self.new_files + rewritten.new_files,
+            reclaimed_bytes=self.reclaimed_bytes + rewritten.freed_bytes,
         )
 
 

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file
 
-from cleantail.lake.runs.reclaim_plan import ReclaimPlan, resolve_reclaim, rewrite_groups
+from cleantail.lake.runs.reclaim_plan import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    ReclaimPlan,
+    resolve_reclaim,
+    rewrite_batches,
+    rewrite_groups,
+)
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import PartitionState
 
@@ -172,3 +179,26 @@ def test_a_file_that_is_registered_twice_is_not_rewritten():
     files = [data_file(n, path=str(n), registered=2 if n == 1 else 1) for n in range(3)]
     plan = resolve_reclaim(facts(files, KNOWN), configs(cleantail_reclaim_min_merge_files=2), 0)
     assert [[f.path for f in group] for group in plan.groups] == [["0", "2"]]
+
+
+def group(records=1, size=1, number=1, deleted=0):
+    file = replace(data_file(0, path="a"), records=records + deleted, deleted_records=deleted, size_bytes=size)
+    return (file, replace(file, data_sequence_number=number, records=0, deleted_records=0, size_bytes=0))
+
+
+@pytest.mark.parametrize(
+    ("groups", "sizes"),
+    [
+        pytest.param([group(), group(), group()], [3], id="small ones share a commit"),
+        pytest.param([group(BATCH_RECORDS - 1), group(1), group(1)], [2, 1], id="records"),
+        pytest.param([group(size=BATCH_BYTES - 1), group(), group()], [2, 1], id="bytes"),
+        pytest.param([group(1, 1, deleted=BATCH_RECORDS), group()], [2], id="what is deleted is not written"),
+        pytest.param([group(), group(2 * BATCH_RECORDS), group()], [1, 1, 1], id="a large one is alone"),
+        pytest.param([group(number=1), group(number=2), group(number=2)], [1, 2], id="each keeps its number"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_small_groups_of_one_sequence_number_share_a_commit(groups, sizes):
+    batches = rewrite_batches(groups)
+    assert [len(batch) for batch in batches] == sizes
+    assert [one for batch in batches for one in batch] == groups

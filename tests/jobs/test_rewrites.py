@@ -101,9 +101,11 @@ def test_records_keep_all_their_columns_and_row_ids_and_lie_in_offset_order(work
     topic = compacted("rewritten-own")
     table = table_of(topic)
     lineage, read = rows(table, "_row_id", "_last_updated_sequence_number"), workshop.read(topic)
+    commits = table.load().currentSnapshot().sequenceNumber()
     arrived = {f.dataSequenceNumber() for f in (t.task.file() for t in planned(table))}
     result = workshop.json("reclaim", topic, "--now", NOW)
     assert (result["rewritten_files"], result["new_files"]) == (6, 2)
+    assert table.load().currentSnapshot().sequenceNumber() == commits + 1  # small logs share a commit
     assert rows(table, "_row_id", "_last_updated_sequence_number") == lineage
     assert workshop.read(topic) == read
     placed = table.spark.sql(f"SELECT _file, _pos, `offset` FROM {table.name} ORDER BY _file, _pos").collect()
@@ -212,28 +214,47 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
     workshop, spark, table_of, compacted, no_branches, monkeypatch
 ):
     topic = compacted("rewritten-meanwhile")
-    table, real = table_of(topic), rewriting.swap_group
+    table, real = table_of(topic), rewriting.swap
     before, files = rows(table), on_disk(table)
 
-    def late(table, group, staged):
-        if group[0].partition == 1 and not late.done:
+    def late(table, batch, staged):
+        if any(file.partition == 1 for group in batch for file in group) and not late.done:
             late.done = True
             spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 54")
-        return real(table, group, staged)
+        return real(table, batch, staged)
 
     late.done = False
-    monkeypatch.setattr(rewriting, "swap_group", late)
+    monkeypatch.setattr(rewriting, "swap", late)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1  # the other group's
     assert rows(table) == [r for r in before if "partition=1, offset=54," not in r] != before
     assert len(on_disk(table) - files) == 1
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
 
 
+def test_of_small_logs_in_one_task_those_that_it_refuses_are_rewritten_by_spark_and_the_others_by_tasks(
+    workshop, table_of, compacted, on_branches, monkeypatch
+):
+    topic = compacted("rewritten-one-refused")
+    table, real = table_of(topic), staged_rewrites.rewrite_task
+    before = rows(table)
+
+    def refused(table, platform, iceberg, files):
+        if "/partition=1/" in files[0].path:
+            raise RefusedError("partition 1 is not for tasks")
+        return real(table, platform, iceberg, files)
+
+    monkeypatch.setattr(staged_rewrites, "rewrite_task", refused)
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
+    assert [{file.partition for file in group} for group in on_branches] == [{1}]
+    assert rows(table) == before
+    assert {Path(f.file_path).name.startswith("rewritten-") for f in data_files(table)} == {True, False}
+
+
 def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     workshop, spark, table_of, compacted, no_branches, monkeypatch
 ):
     topic = compacted("rewritten-killed")
-    table, real = table_of(topic), staged_rewrites.rewrite_files
+    table, real = table_of(topic), staged_rewrites.rewrite_all
     before, snapshot, files = rows(table), table.load().currentSnapshot().snapshotId(), on_disk(table)
 
     def killed(properties, task):
@@ -247,11 +268,11 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
         NewFiles.close = die
         return real(properties, task)
 
-    monkeypatch.setattr(staged_rewrites, "rewrite_files", killed)
+    monkeypatch.setattr(staged_rewrites, "rewrite_all", killed)
     assert workshop.run("reclaim", topic, "--now", NOW)[0] != 0
     orphans = on_disk(table) - files
     assert orphans and table.load().currentSnapshot().snapshotId() == snapshot
-    monkeypatch.setattr(staged_rewrites, "rewrite_files", real)
+    monkeypatch.setattr(staged_rewrites, "rewrite_all", real)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
     assert rows(table) == before
     iceberg = table.load()

@@ -10,6 +10,8 @@
    gc.enabled is false: files would go with it. They go together, once the oldest of them is past its time by a tenth
    of the retention: to find what may be deleted costs more than a round of a small topic.
 5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
+6. Small groups share a task of Spark and a commit: both cost more than to rewrite few records. A commit gives all new
+   files one sequence number, so only groups share it whose files keep the same.
 """
 
 from __future__ import annotations
@@ -21,12 +23,19 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import be, counted
 from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.policy.shares import PACK_RECORDS
 from cleantail.log.segments import DataFile
 from cleantail.rounds.failed_branches import past_their_time
 
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
+BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
+"""What groups that share a task have to rewrite together, at most."""
 WAIT_PARTS = 10
 """Snapshots wait for their expiry for one part in so many of their retention, so that several go together."""
+
+
+Group = Sequence[DataFile]
+"""Neighbouring files of one log that become one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,31 @@ def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tup
 def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
     too_dead = any(f.deleted_share > configs.cleantail_reclaim_deleted_ratio for f in group)
     return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
+
+
+def rewrite_batches(groups: Sequence[Group]) -> list[tuple[Group, ...]]:
+    """Returns the groups that share a task and a commit (rule 6), in their order."""
+    batches: list[list[Group]] = []
+    for group in groups:
+        if batches and _fits(batches[-1], group):
+            batches[-1].append(group)
+        else:
+            batches.append([group])
+    return [tuple(batch) for batch in batches]
+
+
+def _fits(batch: Sequence[Group], group: Group) -> bool:
+    files = [file for one in (*batch, group) for file in one]
+    return (
+        kept_number(group) == kept_number(batch[0])
+        and sum(file.live_records for file in files) <= BATCH_RECORDS
+        and sum(file.live_bytes for file in files) <= BATCH_BYTES
+    )
+
+
+def kept_number(group: Group) -> int:
+    """Returns the sequence number that the new files of a group keep."""
+    return max(file.data_sequence_number for file in group)
 
 
 def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""One task of a rewrite: neighbouring files of one log become new ones, in offset order, without the deleted records.
+"""One task of a rewrite: neighbouring files of a log become new ones, in offset order, without the deleted records.
+Small logs share a task, which rewrites one group of files after the other.
 
 1. The files are read batch by batch, one after the other, and of each batch the live records are kept. Nothing is
    sorted: the files have to follow each other in offset order, and each has to be in that order itself.
@@ -10,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +53,28 @@ class Rewritten:
     files: tuple[WrittenFile, ...] = ()
     live_records: int = 0
     refusal: str = ""
+
+
+def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+    """Rewrites several groups of files, one after the other. After an error, or a refusal, which is then the last
+    result, no further one is begun. After an error no new file is left."""
+    done: list[Rewritten] = []
+    try:
+        for task in tasks:
+            done.append(rewrite_files(properties, task))
+            if done[-1].refusal:
+                break
+    except BaseException:
+        for task, rewritten in zip(tasks, done, strict=False):
+            _delete(load_file_io(dict(properties), task.location), rewritten.files)
+        raise
+    return done
+
+
+def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
+    for file in files:
+        with suppress(Exception):  # what is left is an orphan
+            io.delete(file.path)
 
 
 def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten:

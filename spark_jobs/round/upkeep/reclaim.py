@@ -67,8 +67,8 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     for branch in plan.branches:
         table.drop_branch(branch)
     try:
-        for group in rewrite_groups(table, platform, plan.groups):
-            result = result.with_group(group)
+        for rewritten in rewrite_groups(table, platform, plan.groups):
+            result = result.with_files(rewritten)
     finally:
         if result.reclaimed_bytes > 0:
             append_reclaim(table, platform, result.reclaimed_bytes, now_ms)

@@ -1,7 +1,10 @@
-"""Groups of neighbouring files become new files without the deleted records, and take their place in one commit each.
+"""Groups of neighbouring files become new files without the deleted records, which take their place.
 
-A group is rewritten by a task of spark_jobs.engine.rewrites, which reads and writes with pyarrow; where that refuses,
-by Spark onto a branch. A killed run leaves finished groups done, the rest as it was, and files that no snapshot knows.
+1. A batch of groups is rewritten by a task of spark_jobs.engine.rewrites, which reads and writes with pyarrow, and
+   swapped in one commit. A group that such a task refuses is rewritten by Spark onto a branch.
+2. Where another writer has changed a file of a batch meanwhile, its groups are rewritten and swapped one by one: only
+   the changed one is left for the next run.
+3. A killed run leaves finished batches done, the rest as it was, and files that no snapshot knows.
 """
 
 from __future__ import annotations
@@ -9,47 +12,51 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import count
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
+from cleantail.lake.runs.reclaim_plan import Group, kept_number, rewrite_batches
 from cleantail.log.policy.shares import parallelism
-from cleantail.log.segments import DataFile
-from cleantail.rounds.reclaim_results import RewrittenGroup
+from cleantail.rounds.reclaim_results import RewrittenFiles
 from cleantail.rounds.size_history import OPERATION
+from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.commits import replace_files
 from spark_jobs.iceberg.iceberg_reads import each, history
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.upkeep.staged_rewrites import Plans, Staged, drop_branch, drop_staged, stage_group
+from spark_jobs.round.upkeep.staged_rewrites import Plans, Staged, drop_branch, drop_staged, stage
 
 logger = logging.getLogger("cleantail.reclaim")
 
+Batch = Sequence[Group]
 AHEAD = 2
-"""So many groups for each core are rewritten before their turn to be swapped comes."""
+"""So many batches for each core are rewritten before their turn to be swapped comes."""
 REWRITE = "cleantail.rewrite"
 """Names a swap in the summary of its snapshot."""
 
 
-def rewrite_groups(
-    table: TopicTable, platform: Platform, groups: Sequence[Sequence[DataFile]]
-) -> Iterator[RewrittenGroup]:
-    """Rewrites each group as one task of Spark, as many at a time as there are cores, and yields those that were
-    swapped on `main`. After an error no further group is begun, and what was staged is dropped."""
-    cores, plans = parallelism(platform.spark), Plans(table, groups)
-    waiting, numbered = deque[tuple[Sequence[DataFile], Future[Staged]]](), iter(enumerate(groups))
+def rewrite_groups(table: TopicTable, platform: Platform, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
+    """Rewrites the groups and yields what was swapped on `main`. A task of Spark rewrites a batch of them; as many are
+    under way as there are cores. After an error none is begun any more, and what was staged is dropped."""
+    cores, plans, numbers = parallelism(platform.spark), Plans(table, groups), count()
+    waiting, batches = deque[tuple[Batch, Future[Staged]]](), iter(rewrite_batches(groups))
+
+    def staged_now(batch: Batch) -> Staged:
+        return stage(table, platform, batch, plans, next(numbers))
+
     with ThreadPoolExecutor(cores) as threads:
         try:
             while True:
-                while len(waiting) < AHEAD * cores and (next_one := next(numbered, None)):
-                    number, group = next_one
-                    waiting.append((group, threads.submit(stage_group, table, platform, group, plans, number)))
+                while len(waiting) < AHEAD * cores and (begun := next(batches, None)):
+                    waiting.append((begun, threads.submit(staged_now, begun)))
                 if not waiting:
                     return
-                group, staged = waiting.popleft()
-                if (done := _swapped(table, group, staged)) is not None:
-                    yield done
+                batch, staged = waiting.popleft()
+                yield from _swapped(table, batch, staged.result, staged_now)
         except BaseException:
             threads.shutdown(cancel_futures=True)
             for _, staged in waiting:
@@ -58,22 +65,30 @@ def rewrite_groups(
             raise
 
 
-def _swapped(table: TopicTable, group: Sequence[DataFile], staged: Future[Staged]) -> RewrittenGroup | None:
+def _swapped(
+    table: TopicTable, batch: Batch, staged: Callable[[], Staged], stage_now: Callable[[Batch], Staged]
+) -> Iterator[RewrittenFiles]:
+    """Yields what was swapped. Where the groups of a batch could not be swapped together, each is staged anew and
+    swapped alone."""
     try:
-        return swap_group(table, group, staged.result())
-    except ConflictError as e:
-        logger.warning("%s is left for the next run: %s", counted(len(group), "file"), e)
-        return None
+        yield swap(table, batch, staged())
+    except (ConflictError, RefusedError) as e:
+        if len(batch) == 1:
+            logger.warning("%s is left for the next run: %s", counted(len(batch[0]), "file"), e)
+            return
+        logger.info("%s are rewritten one by one: %s", counted(len(batch), "group"), e)
+        for group in batch:
+            yield from _swapped(table, [group], partial(stage_now, [group]), stage_now)
 
 
-def swap_group(table: TopicTable, group: Sequence[DataFile], staged: Staged) -> RewrittenGroup:
+def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     """Puts the new files in the old ones' place. Raises ConflictError, with the new files deleted, where another writer
     was faster."""
     name = str(uuid.uuid4())
     old = [(f.task.file(), list(each(f.task.deletes()))) for f in staged.old]
-    number, summary = max(f.data_sequence_number for f in group), {OPERATION: "reclaim", REWRITE: name}
+    summary = {OPERATION: "reclaim", REWRITE: name}
     try:
-        replace_files(table, staged.new, old, staged.snapshot_id, number, summary)
+        replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)
     except ConflictError:
         # a commit that was sent twice, by the client of a catalog, is refused though its first try was taken
         if _summary_of(table, name) is None:
@@ -82,7 +97,7 @@ def swap_group(table: TopicTable, group: Sequence[DataFile], staged: Staged) -> 
     # after any other error nobody knows whether `main` has the files: they are left
     if staged.branch is not None:
         drop_branch(table, staged.branch)
-    return RewrittenGroup(len(group), len(staged.new), _freed_bytes(_summary_of(table, name) or {}))
+    return RewrittenFiles(len(staged.old), len(staged.new), _freed_bytes(_summary_of(table, name) or {}))
 
 
 def _summary_of(table: TopicTable, rewrite: str) -> dict[str, str] | None:

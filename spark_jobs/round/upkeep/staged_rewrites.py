@@ -1,4 +1,4 @@
-"""A group of files, rewritten and not yet on `main`: what it is made of, and how it is dropped again."""
+"""Groups of files, rewritten and not yet on `main`: what they are made of, and how they are dropped again."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
-from cleantail.log.segments import DataFile
+from cleantail.lake.runs.reclaim_plan import Group
 from spark_jobs.engine.rewrites.new_files import WrittenFile
-from spark_jobs.engine.rewrites.rewrite_task import rewrite_files
+from spark_jobs.engine.rewrites.rewrite_task import rewrite_all
 from spark_jobs.engine.rewrites.table_files import new_data_files
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.engine.tasks import run_tasks
@@ -38,7 +38,7 @@ class Plan:
     snapshot_id: int
     files: Mapping[str, Sequence[PlannedFile]]
 
-    def of(self, group: Sequence[DataFile]) -> list[PlannedFile]:
+    def of(self, group: Group) -> list[PlannedFile]:
         """Returns the group's files, in offset order. Raises ConflictError where one is gone, or was registered again:
         that one waits for a round that keeps it once."""
         for file in group:
@@ -53,7 +53,7 @@ class Plan:
 class Plans:
     """Plans the table anew when the last plan is older than PLAN_S, and not for every group."""
 
-    def __init__(self, table: TopicTable, groups: Iterable[Sequence[DataFile]]) -> None:
+    def __init__(self, table: TopicTable, groups: Iterable[Group]) -> None:
         self._table, self._lock = table, threading.Lock()
         self._paths = {file.path for group in groups for file in group}
         self._plan: Plan | None = None
@@ -72,86 +72,88 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A group's live records in new files, of which `main` knows nothing yet. `old`: the group's files, as the snapshot
-    has them; `live_records`: those that a task has found in them. `branch`: the one that has the new files, or None."""
+    """The live records of some groups in new files, of which `main` knows nothing yet. `old`: the files of the groups,
+    as the snapshot has them. `branch`: the one that has the new files, or None."""
 
     snapshot_id: int
     old: Sequence[PlannedFile]
     new: Sequence[Any]
     branch: str | None = None
-    live_records: int | None = None
 
 
-def stage_group(table: TopicTable, platform: Platform, group: Sequence[DataFile], plans: Plans, number: int) -> Staged:
-    """Writes the live records of the group into new files, in offset order. `number`: of the group in this run.
+def stage(table: TopicTable, platform: Platform, batch: Sequence[Group], plans: Plans, number: int) -> Staged:
+    """Writes the live records of each group into new files, in offset order. `number`: of the batch in this run.
 
-    Raises ConflictError where the group is not what it was when the run began, and TableError when the new files have
-    not as many records as live in the old ones. No new file is left then.
+    Raises ConflictError where a group is not what it was when the run began, RefusedError where one of several groups
+    cannot be rewritten by a task, and TableError when the new files have not as many records as live in the old ones.
+    No new file is left then.
     """
     plan = plans.now()
-    old = plan.of(group)
-    staged = _by_task(table, platform, group, plan, old) or _by_spark(table, group, plan, old, number)
+    old = [plan.of(group) for group in batch]
     try:
-        _require_all_records(group, staged)
-    except BaseException:
-        drop_staged(table, staged)
-        raise
-    return staged
-
-
-def _require_all_records(group: Sequence[DataFile], staged: Staged) -> None:
-    written, expected = sum(int(file.recordCount()) for file in staged.new), sum(f.live_records for f in group)
-    if staged.live_records not in (None, expected):
-        raise ConflictError("records of these files were deleted after the run had begun")
-    if written != expected:
-        raise TableError(
-            f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
-            "nothing was changed"
-        )
+        return _by_task(table, platform, batch, plan, old)
+    except RefusedError as e:
+        if len(batch) > 1:
+            raise
+        logger.info("Spark rewrites %s: %s", counted(len(old[0]), "file"), e)
+        return _by_spark(table, batch[0], plan, old[0], number)
 
 
 def _by_task(
-    table: TopicTable, platform: Platform, group: Sequence[DataFile], plan: Plan, old: Sequence[PlannedFile]
-) -> Staged | None:
-    """Returns what a task of spark_jobs.engine.rewrites has written; None where it refuses."""
-    written: tuple[WrittenFile, ...] = ()
+    table: TopicTable, platform: Platform, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]
+) -> Staged:
+    """Returns what a task of spark_jobs.engine.rewrites has written."""
+    written: list[WrittenFile] = []
     try:
         iceberg = table.load()
-        _require_no_overlap(group)
-        task = rewrite_task(table, platform, iceberg, old)
-        [rewritten] = run_tasks(table, platform, rewrite_files, [task], "rewrite files without deleted records")
-        if rewritten.refusal:
-            raise RefusedError(rewritten.refusal)
-        written = rewritten.files
-        like = old[0].task.file()
-        spec = iceberg.specs().get(like.specId())
-        new = new_data_files(table, iceberg, spec, [(like.partition(), written)])
-        return Staged(plan.snapshot_id, old, new, live_records=rewritten.live_records)
-    except RefusedError as e:
-        logger.info("Spark rewrites %s: %s", counted(len(old), "file"), e)
-        delete_files(table, [file.path for file in written])
-        return None
+        for group in batch:
+            _require_no_overlap(group)
+        tasks = [rewrite_task(table, platform, iceberg, files) for files in old]
+        [rewritten] = run_tasks(table, platform, rewrite_all, [tasks], "rewrite files without deleted records")
+        written = [file for one in rewritten for file in one.files]
+        if refusal := rewritten[-1].refusal:
+            raise RefusedError(refusal)
+        partitions = [files[0].task.file().partition() for files in old]
+        by_partition = [(of, one.files) for of, one in zip(partitions, rewritten, strict=True)]
+        new = new_data_files(table, iceberg, iceberg.spec(), by_partition)
+        in_order = iter(new)
+        for group, one in zip(batch, rewritten, strict=True):
+            _require_all_records(group, list(islice(in_order, len(one.files))), one.live_records)
+        return Staged(plan.snapshot_id, [file for files in old for file in files], new)
     except BaseException:
         delete_files(table, [file.path for file in written])
         raise
 
 
-def _require_no_overlap(group: Sequence[DataFile]) -> None:
+def _require_no_overlap(group: Group) -> None:
     """Raises RefusedError where files of the group overlap: a task does not sort."""
     ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset))
     if any(after.lower_offset < before.upper_offset for before, after in pairwise(ordered)):
         raise RefusedError("their offsets overlap")
 
 
-def _by_spark(
-    table: TopicTable, group: Sequence[DataFile], plan: Plan, old: Sequence[PlannedFile], number: int
-) -> Staged:
+def _by_spark(table: TopicTable, group: Group, plan: Plan, old: Sequence[PlannedFile], number: int) -> Staged:
     branch = stage_on_branch(table, group, plan.snapshot_id, number)
     try:
-        return Staged(plan.snapshot_id, old, added_data_files(table.load(), branch), branch)
+        new = added_data_files(table.load(), branch)
+        _require_all_records(group, new)
+        return Staged(plan.snapshot_id, old, new, branch)
     except BaseException:
         drop_branch(table, branch)
         raise
+
+
+def _require_all_records(group: Group, new: Sequence[Any], live_records: int | None = None) -> None:
+    """Raises ConflictError or TableError unless the new files have the live records of the group. `live_records`: those
+    that a task has found in its files."""
+    written, expected = sum(int(file.recordCount()) for file in new), sum(f.live_records for f in group)
+    if live_records not in (None, expected):
+        raise ConflictError("records of these files were deleted after the run had begun")
+    if written != expected:
+        raise TableError(
+            f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
+            "nothing was changed"
+        )
 
 
 def drop_staged(table: TopicTable, staged: Staged) -> None:
