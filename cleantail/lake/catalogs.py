@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ LOGIN_LIVES_S = 60.0
 """How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
 MOST_KEPT = 8
 """How many catalogs a process keeps open: its own, and those whose tables topics read."""
+_opening = threading.Lock()
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 
 
@@ -50,13 +52,14 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     tables, which takes longer than to load a topic's: a process that works on many topics does it once."""
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
-    kept = _opened.get(settings)
-    if kept is None or is_outdated(platform, kept[0], time.monotonic()):
-        _opened.pop(settings, None)
-        while len(_opened) >= MOST_KEPT:
-            _opened.pop(next(iter(_opened)), None)
-        kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
-    return kept[1]
+    with _opening:
+        kept = _opened.get(settings)
+        if kept is None or is_outdated(platform, kept[0], time.monotonic()):
+            _opened.pop(settings, None)
+            while len(_opened) >= MOST_KEPT:
+                _opened.pop(next(iter(_opened)), None)
+            kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
+        return kept[1]
 
 
 def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,9 @@ from cleantail.lake.storage_locations import files_outside, location_of, surely_
 from spark_jobs.iceberg.iceberg_reads import each, listed_by_io, texts
 
 logger = logging.getLogger("cleantail.file_removal")
+REWRITING = Lock()
+"""Is held by who rewrites files by Iceberg's own action: its first use in a JVM registers a catalog of rewrites, which
+two threads cannot do at once."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
@@ -38,7 +42,7 @@ def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, locati
     if not may_delete_files(texts(table.properties())):
         return 0
     before = sum(1 for _ in each(table.snapshots()))
-    action = _actions(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
+    action = actions_of(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
     expired = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
     _delete(spark, table, ((row["path"], row["type"]) for row in expired), location)
     table.refresh()
@@ -53,7 +57,7 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
     if not may_delete_files(properties):
         return 0
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
-    action = _actions(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
+    action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
     folders = table_folders(location, properties)
     orphans = [str(path) for path in each(result.orphanFileLocations())]
@@ -80,7 +84,9 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
             jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), inner, kind, True)
 
 
-def _actions(spark: SparkSession) -> Any:
+def actions_of(spark: SparkSession) -> Any:
+    """Returns Iceberg's own actions."""
+    """Returns Iceberg's own actions."""
     return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 

@@ -104,7 +104,11 @@ class TopicTable:
     def _create(self) -> None:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
+        namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
+        try:
+            self.spark.sql(namespace)
+        except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
+            self.spark.sql(namespace)
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({properties})"

@@ -1,13 +1,13 @@
 """The due work of many topics in one Spark application, each topic by its own stations (topic_stations).
 
-1. Topics are worked on in batches, in their order: their rounds are checked at once, and the evidence gets their rows
-   together.
+1. Topics are worked on in batches, in their order, some of a batch side by side: one of them seldom keeps all cores
+   busy. Their rounds are checked at once, and the evidence gets their rows together.
 2. A topic is evaluated when its turn comes. So a pack that is run again after a crash finds nothing due where it has
    published already, and goes on with the rest.
 3. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
    goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
 4. What became of each topic is kept as it goes on (cleantail.rounds.packs.kept_outcomes), and joined to that of an
-   earlier try. The topic at which that one ended comes last, alone.
+   earlier try. The topics that it was at when it ended come last, each alone.
 5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from py4j.protocol import Py4JNetworkError
@@ -25,6 +26,7 @@ from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
+from cleantail.log.policy.shares import one_of, parallelism
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import PackOutcomes
@@ -34,6 +36,8 @@ from spark_jobs.packs.topic_stations import Settings, StationError, TopicStation
 
 logger = logging.getLogger("cleantail.packs")
 NO_CLIENTS: Mapping[str, Settings] = {}
+SIDE_BY_SIDE = 4
+"""So many topics are worked on at a time, at most, and no more than there are cores: the driver has work with each."""
 BATCH = 20
 """So many topics are checked together: more of them would wait longer for their publication than they save."""
 
@@ -45,8 +49,10 @@ def run_pack(
     only what ends the application."""
     outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
+    most = min(parallelism(platform.spark), SIDE_BY_SIDE)
     for names in outcomes.batches(request.topics, BATCH):
-        topics = []
+        topics, threads = [], min(most, len(names))
+        of_each = platform.model_copy(update={"spark": one_of(platform.spark, threads)})
         for name in names:
             topic = found[name]
             if isinstance(topic, ConfigError):
@@ -55,37 +61,55 @@ def run_pack(
                 outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
             else:
                 died = outcomes.died_at(name)
-                topics.append(TopicStations(spark, platform, topic, request, clients.get(name), outcomes.begun, died))
-        _run_batch(platform, topics, outcomes)
+                topics.append(TopicStations(spark, of_each, topic, request, clients.get(name), outcomes.begun, died))
+        _run_batch(platform, topics, outcomes, threads)
     return PackResult.of(outcomes[name] for name in request.topics)
 
 
-def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes) -> None:
-    """Takes topics through their stations together."""
-    # 1. each to where its round waits to be checked
-    going = []
-    for stations in topics:
+def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes, threads: int) -> None:
+    """Takes topics through their stations together, so many at a time."""
+
+    def prepare(stations: TopicStations) -> None:
         _guarded(stations, stations.prepare)
         if stations.outcome.error or stations.plan is None:
             outcomes.ended(stations.outcome)
         else:
-            going.append(stations)
-    # 2. all checks at once
-    checked = _checked(platform, [stations for stations in going if stations.measured is not None])
-    # 3. each to its end
-    answers = Answers(platform)
-    for stations in going:
+            outcomes.waits(stations.outcome, COMPACT)
+
+    def finish(stations: TopicStations) -> None:
         round_or_error = checked.get(stations.topic.topic)
         if isinstance(round_or_error, Exception):
             stations.outcome = _failed(stations, COMPACT, round_or_error)
         else:
             _guarded(stations, partial(stations.finish, round_or_error, answers.keep))
         outcomes.ended(stations.outcome)
+
+    # 1. each to where its round waits to be checked
+    _side_by_side(prepare, topics, threads)
+    going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
+    # 2. all checks at once
+    checked = _checked(platform, [stations for stations in going if stations.measured is not None])
+    # 3. each to its end
+    answers = Answers(platform)
+    _side_by_side(finish, going, threads)
     # 4. what became of the rounds
     try:
         answers.append()
     except CleantailError as error:
         logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", error)
+
+
+def _side_by_side(work: Callable[[TopicStations], None], topics: Sequence[TopicStations], threads: int) -> None:
+    """Does the work for each topic, so many at a time. After an error, which only the end of the application is, no
+    further one is begun."""
+    with ThreadPoolExecutor(threads) as pool:
+        begun = [pool.submit(work, stations) for stations in topics]
+        try:
+            for future in begun:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _checked(platform: Platform, waiting: Sequence[TopicStations]) -> dict[str, CheckedRound | Exception]:

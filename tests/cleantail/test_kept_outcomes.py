@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from cleantail.rounds.pack_results import INGEST, Ingested, TopicOutcome
+from cleantail.rounds.pack_results import COMPACT, INGEST, Ingested, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import BEGUN, KEPT_S, SUSPECTED, PackOutcomes, read_outcomes
 
 PATH = "packs/one.jsonl"
@@ -25,11 +25,12 @@ def test_what_a_station_had_done_is_known_though_the_application_died_in_the_nex
     assert (second["a"].ok, second["a"].ingested, second["a"].error) == (True, Ingested(8), "")
 
 
-def test_a_topic_at_which_the_application_died_comes_last_and_alone(tmp_path):
+def test_topics_at_which_the_application_died_come_last_and_each_alone(tmp_path):
     first = PackOutcomes(tmp_path, PATH)
     assert first.batches(TOPICS, 3) == [["a", "b", "c"], ["d"]]
     first.begun(TopicOutcome("b"), INGEST)
     first.begun(TopicOutcome("a"), INGEST)
+    first.waits(TopicOutcome("b"), COMPACT)
     second = PackOutcomes(tmp_path, PATH)
     assert second.batches(TOPICS, 3) == [["b", "c", "d"], ["a"]]
     second.ended(TopicOutcome("b"))
@@ -38,6 +39,8 @@ def test_a_topic_at_which_the_application_died_comes_last_and_alone(tmp_path):
     assert third.batches(TOPICS, 3) == [["d"], ["a"], ["c"]]
     third.ended(TopicOutcome("d"))
     third.begun(TopicOutcome("a"), INGEST)
+    third.begun(TopicOutcome("c"), INGEST)
+    assert third.died_at("c")
     assert read_outcomes(tmp_path, PATH)["a"].error == SUSPECTED
     assert PackOutcomes(tmp_path, PATH).batches(TOPICS, 3) == [["a"], ["c"]]
 

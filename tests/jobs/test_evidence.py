@@ -28,12 +28,13 @@ def evidence_table(workshop):
 
 
 def files_by_topic(workshop):
-    """Topic -> its data files. A file has rows of one topic."""
+    """Topic -> its data files. A file has rows of one topic, or of those of a pack."""
     table, found = evidence_table(workshop), {}
     for path in table.inspect.files()["file_path"].to_pylist():
         with table.io.new_input(path).open() as file:
-            [topic] = set(pq.read_table(file, columns=["topic"])["topic"].to_pylist())
-        found.setdefault(topic, set()).add(path)
+            topics = set(pq.read_table(file, columns=["topic"])["topic"].to_pylist())
+        for topic in topics:
+            found.setdefault(topic, set()).add(path)
     return found
 
 

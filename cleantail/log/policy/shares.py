@@ -120,6 +120,13 @@ def parallelism(spark: Spark) -> int:
     return max(executors * int(str(conf.get("spark.executor.cores", DEFAULT_CORES))), 1)
 
 
+def one_of(spark: Spark, number: int) -> Spark:
+    """Returns the settings for one of so many topics that are worked on side by side: its part of a local master's
+    cores, and of the memory that goes with them. A cluster gives a task one core in any case."""
+    cores = _local_cores(spark.master)
+    return spark if cores is None else spark.model_copy(update={"master": f"local[{max(cores // number, 1)}]"})
+
+
 def in_one_process(spark: Spark) -> bool:
     """Returns whether all cores are those of the driver's process."""
     return _local_cores(spark.master) is not None

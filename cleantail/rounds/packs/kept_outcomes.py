@@ -4,8 +4,9 @@
    here, and so does the task that tells, where there is no next try.
 2. A topic that a station begins with gets a line that it did not end: who finds that as the last one of its topic knows
    that the application ended there.
-3. The topic of the very last line may be what the application died of. Its next try comes to that topic last, and to
-   it alone: the others do not wait for it.
+3. A topic whose round waits to be checked with others gets such a line as well: the application was not at it.
+4. A topic that the application was at may be what it died of. The next try comes to these topics last, and to each
+   alone: the others do not wait for them.
 
 Where the workers of Airflow share no CLEANTAIL_HOME a try on another machine starts without it: nothing is published
 twice, since what was published is clean by then; only what the first try had to tell of it is missing.
@@ -27,6 +28,7 @@ from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON, TopicOutcome
 logger = logging.getLogger("cleantail.packs")
 
 BEGUN = "the Spark application of its pack ended while it was at this; the log of run_pack says why"
+WAITS = "the Spark application of its pack ended before its round was checked; the log of run_pack says why"
 SUSPECTED = "the Spark application of its pack ended while it was at this, and comes to it last when it is tried again"
 KEPT_S = 7 * 24 * 3600
 """After so long nobody tries a pack again."""
@@ -43,9 +45,8 @@ class PackOutcomes:
         self._outcomes = dict(self._earlier)
         if path:
             _forget_old((home / path).parent)
-        last = next(reversed(self._earlier.values()), None)
-        if last is not None and last.error == BEGUN:
-            self._earlier[last.topic] = suspect = replace(last, error=SUSPECTED)
+        for begun in [outcome for outcome in self._earlier.values() if outcome.error == BEGUN]:
+            self._earlier[begun.topic] = suspect = replace(begun, error=SUSPECTED)
             self._write(suspect)
 
     def __getitem__(self, topic: str) -> TopicOutcome:
@@ -61,12 +62,16 @@ class PackOutcomes:
 
     def died_at(self, topic: str) -> bool:
         """Returns whether an earlier try ended while it was at this topic."""
-        return topic in self._earlier and self._earlier[topic].error in (BEGUN, SUSPECTED)
+        return topic in self._earlier and self._earlier[topic].error in (BEGUN, WAITS, SUSPECTED)
 
     def begun(self, outcome: TopicOutcome, station: str) -> None:
         """Takes how far a topic has come when a station begins with it."""
         error = SUSPECTED if self._is_suspect(outcome.topic) else BEGUN
         self._write(replace(outcome, ok=False, station=station, error=error, may_retry=True))
+
+    def waits(self, outcome: TopicOutcome, station: str) -> None:
+        """Takes how far a topic has come whose round waits to be checked."""
+        self._write(replace(outcome, ok=False, station=station, error=WAITS, may_retry=True))
 
     def ended(self, outcome: TopicOutcome) -> None:
         """Takes the outcome of a topic, joined to that of an earlier try. Raises CleantailError where the file cannot

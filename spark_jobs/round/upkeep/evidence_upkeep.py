@@ -19,7 +19,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
 from spark_jobs.iceberg.commit_errors import conflict
-from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -43,13 +43,13 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     evidence = iceberg_table(table.spark, name)
     if files_in_all(evidence) < MIN_FILES:
         return 0
-    session, iceberg = table.spark._jsparkSession, table.jvm.org.apache.iceberg
-    actions = iceberg.spark.actions.SparkActions.get(session)
-    of_topic = iceberg.expressions.Expressions.equal("topic", table.topic.topic)
-    merge = actions.rewriteDataFiles(evidence).binPack().filter(of_topic).option("min-input-files", str(MIN_FILES))
+    of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
+    merge = actions_of(table.spark).rewriteDataFiles(evidence).binPack().filter(of_topic)
+    merge.option("min-input-files", str(MIN_FILES))
     merged = 0
     try:
-        merged = int(merge.execute().rewrittenDataFilesCount())
+        with REWRITING:
+            merged = int(merge.execute().rewrittenDataFilesCount())
         if merged:
             _remove_unused(table, platform, evidence, name)
     except Py4JJavaError as e:

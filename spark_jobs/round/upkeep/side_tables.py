@@ -17,7 +17,7 @@ from cleantail.lake.neighbours import (
     require_separate_folder,
 )
 from cleantail.lake.side_tables import side_tables
-from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -62,7 +62,7 @@ def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:
     current = iceberg.currentSnapshot()
     if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
         return
-    actions = table.jvm.org.apache.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
-    rewrite = actions.rewriteDataFiles(iceberg).binPack().option("delete-file-threshold", "1")
-    rewrite.option("min-input-files", "1").option("remove-dangling-deletes", "true").execute()
+    rewrite = actions_of(table.spark).rewriteDataFiles(iceberg).binPack().option("delete-file-threshold", "1")
+    with REWRITING:
+        rewrite.option("min-input-files", "1").option("remove-dangling-deletes", "true").execute()
     iceberg.refresh()
