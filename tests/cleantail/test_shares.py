@@ -19,6 +19,7 @@ from cleantail.log.policy.shares import (
     bucket_count,
     in_one_process,
     map_fits,
+    one_of,
     parallelism,
     task_plan,
     task_sizes,
@@ -166,3 +167,12 @@ def test_the_plan_says_how_many_tasks_there_are_and_why(over_budget, records, sa
     plan = task_plan(unit, platform, KafkaConfigs())
     assert plan.reason.endswith(said)
     assert plan.by_rounds == by_rounds
+
+
+@pytest.mark.parametrize(("master", "number", "part"), [("local[8]", 4, 2), ("local[2]", 4, 1), ("local", 2, 1)])
+def test_topics_side_by_side_share_the_cores_of_a_local_master(master, number, part):
+    assert parallelism(one_of(Spark(master=master), number)) == part
+
+
+def test_a_topic_beside_others_has_a_cluster_as_it_is():
+    assert one_of(cluster(8), 4) == cluster(8)

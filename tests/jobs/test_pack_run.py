@@ -179,6 +179,7 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
 
 
 def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(workshop, made, run, monkeypatch):
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
     names, met, masters = [made(f"pack-beside-{n}") for n in range(4)], threading.Barrier(2, timeout=60), set()
     real = topic_stations.compact_round
 
