@@ -86,6 +86,13 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     return session
 
 
+def make_active(session: SparkSession) -> None:
+    """Makes the session the active one of this thread. The JVM reads the settings of a catalog that it opens from the
+    active session, and a thread that Python starts has none: it would not find the catalog."""
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
 def is_gone(session: SparkSession) -> bool:
     """Returns whether the session's JVM has ended. The call that met its end says so; each later one is only refused,
     as any other connection may be."""

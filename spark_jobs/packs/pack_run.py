@@ -30,7 +30,7 @@ from cleantail.log.policy.shares import one_of, parallelism
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import PackOutcomes
-from spark_jobs.iceberg.session import is_gone
+from spark_jobs.iceberg.session import is_gone, make_active
 from spark_jobs.packs.checked_together import Answers, check_together
 from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
 
@@ -62,11 +62,17 @@ def run_pack(
             else:
                 died = outcomes.died_at(name)
                 topics.append(TopicStations(spark, of_each, topic, request, clients.get(name), outcomes.begun, died))
-        _run_batch(platform, topics, outcomes, threads)
+        _run_batch(spark, platform, topics, outcomes, threads)
     return PackResult.of(outcomes[name] for name in request.topics)
 
 
-def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes, threads: int) -> None:
+def _run_batch(
+    spark: SparkSession,
+    platform: Platform,
+    topics: Sequence[TopicStations],
+    outcomes: PackOutcomes,
+    threads: int,
+) -> None:
     """Takes topics through their stations together, so many at a time."""
 
     def prepare(stations: TopicStations) -> None:
@@ -85,13 +91,13 @@ def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: Pa
         outcomes.ended(stations.outcome)
 
     # 1. each to where its round waits to be checked
-    _side_by_side(prepare, topics, threads)
+    _side_by_side(spark, prepare, topics, threads)
     going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
     # 2. all checks at once
     checked = _checked(platform, [stations for stations in going if stations.measured is not None])
     # 3. each to its end
     answers = Answers(platform)
-    _side_by_side(finish, going, threads)
+    _side_by_side(spark, finish, going, threads)
     # 4. what became of the rounds
     try:
         answers.append()
@@ -99,10 +105,12 @@ def _run_batch(platform: Platform, topics: Sequence[TopicStations], outcomes: Pa
         logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", error)
 
 
-def _side_by_side(work: Callable[[TopicStations], None], topics: Sequence[TopicStations], threads: int) -> None:
+def _side_by_side(
+    spark: SparkSession, work: Callable[[TopicStations], None], topics: Sequence[TopicStations], threads: int
+) -> None:
     """Does the work for each topic, so many at a time. After an error, which only the end of the application is, no
     further one is begun."""
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads, initializer=make_active, initargs=(spark,)) as pool:
         begun = [pool.submit(work, stations) for stations in topics]
         try:
             for future in begun:
