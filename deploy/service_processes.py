@@ -32,11 +32,11 @@ Ready = Callable[[], bool]
 
 
 class NotStarted(Exception):
-    """A service that is not installed, or did not come up."""
+    """Is raised for a service that is not installed, or did not come up."""
 
 
 class Processes:
-    """What runs, each in a process group of its own, with its output in `<directory>/<name>.log`."""
+    """Says what runs, each in a process group of its own, with its output in `<directory>/<name>.log`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

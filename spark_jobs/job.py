@@ -38,7 +38,7 @@ SHORT_LIST, SHORT_CHARS = 20, 200
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+    """Holds the resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
 
     topic: Topic
     platform: Platform

@@ -28,8 +28,8 @@ EVERYWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What metadata say of a column of a file: bounds as the specification serializes them, and how many nulls it has;
-    None where they do not say."""
+    """Says what metadata say of a column of a file: bounds as the specification serializes them, and how many nulls it
+    has; None where they do not say."""
 
     low: bytes | None = None
     high: bytes | None = None
@@ -38,7 +38,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A data file, or an equality delete file, of which `field_ids` are the columns that are compared.
+    """Describes a data file, or an equality delete file, of which `field_ids` are the columns that are compared.
 
     `scope` numbers its spec and partition. `bounds` are by field id, of columns that deletes compare.
     """
@@ -80,7 +80,7 @@ def _sortable(bound: bytes, kind: str) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What one task reads: indexes of data files, and of the equality delete files that are of any of them."""
+    """Says what one task reads: indexes of data files, and of the equality delete files that are of any of them."""
 
     files: tuple[int, ...]
     deletes: tuple[int, ...]
@@ -133,7 +133,7 @@ def _packs(files: Sequence[TableFile], found: Iterable[int], share: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What a conversion has done, or would do: the delete files that go, the records that they hide, counted by
+    """Says what a conversion has done, or would do: the delete files that go, the records that they hide, counted by
     Cleantail and by Spark alike, and the data files that have delete files of their own instead. `live_records` are
     those that a reader sees, before it and after it."""
 

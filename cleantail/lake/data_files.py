@@ -30,9 +30,8 @@ _parts_by_file: dict[tuple[str, str], tuple[Part, ...]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One log's share of a file; both offset bounds are inclusive, times are Unix ms.
-
-    `nulls`: tombstones, `null_keys`: records without a key, if known."""
+    """Describes one log's share of a file; both offset bounds are inclusive, times are Unix ms. `nulls`: tombstones,
+    `null_keys`: records without a key, None where that is not known."""
 
     partition: int
     lower_offset: int

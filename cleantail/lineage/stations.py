@@ -23,8 +23,8 @@ OF_EVIDENCE = frozenset({"check_quality", "publish", "expire_tombstones", "recon
 
 @dataclass(frozen=True, slots=True)
 class ToldTables:
-    """The topic's table as the catalog has it at the end of the task, with its branches by name, and the evidence, None
-    where it has none yet."""
+    """Describes the topic's table as the catalog has it at the end of the task, with its branches by name, and the
+    evidence, None where it has none yet."""
 
     table: LineageDataset
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -33,8 +33,8 @@ class ToldTables:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a station's result says. `read`: the snapshots that it went by, none: not known; `written`: the one that it
-    made, None: not known; `commits`: whether it has written into the table at all."""
+    """Holds what the result of a station tells. `read`: the snapshots that it went by, none: not known; `written`: the
+    one that it made, None: not known; `commits`: whether it has written into the table at all."""
 
     read: tuple[int, ...] = ()
     written: int | None = None

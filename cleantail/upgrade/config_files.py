@@ -35,7 +35,7 @@ _TOPIC_NAME: TypeAdapter[str] = TypeAdapter(TopicName)
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """What becomes of a file, by its path in the configuration: its new text, or its new name."""
+    """Says what becomes of a file, by its path in the configuration: its new text, or its new name."""
 
     file: str
     text: str | None = None
@@ -44,8 +44,8 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class ConfigUpgrade:
-    """What the configuration needs, and the platform and topics that it then says. `platform` is None where it still
-    cannot be read."""
+    """Says what the configuration needs, and the platform and topics that it then says. `platform` is None where it
+    still cannot be read."""
 
     changes: tuple[Change, ...]
     edits: tuple[FileEdit, ...]

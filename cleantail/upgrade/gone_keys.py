@@ -23,8 +23,8 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class GoneKey:
-    """A key that this version does not know, and why. `moved_to` names the key of the mapping above that has its value
-    now; None where nothing has."""
+    """Describes a key that this version does not know, and why. `moved_to` names the key of the mapping above that has
+    its value now; None where nothing has."""
 
     path: Path
     why: str

@@ -46,7 +46,7 @@ _NO_PROPERTIES = ("format-version", PROPERTY_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class TableUpgrade:
-    """What a topic's own table needs: the column `tombstone`, and properties that newer tables have."""
+    """Says what a topic's own table needs: the column `tombstone`, and properties that newer tables have."""
 
     topic: Topic
     tombstone: bool
@@ -55,7 +55,7 @@ class TableUpgrade:
 
 @dataclass(slots=True)
 class CatalogUpgrade:
-    """What the catalog needs. `evidence`: whether its table needs columns."""
+    """Says what the catalog needs. `evidence`: whether its table needs columns."""
 
     changes: list[Change] = field(default_factory=list)
     tables: list[TableUpgrade] = field(default_factory=list)

@@ -49,7 +49,7 @@ SHARE_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A table, by its name in the catalog, and where its files are opened from."""
+    """Describes a table, by its name in the catalog, and where its files are opened from."""
 
     spark: SparkSession
     platform: Platform

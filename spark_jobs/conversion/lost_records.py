@@ -24,8 +24,9 @@ SharedPositions = Sequence[tuple[int, Mapping[str, BitMap64]]]
 
 @dataclass(frozen=True, slots=True)
 class LostRecords:
-    """`whole`: data file -> everything that it has lost. `changed`: those of them that get a delete file, since one
-    that goes hides records there. `hidden`: how many records the delete files that go hide, each once."""
+    """Says what data files have lost. `whole`: data file -> everything that it has lost. `changed`: those of them that
+    get a delete file, since one that goes hides records there. `hidden`: how many records the delete files that go
+    hide, each once."""
 
     whole: Mapping[str, BitMap64]
     changed: frozenset[str]

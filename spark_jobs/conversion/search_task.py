@@ -27,7 +27,7 @@ Store = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """Data files with their numbers, and the equality delete files that are of any of them."""
+    """Holds data files with their numbers, and the equality delete files that are of any of them."""
 
     files: tuple[tuple[int, TableFile], ...]
     deletes: tuple[TableFile, ...]

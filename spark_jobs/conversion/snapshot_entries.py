@@ -23,7 +23,8 @@ NO_DATA_FILE = "None"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a snapshot: Iceberg's object for it, what its metadata say (as JSON), and its data sequence number."""
+    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say (as JSON), and its data sequence
+    number."""
 
     file: Any
     facts: Mapping[str, Any]
@@ -41,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntries:
-    """The files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
+    """Holds the files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
     `shared` position deletes of several; `by_value` the equality deletes."""
 
     data: Sequence[Entry]

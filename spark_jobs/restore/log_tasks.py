@@ -39,7 +39,7 @@ OF_BROKER = 1
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """One partition. `proved`: so many of its records have been compared by an earlier task of this run.
+    """Describes one partition. `proved`: so many of its records have been compared by an earlier task of this run.
     `max_message_bytes`: the topic's max.message.bytes."""
 
     source: LogSource
@@ -54,7 +54,7 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """How many records a task has compared, and how many it has written."""
+    """Says how many records a task has compared, and how many it has written."""
 
     partition: int
     compared: int = 0

@@ -46,7 +46,7 @@ BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The records of a log at a snapshot; all of it can be pickled.
+    """Holds the records of a log at a snapshot; all of it can be pickled.
 
     files         the data files that can have some
     start         the first offset that a reader may see

@@ -37,7 +37,8 @@ Work = Callable[[Mapping[str, str], Mapping[str, str], RestoreTask], LogProgress
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """One run of a restore. `settings` are the clients', with their login: they are neither logged nor shown."""
+    """Describes one run of a restore. `settings` are the clients', with their login: they are neither logged nor
+    shown."""
 
     table: TopicTable
     platform: Platform

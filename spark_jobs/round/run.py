@@ -57,8 +57,8 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody has;
-    `answer`: as in publish_round."""
+    """Says what all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody
+    has; `answer`: as in publish_round."""
 
     table: TopicTable
     platform: Platform

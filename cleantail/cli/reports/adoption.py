@@ -17,7 +17,8 @@ from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 
 @dataclass(frozen=True)
 class Adopted:
-    """What `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is there."""
+    """Says what `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is
+    there."""
 
     table: str
     topic: str
@@ -67,7 +68,8 @@ class Adopted:
 
 @dataclass(frozen=True)
 class DeletesConverted:
-    """Which deletes of a table are not of one data file each, and what they became; None where nothing was changed."""
+    """Says which deletes of a table are not of one data file each, and what they became; None where nothing was
+    changed."""
 
     table: str
     found: ForeignDeletes

@@ -22,7 +22,7 @@ KNOWN_WITHIN_S = 2
 
 
 class TargetBrokers:
-    """A client that asks."""
+    """Asks the brokers that a restore writes to."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""

@@ -33,8 +33,8 @@ def _milliseconds(seconds: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PropertyName:
-    """One row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the other,
-    which `note` says to people."""
+    """Describes one row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the
+    other, which `note` says to people."""
 
     java: str
     pyiceberg: str

@@ -24,7 +24,7 @@ _FROM = "from"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the list. `kind`: what needs it; `bytes`: its size."""
+    """Describes one line of the list. `kind`: what needs it; `bytes`: its size."""
 
     kind: str
     sha256: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForeignDeletes:
-    """How many there are of each kind, and how many rows the equality deletes have."""
+    """Says how many there are of each kind, and how many rows the equality deletes have."""
 
     equality_deletes: int = 0
     equality_rows: int = 0

@@ -53,7 +53,7 @@ NO_DAGS: Mapping[str, DagState] = {}
 
 
 class Content:
-    """The topics of one configuration. It reads YAML again when a file has changed."""
+    """Holds the topics of one configuration. It reads YAML again when a file has changed."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
         """`kafka_settings` finds the login of a topic's brokers; where None, in `env` alone."""
