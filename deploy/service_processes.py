@@ -144,15 +144,15 @@ def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[
 
 def _versitygw() -> str:
     """Returns the gateway of VERSITYGW or PATH; else Go builds it, once (about a minute)."""
-    place = Path.home() / ".cache" / "cleantail" / "bin"
-    found = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(place))
-    if found:
-        return found
+    folder = Path.home() / ".cache" / "cleantail" / "bin"
+    program = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(folder))
+    if program:
+        return program
     if not shutil.which("go"):
         raise NotStarted("there is no S3 server: install Go, or versitygw, and name it in VERSITYGW")
     print("building versitygw ...", flush=True)
-    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(place)})
-    return str(place / "versitygw")
+    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(folder)})
+    return str(folder / "versitygw")
 
 
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:

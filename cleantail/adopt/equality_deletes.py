@@ -101,7 +101,7 @@ def searches(
         of_scope.setdefault(delete.scope, []).append(number)
     candidates = {n: _deletes_of(file, of_scope) for n, file in enumerate(files)}
     by_bounds = sum(map(len, candidates.values())) <= MOST_PAIRS
-    found: dict[int, list[int]] = {}
+    deletes_by_file: dict[int, list[int]] = {}
     for number, of_file in candidates.items():
         fitting = [
             d
@@ -109,9 +109,10 @@ def searches(
             if applies(deletes[d], files[number]) and (not by_bounds or may_match(deletes[d], files[number], kinds))
         ]
         if fitting:
-            found[number] = fitting
+            deletes_by_file[number] = fitting
     return [
-        Search(tuple(pack), tuple(sorted({d for n in pack for d in found[n]}))) for pack in _packs(files, found, share)
+        Search(tuple(pack), tuple(sorted({d for n in pack for d in deletes_by_file[n]})))
+        for pack in _packs(files, deletes_by_file, share)
     ]
 
 
@@ -119,10 +120,10 @@ def _deletes_of(file: TableFile, of_scope: Mapping[int, Sequence[int]]) -> list[
     return [*of_scope.get(file.scope, ()), *of_scope.get(EVERYWHERE, ())]
 
 
-def _packs(files: Sequence[TableFile], found: Iterable[int], share: int) -> list[list[int]]:
+def _packs(files: Sequence[TableFile], numbers: Iterable[int], share: int) -> list[list[int]]:
     """Deals the files out in the order of scopes: those of one have the same delete files."""
     packs, room = list[list[int]](), 0
-    for number in sorted(found, key=lambda n: (files[n].scope, files[n].sequence_number, files[n].path)):
+    for number in sorted(numbers, key=lambda n: (files[n].scope, files[n].sequence_number, files[n].path)):
         if not packs or files[number].records > room:
             packs.append([])
             room = share

@@ -109,11 +109,11 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
     if fields != [("identity", PARTITION)]:
-        found = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
+        partitioning = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
         raise TableError(
-            f"table {topic.table} is partitioned by {found}, and a topic's own table by {PARTITION} alone; nothing was "
-            "changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION FIELD, DROP "
-            "PARTITION FIELD)."
+            f"table {topic.table} is partitioned by {partitioning}, and a topic's own table by {PARTITION} alone; "
+            "nothing was changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION "
+            "FIELD, DROP PARTITION FIELD)."
         )
 
 

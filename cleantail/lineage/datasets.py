@@ -110,12 +110,12 @@ def kafka_dataset(brokers: str, topic: str) -> LineageDataset:
 
 def file_datasets(files: Sequence[Path]) -> tuple[LineageDataset, ...]:
     """Returns files of a source, or where there are too many their folders."""
-    places = sorted({*files}) if len(files) <= FILES_NAMED else sorted({file.parent for file in files})
-    return tuple(LineageDataset(DatasetName("file", str(place)), columns=RECORD) for place in places)
+    paths = sorted({*files}) if len(files) <= FILES_NAMED else sorted({file.parent for file in files})
+    return tuple(LineageDataset(DatasetName("file", str(path)), columns=RECORD) for path in paths)
 
 
 def _once(datasets: Iterable[LineageDataset]) -> tuple[LineageDataset, ...]:
-    found: dict[tuple[DatasetName, int | None], LineageDataset] = {}
+    unique: dict[tuple[DatasetName, int | None], LineageDataset] = {}
     for dataset in datasets:
-        found.setdefault((dataset.dataset, dataset.snapshot_id), dataset)
-    return tuple(found.values())
+        unique.setdefault((dataset.dataset, dataset.snapshot_id), dataset)
+    return tuple(unique.values())

@@ -167,5 +167,5 @@ def _refused(error: ConfigError, copied: Path) -> list[Change]:
     """Returns what a file of the copy needs of a person, by its path in the configuration."""
     within = error.file.is_relative_to(copied)
     file = str(error.file.relative_to(copied)) if within else str(error.file)
-    places = [f"line {p.line}: {p}" if p.line else str(p) for p in error.problems]
-    return [Change(Area.CONFIGURATION, file, f"this version refuses it: {place}", By.PERSON) for place in places]
+    problems = [f"line {p.line}: {p}" if p.line else str(p) for p in error.problems]
+    return [Change(Area.CONFIGURATION, file, f"this version refuses it: {problem}", By.PERSON) for problem in problems]

@@ -68,15 +68,18 @@ def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int,
     numbers: dict[str, list[int]] = {}
     for number, entry in enumerate(entries.data):
         numbers.setdefault(entry.path, []).append(number)
-    found: dict[int, BitMap64] = {}
+    hidden: dict[int, BitMap64] = {}
     for number, by_file in shared:
         delete = entries.shared[number]
         for path, positions in by_file.items():
             for n in numbers.get(path, ()):
                 data = entries.data[n]
-                if data.sequence_number <= delete.sequence_number and data.place == delete.place:
-                    found[n] = found.get(n, BitMap64()) | positions
-    return found
+                if (
+                    data.sequence_number <= delete.sequence_number
+                    and data.iceberg_partition == delete.iceberg_partition
+                ):
+                    hidden[n] = hidden.get(n, BitMap64()) | positions
+    return hidden
 
 
 def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:

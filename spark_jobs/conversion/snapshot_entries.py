@@ -35,8 +35,8 @@ class Entry:
         return str(self.facts["file-path"])
 
     @property
-    def place(self) -> tuple[int, str]:
-        """Returns its spec and partition, as a text that is equal for equal ones."""
+    def iceberg_partition(self) -> tuple[int, str]:
+        """Returns its partition spec and its partition there, as a text that is equal for equal ones."""
         return int(self.facts["spec-id"]), json.dumps(self.facts["partition"], sort_keys=True)
 
 
@@ -103,7 +103,7 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
     return [
         TableFile(
             path=entry.path,
-            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.place],
+            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.iceberg_partition],
             sequence_number=entry.sequence_number,
             records=int(entry.facts["record-count"]),
             field_ids=tuple(sorted(entry.facts.get("equality-ids") or ())),
@@ -114,8 +114,8 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
 
 
 def _scopes(entries: SnapshotEntries) -> dict[tuple[int, str], int]:
-    places = sorted({entry.place for entry in (*entries.data, *entries.by_value)})
-    return {place: number for number, place in enumerate(places)}
+    partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
+    return {partition: number for number, partition in enumerate(partitions)}
 
 
 def _is_everywhere(entry: Entry, entries: SnapshotEntries) -> bool:

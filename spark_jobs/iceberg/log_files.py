@@ -161,7 +161,7 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 
 
 def column_batches(
-    io: FileIO, file: LogFile, layout: Layout, wanted: Sequence[str]
+    io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
     records of the file's piece, deleted ones included. A column that the file has not is not in the mapping.
@@ -174,8 +174,8 @@ def column_batches(
             raise TableError(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
-        parts = parts_in(layout, KEY) if KEY in wanted else []
-        paths = paths_in(parquet.schema_arrow, layout, [*wanted, *parts])
+        parts = parts_in(layout, KEY) if KEY in columns else []
+        paths = paths_in(parquet.schema_arrow, layout, [*columns, *parts])
         at, groups = _row_groups(parquet.metadata, file)
         for batch in parquet.iter_batches(
             BATCH_RECORDS, row_groups=groups, columns=list(dict.fromkeys(paths.values())), use_threads=False

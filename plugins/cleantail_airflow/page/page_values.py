@@ -16,7 +16,7 @@ from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow
-from cleantail.watch.topic_list import Listing, Wanted
+from cleantail.watch.topic_list import Listing, Selection
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.data_docs import DocsPage
 from cleantail_airflow.page.kafka_watch import SourceView
@@ -39,7 +39,7 @@ class TopicsPage:
     still being read; `of_group` is there on the page of one group."""
 
     listing: Listing
-    wanted: Wanted
+    selection: Selection
     groups: Sequence[str]
     meaning: Mapping[State, str]
     reading: bool
