@@ -60,18 +60,6 @@ ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
 """Rounds and expiries: each try plans, compacts and checks anew. After the last one the job exits with code 3."""
 
 
-def until(condition: Callable[[], bool], every_s: float, within_s: float) -> bool:
-    """Asks until the condition holds, every so many seconds but once at least; returns whether it did in time."""
-    from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
-    return Retrying(
-        retry=retry_if_result(lambda holds: not holds),
-        stop=stop_after_delay(within_s),
-        wait=wait_fixed(every_s),
-        retry_error_callback=lambda _: False,
-    )(condition)
-
-
 def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
     """Does an action again, after each of the pauses, while it leaves something undone; returns what the last try has
     left."""

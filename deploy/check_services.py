@@ -53,7 +53,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Side:
-    """One platform: the embedded one, or the one on services."""
+    """Is one platform: the embedded one, or the one on services."""
 
     name: str
     config: Path

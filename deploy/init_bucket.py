@@ -23,10 +23,10 @@ def main() -> int:
     platform = load_platform(Path(os.environ.get("CLEANTAIL_CONFIG") or CONFIG), os.environ)
     bucket = urlsplit(platform.warehouse).netloc
     store = open_store(platform)
-    made = store.get_file_info(bucket).type is FileType.NotFound
-    if made:
+    is_new = store.get_file_info(bucket).type is FileType.NotFound
+    if is_new:
         store.create_dir(bucket)
-    print(f"bucket {bucket} {'was made' if made else 'is there'}")
+    print(f"bucket {bucket} {'was made' if is_new else 'is there'}")
     return 0
 
 

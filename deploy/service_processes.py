@@ -32,11 +32,11 @@ Ready = Callable[[], bool]
 
 
 class NotStarted(Exception):
-    """A service that is not installed, or did not come up."""
+    """Is raised for a service that is not installed, or did not come up."""
 
 
 class Processes:
-    """What runs, each in a process group of its own, with its output in `<directory>/<name>.log`."""
+    """Says what runs, each in a process group of its own, with its output in `<directory>/<name>.log`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -144,15 +144,15 @@ def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[
 
 def _versitygw() -> str:
     """Returns the gateway of VERSITYGW or PATH; else Go builds it, once (about a minute)."""
-    place = Path.home() / ".cache" / "cleantail" / "bin"
-    found = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(place))
-    if found:
-        return found
+    folder = Path.home() / ".cache" / "cleantail" / "bin"
+    program = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(folder))
+    if program:
+        return program
     if not shutil.which("go"):
         raise NotStarted("there is no S3 server: install Go, or versitygw, and name it in VERSITYGW")
     print("building versitygw ...", flush=True)
-    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(place)})
-    return str(place / "versitygw")
+    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(folder)})
+    return str(folder / "versitygw")
 
 
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:

@@ -61,12 +61,12 @@ def _wait_for(page: int, workers: int) -> None:
 
 def processes_of(directory: Path, what: str) -> list[int]:
     """Returns the processes that run in the cluster's directory, and whose command line has `what` in it."""
-    found = []
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             inside = (process / "cwd").resolve().is_relative_to(directory.resolve())
             if inside and what.encode() in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
+                processes.append(int(process.name))
         except OSError:
             continue
-    return found
+    return processes

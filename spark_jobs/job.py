@@ -38,7 +38,7 @@ SHORT_LIST, SHORT_CHARS = 20, 200
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+    """Holds the resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
 
     topic: Topic
     platform: Platform
@@ -50,12 +50,16 @@ class _Parser(argparse.ArgumentParser):
     """Reads @ADDRESS, too: an argument that lies in the store that Airflow shares with a driver on a cluster."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        given = list(sys.argv[1:] if args is None else args)
-        if not any(argument.startswith("@") and is_address(argument) for argument in given):
-            return super().parse_known_args(given, namespace)
-        place = Path(given[given.index("--config") + 1]) if "--config" in given else config_directory(os.environ)
-        platform = load_platform(place, os.environ)
-        return super().parse_known_args([_argument(platform, argument) for argument in given], namespace)
+        arguments = list(sys.argv[1:] if args is None else args)
+        if not any(argument.startswith("@") and is_address(argument) for argument in arguments):
+            return super().parse_known_args(arguments, namespace)
+        config_dir = (
+            Path(arguments[arguments.index("--config") + 1])
+            if "--config" in arguments
+            else config_directory(os.environ)
+        )
+        platform = load_platform(config_dir, os.environ)
+        return super().parse_known_args([_argument(platform, argument) for argument in arguments], namespace)
 
 
 def _argument(platform: Platform, argument: str) -> str:

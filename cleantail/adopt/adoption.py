@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cleantail.config.columns import Columns
 from cleantail.config.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.human import counted
+from cleantail.lake.columns_property import property_of_columns
 from cleantail.log.segments import twice_text
 
 VECTORS_VERSION = 3
@@ -81,7 +82,11 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
         texts.append(f"the table belongs to topic {foreign.owner}")
     if foreign.owner == topic and foreign.adopted_columns is None:
         texts.append(f"the table was made by Cleantail for topic {topic}: there is nothing to adopt")
-    if foreign.owner == topic and columns is not None and foreign.adopted_columns not in (None, columns.as_property()):
+    if (
+        foreign.owner == topic
+        and columns is not None
+        and foreign.adopted_columns not in (None, property_of_columns(columns))
+    ):
         texts.append(
             f"it was adopted with columns {foreign.adopted_columns}: under others its checkpoints would be of other "
             "offsets. Give the same, or remove its properties cleantail.*"
@@ -158,7 +163,7 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
     texts, version = [], version_after(foreign.format_version, upgrade)
     if foreign.format_version < version:
         texts.append(f"format version {foreign.format_version} -> {version}")
-    if foreign.owner != topic or foreign.adopted_columns != columns.as_property():
+    if foreign.owner != topic or foreign.adopted_columns != property_of_columns(columns):
         texts.append("table properties cleantail.topic and cleantail.columns")
     texts += [f"table property {name}: {RETRIES[name]}" for name in foreign.missing_retries]
     return texts

@@ -28,8 +28,8 @@ EVERYWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What metadata say of a column of a file: bounds as the specification serializes them, and how many nulls it has;
-    None where they do not say."""
+    """Says what metadata say of a column of a file: bounds as the specification serializes them, and how many nulls it
+    has; None where they do not say."""
 
     low: bytes | None = None
     high: bytes | None = None
@@ -38,7 +38,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A data file, or an equality delete file, of which `field_ids` are the columns that are compared.
+    """Describes a data file, or an equality delete file, of which `field_ids` are the columns that are compared.
 
     `scope` numbers its spec and partition. `bounds` are by field id, of columns that deletes compare.
     """
@@ -80,7 +80,7 @@ def _sortable(bound: bytes, kind: str) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What one task reads: indexes of data files, and of the equality delete files that are of any of them."""
+    """Says what one task reads: indexes of data files, and of the equality delete files that are of any of them."""
 
     files: tuple[int, ...]
     deletes: tuple[int, ...]
@@ -101,7 +101,7 @@ def searches(
         of_scope.setdefault(delete.scope, []).append(number)
     candidates = {n: _deletes_of(file, of_scope) for n, file in enumerate(files)}
     by_bounds = sum(map(len, candidates.values())) <= MOST_PAIRS
-    found: dict[int, list[int]] = {}
+    deletes_by_file: dict[int, list[int]] = {}
     for number, of_file in candidates.items():
         fitting = [
             d
@@ -109,9 +109,10 @@ def searches(
             if applies(deletes[d], files[number]) and (not by_bounds or may_match(deletes[d], files[number], kinds))
         ]
         if fitting:
-            found[number] = fitting
+            deletes_by_file[number] = fitting
     return [
-        Search(tuple(pack), tuple(sorted({d for n in pack for d in found[n]}))) for pack in _packs(files, found, share)
+        Search(tuple(pack), tuple(sorted({d for n in pack for d in deletes_by_file[n]})))
+        for pack in _packs(files, deletes_by_file, share)
     ]
 
 
@@ -119,10 +120,10 @@ def _deletes_of(file: TableFile, of_scope: Mapping[int, Sequence[int]]) -> list[
     return [*of_scope.get(file.scope, ()), *of_scope.get(EVERYWHERE, ())]
 
 
-def _packs(files: Sequence[TableFile], found: Iterable[int], share: int) -> list[list[int]]:
+def _packs(files: Sequence[TableFile], numbers: Iterable[int], share: int) -> list[list[int]]:
     """Deals the files out in the order of scopes: those of one have the same delete files."""
     packs, room = list[list[int]](), 0
-    for number in sorted(found, key=lambda n: (files[n].scope, files[n].sequence_number, files[n].path)):
+    for number in sorted(numbers, key=lambda n: (files[n].scope, files[n].sequence_number, files[n].path)):
         if not packs or files[number].records > room:
             packs.append([])
             room = share
@@ -133,7 +134,7 @@ def _packs(files: Sequence[TableFile], found: Iterable[int], share: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What a conversion has done, or would do: the delete files that go, the records that they hide, counted by
+    """Says what a conversion has done, or would do: the delete files that go, the records that they hide, counted by
     Cleantail and by Spark alike, and the data files that have delete files of their own instead. `live_records` are
     those that a reader sees, before it and after it."""
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import REQUIRED, Layout
-from cleantail.config.columns import PROPERTY_COLUMNS, Columns
+from cleantail.config.columns import Columns
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES, TOMBSTONE
 from cleantail.errors import TableError
+from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.data_files import parts_of
 from cleantail.lake.parquet_footers import null_count
 from cleantail.lake.records.marked_records import marked_records

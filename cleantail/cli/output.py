@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Page(Protocol):
-    """What a report writes on for people."""
+    """Takes what a report writes for people."""
 
     def line(self, text: str) -> None:
         """Writes a line of the answer (stdout)."""
@@ -38,7 +38,7 @@ class Page(Protocol):
 
 
 class Report(Protocol):
-    """A command's answer in both forms."""
+    """Is a command's answer in both forms."""
 
     def document(self) -> Any:
         """Returns the answer for machines, as what JSON can say."""
@@ -48,7 +48,7 @@ class Report(Protocol):
 
 
 class Output(Protocol):
-    """What a command answers to."""
+    """Takes a command's answer, and what it tells meanwhile."""
 
     def show(self, report: Report) -> None:
         """Shows the answer, in the one form or the other."""
@@ -73,7 +73,7 @@ class Output(Protocol):
 
 
 class ConsoleOutput:
-    """The output for people: lines and tables on stdout, whatever needs attention on stderr."""
+    """Is the output for people: lines and tables on stdout, whatever needs attention on stderr."""
 
     def show(self, report: Report) -> None:
         report.tell(self)
@@ -107,7 +107,8 @@ class ConsoleOutput:
 
 
 class JsonOutput:
-    """The output for machines: one document on one line of stdout. Errors are on stderr as well, progress nowhere."""
+    """Is the output for machines: one document on one line of stdout. Errors are on stderr as well, progress
+    nowhere."""
 
     def show(self, report: Report) -> None:
         print_json(report.document())

@@ -17,7 +17,7 @@ LAST = "last"
 
 
 class Natural(click.ParamType[int]):
-    """An integer from 0 to 2^63 - 1, as offsets, partitions and snapshot ids are."""
+    """Is an integer from 0 to 2^63 - 1, as offsets, partitions and snapshot ids are."""
 
     name = "N"
 
@@ -28,7 +28,7 @@ class Natural(click.ParamType[int]):
 
 
 class Clock(click.ParamType[int]):
-    """Unix ms: `2026-11-29T14:20:00` (UTC where no zone is said), or the number itself."""
+    """Is a moment in Unix ms: `2026-11-29T14:20:00` (UTC where no zone is said), or the number itself."""
 
     name = "TIME"
 
@@ -46,7 +46,7 @@ class Clock(click.ParamType[int]):
 
 
 class Target(click.ParamType[str]):
-    """`last`, or the id of a snapshot."""
+    """Is `last`, or the id of a snapshot."""
 
     name = "SNAPSHOT"
 

@@ -21,7 +21,7 @@ POLL_S = 0.5
 
 
 class Progress(Protocol):
-    """What long work tells. A call names the step that begins, which is all that the jobs know of it."""
+    """Shows how far long work is. A call names the step that begins, which is all that the jobs know of it."""
 
     def __call__(self, step: str) -> None:
         """Names the step; what was counted before belongs to the step before."""
@@ -56,7 +56,7 @@ SILENT = Silent()
 
 
 class Line:
-    """The line on a terminal. `draw` is given its texts: the step, what the work is about, and the counts."""
+    """Is the line on a terminal. `draw` is given its texts: the step, what the work is about, and the counts."""
 
     def __init__(self, draw: Any) -> None:
         self._draw = draw

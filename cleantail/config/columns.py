@@ -1,7 +1,6 @@
 """Which columns of an adopted table hold what a topic table has: `columns:` of the topic's YAML.
 
-The same mapping is a property of the table from its adoption on, so that whoever has the table knows it; where YAML
-and property differ, nothing is done until the table is adopted again.
+The same mapping is a property of the table from its adoption on (cleantail/lake/columns_property.py).
 """
 
 from __future__ import annotations
@@ -12,12 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from cleantail.codec import Codec
 from cleantail.config.settings.config_model import Model, cross_field_error
 from cleantail.config.topic_table import TOMBSTONE
-
-PROPERTY_COLUMNS = "cleantail.columns"
-"""Table property: the mapping as JSON. A table that Cleantail made has none."""
 
 PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
@@ -146,33 +141,16 @@ class Columns(Model):
         """Returns the mapping as YAML has it."""
         return self.model_dump(exclude_none=True, mode="json")
 
-    def as_property(self) -> str:
-        """Returns the mapping as one line of JSON, in which equal mappings are equal texts."""
-        return _DATA_JSON.text(self.as_data)
-
 
 def part_name(name: str, number: int) -> str:
     """Returns what a part of a column is called."""
     return f"{name}.{number}"
 
 
-_DATA_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
-
-
 def columns_of_texts(texts: Mapping[str, str], deleted: Deleted | None) -> Columns:
     """Returns the mapping that such texts say. Raises pydantic's ValidationError where they are none."""
     paths = {name: tuple(text.split(",")) if "," in text else text for name, text in texts.items()}
     return Columns.model_validate(paths | ({"deleted": deleted} if deleted else {}))
-
-
-_COLUMNS_JSON: Codec[Columns] = Codec(Columns)
-
-
-def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """Returns the mapping of an adopted table; None for one that Cleantail made. Raises TableError where the property
-    cannot be read."""
-    text = properties.get(PROPERTY_COLUMNS)
-    return _COLUMNS_JSON.value(text, f"table property {PROPERTY_COLUMNS}") if text else None
 
 
 def quoted(path: str) -> str:

@@ -109,10 +109,10 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
     Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
     else one that says that there is no such topic.
     """
-    found = find_topics([name], config_dir, env)[name]
-    if isinstance(found, ConfigError):
-        raise found
-    return found
+    topic = find_topics([name], config_dir, env)[name]
+    if isinstance(topic, ConfigError):
+        raise topic
+    return topic
 
 
 def find_topics(

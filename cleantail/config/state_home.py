@@ -48,7 +48,7 @@ def _data_folder(env: Mapping[str, str]) -> Path:
 
 def _name_of(config: Path) -> str:
     """Returns a name for the state that tells people of which configuration it is, and no two have the same."""
-    words = re.sub(r"[^A-Za-z0-9]+", "-", str(config)).strip("-")
-    if len(words) > _NAME_CHARS:
-        words = words[-_NAME_CHARS:].partition("-")[2]
-    return f"{words}-{hashlib.sha256(os.fsencode(config)).hexdigest()[:8]}"
+    name = re.sub(r"[^A-Za-z0-9]+", "-", str(config)).strip("-")
+    if len(name) > _NAME_CHARS:
+        name = name[-_NAME_CHARS:].partition("-")[2]
+    return f"{name}-{hashlib.sha256(os.fsencode(config)).hexdigest()[:8]}"

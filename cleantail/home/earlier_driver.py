@@ -92,9 +92,9 @@ def _descendants(pid: int) -> list[int]:
     for folder in _PROC.glob("[0-9]*"):
         if fields := _stat(int(folder.name)):
             parents.setdefault(int(fields[1]), []).append(int(folder.name))
-    found, waiting = list[int](), [pid]
+    descendants, waiting = list[int](), [pid]
     while waiting:
         children = parents.get(waiting.pop(), [])
-        found += children
+        descendants += children
         waiting += children
-    return found[::-1]
+    return descendants[::-1]

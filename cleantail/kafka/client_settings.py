@@ -77,10 +77,10 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
     conn_type, extra = named
     if conn_type not in (CONNECTION_TYPE, OWN_CONNECTION_TYPE):
         raise CleantailError(f"{where} is of type {conn_type}, not {CONNECTION_TYPE}; nothing was appended")
-    given = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
-    if not given.get(ADDRESS):
+    settings = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
+    if not settings.get(ADDRESS):
         raise CleantailError(f"{where} has no {ADDRESS} in its extra: librdkafka's settings as JSON are expected there")
-    return _complete(source, given, where)
+    return _complete(source, settings, where)
 
 
 def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
@@ -89,32 +89,32 @@ def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict
 
 
 def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
-    given = {
+    settings = {
         name.removeprefix(PREFIX).lower().replace("_", "."): value
         for name, value in env.items()
         if name.startswith(PREFIX) and name not in OTHER_VARIABLES and value
     }
     address = source.bootstrap_servers
-    if address is not None and given and given.get(ADDRESS) != address:
+    if address is not None and settings and settings.get(ADDRESS) != address:
         raise CleantailError(
             f"source.kafka names the brokers {address}, and the environment has settings for "
-            f"{given.get(ADDRESS) or 'brokers that it does not name'}: what is in {PREFIX}… is given only to the "
+            f"{settings.get(ADDRESS) or 'brokers that it does not name'}: what is in {PREFIX}… is given only to the "
             f"brokers in {PREFIX}BOOTSTRAP_SERVERS. Let both name the same, or leave {ADDRESS} out of the YAML"
         )
-    if address is None and ADDRESS not in given:
+    if address is None and ADDRESS not in settings:
         raise CleantailError(
             f"no brokers are named: set source.kafka.connection or source.kafka.{ADDRESS} in the topic's YAML, or "
             f"{PREFIX}BOOTSTRAP_SERVERS in the environment"
         )
-    return _complete(source, {ADDRESS: address or "", **given}, "the environment")
+    return _complete(source, {ADDRESS: address or "", **settings}, "the environment")
 
 
-def _complete(source: KafkaSource, given: Mapping[str, str], where: str) -> dict[str, str]:
+def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:
     """Completes what was given, which wins over the YAML's tuning, and both over the defaults."""
     for name, instead in JAVA_ONLY.items():
-        if name in given:
+        if name in settings:
             raise CleantailError(f"{where}: {name} is of Java clients only: give {instead}")
-    return DEFAULTS | source.properties | {name: value for name, value in given.items() if name not in OURS}
+    return DEFAULTS | source.properties | {name: value for name, value in settings.items() if name not in OURS}
 
 
 def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:

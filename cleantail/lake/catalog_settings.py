@@ -56,9 +56,9 @@ def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
 def needs_s3(platform: Platform) -> bool:
     """Returns whether tables are on an object store, whose clients are in jars of their own."""
     catalogs = (platform.catalog, *platform.source_catalogs.values())
-    places = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
+    locations = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
     by_io = any(catalog.properties.get("io-impl", "").endswith("S3FileIO") for catalog in catalogs)
-    return by_io or any(place.startswith(("s3:", "s3a:", "s3n:")) for place in places)
+    return by_io or any(location.startswith(("s3:", "s3a:", "s3n:")) for location in locations)
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cleantail.config.columns import PROPERTY_COLUMNS
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_TOPIC
@@ -18,6 +17,7 @@ from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.clients.exchange import OF_FILES
+from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.neighbours import require_inner_metadata_log
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
     if fields != [("identity", PARTITION)]:
-        found = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
+        partitioning = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
         raise TableError(
-            f"table {topic.table} is partitioned by {found}, and a topic's own table by {PARTITION} alone; nothing was "
-            "changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION FIELD, DROP "
-            "PARTITION FIELD)."
+            f"table {topic.table} is partitioned by {partitioning}, and a topic's own table by {PARTITION} alone; "
+            "nothing was changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION "
+            "FIELD, DROP PARTITION FIELD)."
         )
 
 
@@ -154,7 +154,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
             f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
         )
     table_columns = properties.get(PROPERTY_COLUMNS)
-    topic_columns = topic.columns.as_property() if topic.columns else None
+    topic_columns = property_of_columns(topic.columns) if topic.columns else None
     if table_columns != topic_columns:
         raise TableError(
             f"table {topic.table} was adopted with columns {table_columns or 'none'}, and the YAML of topic "

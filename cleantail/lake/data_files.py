@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import PROPERTY_COLUMNS, Columns, columns_of_properties, part_name
+from cleantail.config.columns import Columns, part_name
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import TableError
+from cleantail.lake.columns_property import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
 from cleantail.lake.parquet_footers import columns_in, null_count
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, split
 
@@ -29,9 +30,8 @@ _parts_by_file: dict[tuple[str, str], tuple[Part, ...]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One log's share of a file; both offset bounds are inclusive, times are Unix ms.
-
-    `nulls`: tombstones, `null_keys`: records without a key, if known."""
+    """Describes one log's share of a file; both offset bounds are inclusive, times are Unix ms. `nulls`: tombstones,
+    `null_keys`: records without a key, None where that is not known."""
 
     partition: int
     lower_offset: int
@@ -117,7 +117,7 @@ def _millis(bound: bytes | None) -> int:
 
 def parts_of(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     """Returns the logs in an adopted table's file: from the manifest, else its footer, else its records."""
-    key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, columns.as_property())))
+    key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns))))
     if key not in _parts_by_file:
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
@@ -158,9 +158,8 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
         return None  # the records tell which they are
     sides = (file.lower_bounds, file.upper_bounds)
     nulls = {name: counts.get(field.field_id) for name, field in fields.items()}
-    scale = _scale(table, columns)
     ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)}
-    return _one_log(ranges, file.record_count, _of_columns(nulls, columns), scale)
+    return _one_log(ranges, file.record_count, _of_columns(nulls, columns), _scale(table, columns))
 
 
 def _of_columns(nulls: Mapping[str, int | None], columns: Columns) -> dict[str, int | None]:

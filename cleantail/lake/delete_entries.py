@@ -39,7 +39,8 @@ def content_of(file: ManifestFile | IcebergFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ForeignDelete:
-    """A delete file that is not of one data file. `by_value`: it names values of columns (an equality delete)."""
+    """Describes a delete file that is not of one data file. `by_value`: it names values of columns (an equality
+    delete)."""
 
     path: str
     format: str

@@ -23,7 +23,7 @@ HASH_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    """The part that all such values have."""
+    """Holds the part that all such values have."""
 
     topic: str
 

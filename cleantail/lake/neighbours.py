@@ -47,7 +47,8 @@ def may_delete_files(properties: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another table or view of the catalog, and where its files may be: locations by the texts that name them."""
+    """Describes another table or view of the catalog, and where its files may be: locations by the texts that name
+    them."""
 
     name: str
     locations: Mapping[str, StorageLocation]

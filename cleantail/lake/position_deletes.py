@@ -27,8 +27,8 @@ MEND = (
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A delete file of one data file. `records`: so many positions are in it. `sequence_number`: it is of no data file
-    with a higher one."""
+    """Describes a delete file of one data file. `records`: so many positions are in it. `sequence_number`: it is of no
+    data file with a higher one."""
 
     data_file: str
     path: str

@@ -45,8 +45,8 @@ def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:
-    """A round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that it was
-    rejected, or None where nobody was asked."""
+    """Describes a round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that
+    it was rejected, or None where nobody was asked."""
 
     checked: CheckedRound
     evidence: list[EvidenceRow]

@@ -29,8 +29,8 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """A folder or a file: its store, the bucket or host there, and its path, as written and with %20 and the like
-    decoded, since clients do not agree on which of the two it is."""
+    """Describes a folder or a file: its store, the bucket or host there, and its path, as written and with %20 and the
+    like decoded, since clients do not agree on which of the two it is."""
 
     store: str
     authority: str

@@ -28,7 +28,7 @@ RECORD = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetName:
-    """The name of a dataset, in a namespace that is the same for everybody."""
+    """Describes the name of a dataset, in a namespace that is the same for everybody."""
 
     namespace: str
     name: str
@@ -36,8 +36,8 @@ class DatasetName:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """What became of one check over all logs of a round. `holds_back`: whether a log that fails it is not published;
-    `failed_in`: partitions. It has no argument of the check, and nothing of a record."""
+    """Says what became of one check over all logs of a round. `holds_back`: whether a log that fails it is not
+    published; `failed_in`: partitions. It has no argument of the check, and nothing of a record."""
 
     assertion: str
     column: str | None
@@ -52,8 +52,9 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class LineageDataset:
-    """A dataset as one task has seen it. `known_as`: its name in the catalog; `columns`: name -> type; `columns_from`:
-    of which dataset each column is that of the same name, as it is; `records`: how many were written."""
+    """Describes a dataset as one task has seen it. `known_as`: its name in the catalog; `columns`: name -> type;
+    `columns_from`: of which dataset each column is that of the same name, as it is; `records`: how many were written.
+    """
 
     dataset: DatasetName
     known_as: DatasetName | None = None
@@ -76,7 +77,7 @@ class LineageDataset:
 
 @dataclass(frozen=True, slots=True)
 class StationLineage:
-    """What one task has read and written."""
+    """Says what one task has read and written."""
 
     inputs: tuple[LineageDataset, ...] = ()
     outputs: tuple[LineageDataset, ...] = ()
@@ -109,12 +110,12 @@ def kafka_dataset(brokers: str, topic: str) -> LineageDataset:
 
 def file_datasets(files: Sequence[Path]) -> tuple[LineageDataset, ...]:
     """Returns files of a source, or where there are too many their folders."""
-    places = sorted({*files}) if len(files) <= FILES_NAMED else sorted({file.parent for file in files})
-    return tuple(LineageDataset(DatasetName("file", str(place)), columns=RECORD) for place in places)
+    paths = sorted({*files}) if len(files) <= FILES_NAMED else sorted({file.parent for file in files})
+    return tuple(LineageDataset(DatasetName("file", str(path)), columns=RECORD) for path in paths)
 
 
 def _once(datasets: Iterable[LineageDataset]) -> tuple[LineageDataset, ...]:
-    found: dict[tuple[DatasetName, int | None], LineageDataset] = {}
+    unique: dict[tuple[DatasetName, int | None], LineageDataset] = {}
     for dataset in datasets:
-        found.setdefault((dataset.dataset, dataset.snapshot_id), dataset)
-    return tuple(found.values())
+        unique.setdefault((dataset.dataset, dataset.snapshot_id), dataset)
+    return tuple(unique.values())

@@ -23,8 +23,8 @@ OF_EVIDENCE = frozenset({"check_quality", "publish", "expire_tombstones", "recon
 
 @dataclass(frozen=True, slots=True)
 class ToldTables:
-    """The topic's table as the catalog has it at the end of the task, with its branches by name, and the evidence, None
-    where it has none yet."""
+    """Describes the topic's table as the catalog has it at the end of the task, with its branches by name, and the
+    evidence, None where it has none yet."""
 
     table: LineageDataset
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -32,9 +32,9 @@ class ToldTables:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a station's result says. `read`: the snapshots that it went by, none: not known; `written`: the one that it
-    made, None: not known; `commits`: whether it has written into the table at all."""
+class StationFacts:
+    """Holds what the result of a station tells. `read`: the snapshots that it went by, none: not known; `written`: the
+    one that it made, None: not known; `commits`: whether it has written into the table at all."""
 
     read: tuple[int, ...] = ()
     written: int | None = None
@@ -43,18 +43,20 @@ class Told:
     checks: tuple[CheckResult, ...] = ()
 
 
-def lineage_of(station: str, tables: ToldTables, told: Told, source: Sequence[LineageDataset] = ()) -> StationLineage:
+def lineage_of(
+    station: str, tables: ToldTables, facts: StationFacts, source: Sequence[LineageDataset] = ()
+) -> StationLineage:
     """Returns what a station has read and written."""
     table = tables.table
-    assertions = assertions_of(told.checks, table.columns)
-    seen = tuple(replace(table.at(snapshot), assertions=assertions) for snapshot in told.read or (None,))
+    assertions = assertions_of(facts.checks, table.columns)
+    seen = tuple(replace(table.at(snapshot), assertions=assertions) for snapshot in facts.read or (None,))
     if station in INGESTING:
         read: tuple[LineageDataset, ...] = tuple(source)
     else:
         read = seen + (tuple(source) if station in OF_SOURCE else ())
     outputs = []
-    if station in WRITING and told.commits:
-        written = replace(table.at(told.written), records=told.records)
+    if station in WRITING and facts.commits:
+        written = replace(table.at(facts.written), records=facts.records)
         # an ingestion takes the fields of a record over, every other station the columns of the table itself
         origin = (source[0] if source else None) if station in INGESTING else table
         outputs.append(written.taking(origin) if origin else written)
@@ -66,12 +68,12 @@ def lineage_of(station: str, tables: ToldTables, told: Told, source: Sequence[Li
 def assertions_of(checks: Iterable[CheckResult], columns: Collection[str]) -> tuple[Assertion, ...]:
     """Returns each check once, with the partitions that failed it. What it asks for in words stays here: the arguments
     of a topic's own check may be what a person's record holds."""
-    found: dict[tuple[str, str], Assertion] = {}
+    assertions: dict[tuple[str, str], Assertion] = {}
     for check in checks:
         column = next((name for name in columns if f"column={name}" in check.rule.split(", ")), None)
-        known = found.get(key := (check.expectation, check.rule)) or Assertion(
+        known = assertions.get(key := (check.expectation, check.rule)) or Assertion(
             check.expectation, column, check.severity == "critical"
         )
         failed = known.failed_in if check.passed else tuple(sorted({*known.failed_in, check.partition}))
-        found[key] = replace(known, failed_in=failed)
-    return tuple(found.values())
+        assertions[key] = replace(known, failed_in=failed)
+    return tuple(assertions.values())

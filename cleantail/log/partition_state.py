@@ -139,7 +139,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(PartitionState):
-    """A state as its text has it. What every version has written is required here."""
+    """Describes a state as its text has it. What every version has written is required here."""
 
     horizons: tuple[Horizon, ...]
     quarantine: Quarantine | None

@@ -155,7 +155,7 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(SourcePosition):
-    """A position as its text has it."""
+    """Describes a position as its text has it."""
 
     version: Literal[1]
 

@@ -34,9 +34,9 @@ DIGEST_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The last question about a topic's rounds of one kind, and its answer. `shown`: digest of what was
-    asked for (shown_of); `task`: of the Airflow task instance that asked. `approved` is None until there is an answer;
-    `user` and `by`: id and name of who gave it, None where nobody did in time; times are Unix ms."""
+    """Describes the last question about a topic's rounds of one kind, and its answer. `shown`: digest of what was asked
+    for (shown_of); `task`: of the Airflow task instance that asked. `approved` is None until there is an answer; `user`
+    and `by`: id and name of who gave it, None where nobody did in time; times are Unix ms."""
 
     topic: str
     kind: str

@@ -28,7 +28,7 @@ APPROVE = "approve"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A log for which its round waits, and why."""
+    """Describes a log for which its round waits, and why."""
 
     partition: int
     reason: str

@@ -56,7 +56,7 @@ EVIDENCE_COLUMNS: Final = {
 
 
 class EvidenceRow(TypedDict, total=False):
-    """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
+    """Holds the columns by name. Times are Unix ms, and ends of offsets are exclusive.
 
     `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON;
     `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row. They are

@@ -49,7 +49,8 @@ def _branch(state: PartitionState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptBranch:
-    """What a log's last failed try left, until when (Unix ms), and how to look at it: by command, and in Spark SQL."""
+    """Says what a log's last failed try left, until when (Unix ms), and how to look at it: by command, and in Spark
+    SQL."""
 
     name: str
     until_ms: int

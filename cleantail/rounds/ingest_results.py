@@ -9,7 +9,8 @@ from cleantail.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """A file that was named, by the SHA-256 of its content. `skipped`: its content was in the table already."""
+    """Describes a file that was named, by the SHA-256 of its content. `skipped`: its content was in the table
+    already."""
 
     file: str
     sha256: str
@@ -18,7 +19,7 @@ class IngestedFile:
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """The files that were named, how many records were appended, and what a person should know of them."""
+    """Holds the files that were named, how many records were appended, and what a person should know of them."""
 
     files: tuple[IngestedFile, ...]
     records: int
@@ -37,7 +38,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class KafkaIngestResult:
-    """What was read of a topic in Kafka, and how many records were appended in how many commits.
+    """Says what was read of a topic in Kafka, and how many records were appended in how many commits.
 
     `partitions` are the offsets that were passed, one range for each partition that had some; `gaps` those that had
     gone from the brokers before they were read.
@@ -54,8 +55,8 @@ class KafkaIngestResult:
 
 @dataclass(frozen=True, slots=True)
 class TableIngestResult:
-    """What was read of a source table up to a snapshot of it, None where nothing was new, and how many records were
-    appended in how many commits.
+    """Says what was read of a source table up to a snapshot of it, None where nothing was new, and how many records
+    were appended in how many commits.
 
     `partitions`: between which offsets the records lie that came; `gaps`: what was passed over, in words.
     """

@@ -30,8 +30,8 @@ UNDID_INGESTION = "ingestion "
 
 @dataclass(frozen=True, slots=True)
 class IngestionChoice:
-    """Which ingestion a person means: `text` is what was written. That is `last`, a snapshot's id or a file, which is
-    known by its content (`sha256`) where it is there, else by its name."""
+    """Says which ingestion a person means: `text` is what was written. That is `last`, a snapshot's id or a file, which
+    is known by its content (`sha256`) where it is there, else by its name."""
 
     text: str
     snapshot_id: int | None = None
@@ -49,7 +49,7 @@ class IngestionChoice:
 
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
-    """What undoing an ingestion does. `to_snapshot_id`: the snapshot before it, None where the table had none;
+    """Says what undoing an ingestion does. `to_snapshot_id`: the snapshot before it, None where the table had none;
     `appends`: the snapshots whose files are appended again, oldest first; `others`: the other ingestions of the kept
     history, newest first."""
 
@@ -73,7 +73,7 @@ class IngestionUndo:
 
 @dataclass(frozen=True, slots=True)
 class UndoneIngestion:
-    """An ingestion that was taken back before: by which snapshot, when (Unix ms), and who asked for it."""
+    """Describes an ingestion that was taken back before: by which snapshot, when (Unix ms), and who asked for it."""
 
     snapshot_id: int
     at_ms: int

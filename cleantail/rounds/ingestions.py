@@ -20,7 +20,7 @@ ends before it."""
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that was ingested: SHA-256 of its content, and the name it had, without its folder."""
+    """Describes a file that was ingested: SHA-256 of its content, and the name it had, without its folder."""
 
     sha256: str
     name: str
@@ -28,7 +28,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
+    """Says what was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
     before it (cleantail.log.source_position), None where there was none."""
 
     offsets: Mapping[int, tuple[int, int]]
@@ -47,8 +47,8 @@ class KafkaRead:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """What was read of a source table, of this name and up to this snapshot: the same as of Kafka. Between the offsets
-    of a partition there may be some that came before."""
+    """Says what was read of a source table, of this name and up to this snapshot: the same as of Kafka. Between the
+    offsets of a partition there may be some that came before."""
 
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
@@ -68,8 +68,8 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before it,
-    None where it knew none. An ingestion from Kafka or from a table has `read` in the place of files."""
+    """Says what an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before
+    it, None where it knew none. An ingestion from Kafka or from a table has `read` in the place of files."""
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
@@ -108,8 +108,8 @@ def unpacked_sources(text: str, where: str) -> Sources:
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """A commit of `cleantail ingest` in main's kept history. `sources` is None where an earlier version made it;
-    `refusal` says why it cannot be taken back now, and is empty where it can."""
+    """Describes a commit of `cleantail ingest` in main's kept history. `sources` is None where an earlier version made
+    it; `refusal` says why it cannot be taken back now, and is empty where it can."""
 
     snapshot_id: int
     at_ms: int

@@ -23,8 +23,8 @@ their distinct keys."""
 
 @dataclass(frozen=True, slots=True)
 class LastCompaction:
-    """`clean_ms` of the slowest work unit and `buffer_percent` of the fullest map; the rest is the sum over the logs
-    that were compacted and checked, published or not.
+    """Describes the last compaction: `clean_ms` of the slowest work unit and `buffer_percent` of the fullest map; the
+    rest is the sum over the logs that were compacted and checked, published or not.
 
     Bytes are those of data files by their share of the records (semantics.md 3.1): nothing is copied, so "written" is
     what was kept. "map" is of the dirty part, which the offset map is made of.

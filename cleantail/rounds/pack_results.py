@@ -112,7 +112,8 @@ class TopicOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """The result of a pack: whether all of it went well, what a person should know, and each topic's own part."""
+    """Describes the result of a pack: whether all of it went well, what a person should know, and each topic's own
+    part."""
 
     ok: bool = True
     reason: str = ""

@@ -45,8 +45,8 @@ UNDID = "undid "
 
 @dataclass(frozen=True, slots=True)
 class LogRound:
-    """One log in one round: the offsets that were dirty, the records, what would be dropped by reason, the verdict, and
-    what became of it (one of OUTCOMES). `note`: who decided, and why."""
+    """Describes one log in one round: the offsets that were dirty, the records, what would be dropped by reason, the
+    verdict, and what became of it (one of OUTCOMES). `note`: who decided, and why."""
 
     partition: int
     first_dirty_offset: int
@@ -64,8 +64,8 @@ class LogRound:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire,
-    reconcile, or rollback, which is a decision and no round."""
+    """Describes one checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact,
+    expire, reconcile, or rollback, which is a decision and no round."""
 
     name: str
     kind: str

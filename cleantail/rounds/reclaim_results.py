@@ -22,8 +22,8 @@ RECLAIMED = (
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFiles:
-    """Data files that were rewritten: how many there were, how many took their place, and the bytes that
-    the table has fewer for it."""
+    """Holds data files that were rewritten: how many there were, how many took their place, and the bytes that the
+    table has fewer for it."""
 
     files: int
     new_files: int
@@ -32,7 +32,7 @@ class RewrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
-    """Why there was something to reclaim, or nothing, and how much of what went. `side_`: of the side tables."""
+    """Says why there was something to reclaim, or nothing, and how much of what went. `side_`: of the side tables."""
 
     reasons: tuple[str, ...]
     reclaimed_bytes: int = 0

@@ -24,7 +24,7 @@ class ComparedLog:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """The logs that were compared, by partition number."""
+    """Holds the logs that were compared, by partition number."""
 
     kafka_topic: str
     partitions: tuple[ComparedLog, ...]

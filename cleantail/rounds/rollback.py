@@ -44,7 +44,7 @@ _STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A snapshot in `main`'s history; `operation` is Iceberg's: append, replace, overwrite or delete."""
+    """Describes a snapshot in `main`'s history; `operation` is Iceberg's: append, replace, overwrite or delete."""
 
     snapshot_id: int
     parent_id: int | None
@@ -60,7 +60,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class UndoneRound:
-    """A published round that a rollback takes back, which goes to `before_snapshot_id` for it."""
+    """Describes a published round that a rollback takes back, which goes to `before_snapshot_id` for it."""
 
     round: str
     kind: str
@@ -71,7 +71,7 @@ class UndoneRound:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first; `states`: the
+    """Says what a rollback does. `appends`: the snapshots whose files are appended again, oldest first; `states`: the
     states before the undone rounds of the logs that they touched, None for a log that had none; `earlier`: published
     rounds that stay, and that a rollback could undo as well."""
 

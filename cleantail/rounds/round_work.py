@@ -18,8 +18,9 @@ CLOCKS_AGREE_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`began_ms`, `ended_at_ms`: Unix ms of the wall clock; the end is when it was known what became of the round.
-    `checked_by`, `ended_by`: the Airflow tasks that wrote it, None of the command line. `saved_bytes`: an estimate."""
+    """Says when a round was worked on, and by which tasks. `began_ms`, `ended_at_ms`: Unix ms of the wall clock; the
+    end is when it was known what became of the round. `checked_by`, `ended_by`: the Airflow tasks that wrote it, None
+    of the command line. `saved_bytes`: an estimate."""
 
     began_ms: int | None = None
     saved_bytes: int | None = None

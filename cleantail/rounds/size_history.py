@@ -29,7 +29,8 @@ ROUNDED_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class SizePoint:
-    """A table as one snapshot left it. `live_bytes` are file bytes x share of records that are not deleted."""
+    """Describes a table as one snapshot left it. `live_bytes` are file bytes x share of records that are not
+    deleted."""
 
     at_ms: int
     operation: str
@@ -40,10 +41,10 @@ class SizePoint:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What compaction has saved. `hidden_bytes`: in files now, of records that delete files hide; falls when a rewrite
-    frees them. `reclaimed_bytes`: freed by rewrites, as far as known. `so_far_bytes`: what all published rounds have
-    hidden from readers, by their evidence; falls only when rounds are undone, and None while nobody has counted it. A
-    record's bytes are its share of its file's: an estimate."""
+    """Says what compaction has saved. `hidden_bytes`: in files now, of records that delete files hide; falls when a
+    rewrite frees them. `reclaimed_bytes`: freed by rewrites, as far as known. `so_far_bytes`: what all published rounds
+    have hidden from readers, by their evidence; falls only when rounds are undone, and None while nobody has counted
+    it. A record's bytes are its share of its file's: an estimate."""
 
     hidden_bytes: int
     reclaimed_bytes: int

@@ -22,7 +22,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One task in one run of a DAG, by Airflow's own names."""
+    """Describes one task in one run of a DAG, by Airflow's own names."""
 
     dag_id: str
     run_id: str

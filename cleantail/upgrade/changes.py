@@ -31,8 +31,8 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing of an earlier version: `subject` is a file, a table or a topic, `text` says in a clause what becomes of
-    it and why."""
+    """Describes one thing of an earlier version: `subject` is a file, a table or a topic, `text` says in a clause what
+    becomes of it and why."""
 
     area: Area
     subject: str

@@ -35,7 +35,7 @@ _TOPIC_NAME: TypeAdapter[str] = TypeAdapter(TopicName)
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """What becomes of a file, by its path in the configuration: its new text, or its new name."""
+    """Says what becomes of a file, by its path in the configuration: its new text, or its new name."""
 
     file: str
     text: str | None = None
@@ -44,8 +44,8 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class ConfigUpgrade:
-    """What the configuration needs, and the platform and topics that it then says. `platform` is None where it still
-    cannot be read."""
+    """Says what the configuration needs, and the platform and topics that it then says. `platform` is None where it
+    still cannot be read."""
 
     changes: tuple[Change, ...]
     edits: tuple[FileEdit, ...]
@@ -167,5 +167,5 @@ def _refused(error: ConfigError, copied: Path) -> list[Change]:
     """Returns what a file of the copy needs of a person, by its path in the configuration."""
     within = error.file.is_relative_to(copied)
     file = str(error.file.relative_to(copied)) if within else str(error.file)
-    places = [f"line {p.line}: {p}" if p.line else str(p) for p in error.problems]
-    return [Change(Area.CONFIGURATION, file, f"this version refuses it: {place}", By.PERSON) for place in places]
+    problems = [f"line {p.line}: {p}" if p.line else str(p) for p in error.problems]
+    return [Change(Area.CONFIGURATION, file, f"this version refuses it: {problem}", By.PERSON) for problem in problems]

@@ -23,8 +23,8 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class GoneKey:
-    """A key that this version does not know, and why. `moved_to` names the key of the mapping above that has its value
-    now; None where nothing has."""
+    """Describes a key that this version does not know, and why. `moved_to` names the key of the mapping above that has
+    its value now; None where nothing has."""
 
     path: Path
     why: str
@@ -72,10 +72,10 @@ def rewritten(text: str, key: GoneKey) -> str | None:
 
 def _spliced(text: str, root: yaml.Node | None, key: GoneKey) -> str | None:
     """Returns the text with the key's characters out, and its value's in where it moves to."""
-    found = _entry(root, key.path)
-    if found is None or not isinstance(found[0].value[found[1]][1], yaml.ScalarNode):
+    entry = _entry(root, key.path)
+    if entry is None or not isinstance(entry[0].value[entry[1]][1], yaml.ScalarNode):
         return None
-    mapping, index = found
+    mapping, index = entry
     value = mapping.value[index][1]
     cuts = [(*_span(text, mapping, index), "")]
     if key.moved_to:
@@ -129,10 +129,10 @@ def _entry(node: yaml.Node | None, path: Sequence[str]) -> tuple[yaml.MappingNod
 
 
 def _value(data: Mapping[str, Any], path: Sequence[str]) -> Any:
-    found: Any = data
+    value: Any = data
     for part in path:
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _without(data: Mapping[str, Any], key: GoneKey) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from cleantail.upgrade.tables import CatalogUpgrade, planned_catalog
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """What is to change, in the order of `Area`. `platform` is that of the configuration with its edits, and None where
-    it still cannot be read: tables were not looked at then."""
+    """Says what is to change, in the order of `Area`. `platform` is that of the configuration with its edits, and None
+    where it still cannot be read: tables were not looked at then."""
 
     home: Path
     changes: tuple[Change, ...]

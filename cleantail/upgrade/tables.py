@@ -46,7 +46,7 @@ _NO_PROPERTIES = ("format-version", PROPERTY_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class TableUpgrade:
-    """What a topic's own table needs: the column `tombstone`, and properties that newer tables have."""
+    """Says what a topic's own table needs: the column `tombstone`, and properties that newer tables have."""
 
     topic: Topic
     tombstone: bool
@@ -55,7 +55,7 @@ class TableUpgrade:
 
 @dataclass(slots=True)
 class CatalogUpgrade:
-    """What the catalog needs. `evidence`: whether its table needs columns."""
+    """Says what the catalog needs. `evidence`: whether its table needs columns."""
 
     changes: list[Change] = field(default_factory=list)
     tables: list[TableUpgrade] = field(default_factory=list)
@@ -64,9 +64,9 @@ class CatalogUpgrade:
 
 def planned_catalog(platform: Platform, topics: Sequence[Topic]) -> CatalogUpgrade:
     """Looks at the tables of these topics. Raises OutsideError where the catalog is out of reach."""
-    found, branches = CatalogUpgrade(), dict[str, tuple[str, ...]]()
+    upgrade, branches = CatalogUpgrade(), dict[str, tuple[str, ...]]()
     if platform.catalog.type == "sqlite" and platform.catalog.uri is None and not (platform.home / DATABASE).exists():
-        return found  # nothing was ever ingested, and a look makes no catalog
+        return upgrade  # nothing was ever ingested, and a look makes no catalog
     catalog = open_catalog(platform, os.environ)
     for topic in topics:
         try:
@@ -74,14 +74,14 @@ def planned_catalog(platform: Platform, topics: Sequence[Topic]) -> CatalogUpgra
             if table is not None:
                 require_readable(table)
         except TableError as e:
-            found.changes.append(Change(Area.TABLE, topic.table, f"this version cannot use it: {e}", By.PERSON))
+            upgrade.changes.append(Change(Area.TABLE, topic.table, f"this version cannot use it: {e}", By.PERSON))
             continue
         if table is not None:
-            _look_at(found, topic, table)
+            _look_at(upgrade, topic, table)
             branches[topic.topic] = tuple(name for name in table.metadata.refs if name.startswith(_ROUND_PREFIX))
-        found.changes += _side_tables(catalog, topic)
-    _look_at_evidence(found, catalog, platform, branches)
-    return found
+        upgrade.changes += _side_tables(catalog, topic)
+    _look_at_evidence(upgrade, catalog, platform, branches)
+    return upgrade
 
 
 def require_readable(table: Table) -> None:
@@ -93,25 +93,27 @@ def require_readable(table: Table) -> None:
     snapshot_position_of(table.properties, name)
 
 
-def _look_at(found: CatalogUpgrade, topic: Topic, table: Table) -> None:
+def _look_at(upgrade: CatalogUpgrade, topic: Topic, table: Table) -> None:
     if topic.columns is not None:
         return
     lacks = TOMBSTONE not in table.schema().column_names
     missing = missing_properties(table.properties, topic)
     if lacks:
         text = f"it gets the column {TOMBSTONE}, which counts deletes without reading values; older records have none"
-        found.changes.append(Change(Area.TABLE, topic.table, text, By.UPGRADE))
+        upgrade.changes.append(Change(Area.TABLE, topic.table, text, By.UPGRADE))
     if missing:
         settings = ", ".join(f"{name}={value}" for name, value in missing.items())
-        found.changes.append(Change(Area.TABLE, topic.table, f"it gets properties: {settings}", By.UPGRADE))
+        upgrade.changes.append(Change(Area.TABLE, topic.table, f"it gets properties: {settings}", By.UPGRADE))
     if lacks or missing:
-        found.tables.append(TableUpgrade(topic, lacks, missing))
+        upgrade.tables.append(TableUpgrade(topic, lacks, missing))
 
 
 def missing_properties(properties: Mapping[str, str], topic: Topic) -> dict[str, str]:
     """Returns the properties of a new table that this one lacks. What somebody has set to another value stays."""
-    wanted = table_properties(topic.topic, topic.config)
-    return {name: value for name, value in wanted.items() if name not in properties and name not in _NO_PROPERTIES}
+    of_new_table = table_properties(topic.topic, topic.config)
+    return {
+        name: value for name, value in of_new_table.items() if name not in properties and name not in _NO_PROPERTIES
+    }
 
 
 def _side_tables(catalog: Catalog, topic: Topic) -> Iterator[Change]:
@@ -134,7 +136,7 @@ def _side_tables(catalog: Catalog, topic: Topic) -> Iterator[Change]:
 
 
 def _look_at_evidence(
-    found: CatalogUpgrade, catalog: Catalog, platform: Platform, branches: Mapping[str, tuple[str, ...]]
+    upgrade: CatalogUpgrade, catalog: Catalog, platform: Platform, branches: Mapping[str, tuple[str, ...]]
 ) -> None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -146,10 +148,10 @@ def _look_at_evidence(
     missing = [column for column in EVIDENCE_COLUMNS if column not in table.schema().column_names]
     if missing:
         text = f"it gets {counted(len(missing), 'column')}: {', '.join(missing)}"
-        found.changes.append(Change(Area.EVIDENCE, name, text, By.UPGRADE))
-        found.evidence = True
+        upgrade.changes.append(Change(Area.EVIDENCE, name, text, By.UPGRADE))
+        upgrade.evidence = True
     if any(branches.values()):
-        found.changes += unpublishable(_checked_rounds(table), branches)
+        upgrade.changes += unpublishable(_checked_rounds(table), branches)
 
 
 def _checked_rounds(table: Table) -> list[dict[str, str]]:

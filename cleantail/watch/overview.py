@@ -132,8 +132,8 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
     the rest, the dirtiest first. Equal ones are ordered by name.
     """
     order = list(State)
-    place = {state: order.index(state) if state.for_people else len(order) for state in order}
-    return sorted(rows, key=lambda r: (place[r.state], -r.overdue_ms, -r.dirty_ratio, r.name))
+    rank = {state: order.index(state) if state.for_people else len(order) for state in order}
+    return sorted(rows, key=lambda r: (rank[r.state], -r.overdue_ms, -r.dirty_ratio, r.name))
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:

@@ -19,7 +19,7 @@ UNLISTED_LIVE_S = 10.0
 
 
 class Read(Protocol):
-    """What a read gives: `error` is empty where it went well."""
+    """Says what a read gives: `error` is empty where it went well."""
 
     @property
     def error(self) -> str: ...
@@ -32,7 +32,7 @@ REST_S = 2.0
 
 @dataclass(slots=True)
 class _Entry(Generic[R]):
-    """The newest read of a topic's table, and what is known meanwhile: the result of the read before it."""
+    """Holds the newest read of a topic's table, and what is known meanwhile: the result of the read before it."""
 
     policy: str
     location: str

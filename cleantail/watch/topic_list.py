@@ -28,9 +28,9 @@ SORTS: Mapping[str, tuple[Callable[[TopicRow], Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Says which rows are wanted. `text`: what a name, state or reason has in it; `group`: a group's name, or NO_GROUP;
-    `sort`: a column of SORTS, with - before it from the other end, and empty for the page's own order."""
+class Selection:
+    """Says which rows a page of topics shows. `text`: what a name, state or reason has in it; `group`: a group's name,
+    or NO_GROUP; `sort`: a column of SORTS, with - before it from the other end, and empty for the page's own order."""
 
     text: str = ""
     group: str = ""
@@ -45,9 +45,9 @@ class Wanted:
 
     def query(self, **changes: Any) -> str:
         """Returns the part of an address after ? that asks for this, with changes; defaults are left out."""
-        wanted = replace(self, **changes)
-        values = {"q": wanted.text, "group": wanted.group, "state": wanted.state, "sort": wanted.sort}
-        pages = {"page": wanted.page} if wanted.page > 1 else {}
+        selection = replace(self, **changes)
+        values = {"q": selection.text, "group": selection.group, "state": selection.state, "sort": selection.sort}
+        pages = {"page": selection.page} if selection.page > 1 else {}
         return urlencode({name: value for name, value in values.items() if value} | pages)
 
     def next_sort(self, column: str) -> str:
@@ -80,17 +80,17 @@ class Listing:
         return (self.page - 1) * PER_PAGE + 1
 
 
-def listing(rows: Sequence[TopicRow], wanted: Wanted) -> Listing:
-    """Returns the page that is wanted, the last one where there are not so many."""
-    text = wanted.text.strip().lower()
-    of_group = [row for row in rows if wanted.group in ("", row.group or NO_GROUP)]
+def listing(rows: Sequence[TopicRow], selection: Selection) -> Listing:
+    """Returns the page that is selected, the last one where there are not so many."""
+    text = selection.text.strip().lower()
+    of_group = [row for row in rows if selection.group in ("", row.group or NO_GROUP)]
     matching = [row for row in of_group if not text or _says(row, text)]
-    found = [row for row in matching if wanted.state in ("", row.state.value)]
-    pages = max(-(-len(found) // PER_PAGE), 1)
-    page = min(max(wanted.page, 1), pages)
-    shown = _sorted(found, wanted.sort)[(page - 1) * PER_PAGE : page * PER_PAGE]
-    whole = wanted.all_of_them and pages == 1
-    return Listing(shown, counts(matching), len(found), len(rows), page, pages, whole)
+    selected = [row for row in matching if selection.state in ("", row.state.value)]
+    pages = max(-(-len(selected) // PER_PAGE), 1)
+    page = min(max(selection.page, 1), pages)
+    shown = _sorted(selected, selection.sort)[(page - 1) * PER_PAGE : page * PER_PAGE]
+    whole = selection.all_of_them and pages == 1
+    return Listing(shown, counts(matching), len(selected), len(rows), page, pages, whole)
 
 
 def _says(row: TopicRow, text: str) -> bool:

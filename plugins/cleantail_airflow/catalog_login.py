@@ -19,7 +19,7 @@ from cleantail.lake.clients.client_properties import secret_variables
 from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 logger = logging.getLogger("cleantail.login")
-_given: dict[str, str] = {}
+_logins_put: dict[str, str] = {}
 """What this process has put into its environment before: it is replaced when the connection has changed."""
 
 
@@ -47,8 +47,8 @@ def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -
         ) from None
     extra = {key: value for key, value in connection.extra_dejson.items() if isinstance(value, str)}
     for name, value in variables_of(platform, connection.login, connection.password, extra).items():
-        if target.get(name) in (None, "", _given.get(name)):
-            target[name] = _given[name] = value
+        if target.get(name) in (None, "", _logins_put.get(name)):
+            target[name] = _logins_put[name] = value
 
 
 def variables_of(platform: Platform, login: str | None, password: str | None, extra: dict[str, Any]) -> dict[str, str]:

@@ -20,8 +20,8 @@ _SEEN = pa.schema([("file", pa.string()), ("positions", pa.binary()), ("records"
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The records of a data file that readers see: their positions, and how many rows these are, which is more than
-    one for each where the file is registered more than once."""
+    """Holds the records of a data file that readers see: their positions, and how many rows these are, which is more
+    than one for each where the file is registered more than once."""
 
     positions: BitMap64
     records: int

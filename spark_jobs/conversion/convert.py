@@ -49,7 +49,7 @@ SHARE_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A table, by its name in the catalog, and where its files are opened from."""
+    """Describes a table, by its name in the catalog, and where its files are opened from."""
 
     spark: SparkSession
     platform: Platform
@@ -91,7 +91,7 @@ def _convert(conversion: Conversion) -> Converted:
     entries = snapshot_entries(jvm, table, base)
     if not entries.foreign:
         return Converted()
-    lost = lost_records(table, entries, _found(conversion, table, entries), _shared(conversion, entries))
+    lost = lost_records(table, entries, _hidden_by_value(conversion, table, entries), _shared(conversion, entries))
     before = _seen(conversion, f"VERSION AS OF {base}")
     _require_same(_expected(entries, lost), before, conversion.table, "Cleantail and Spark find other records deleted")
     done = Converted(len(entries.by_value), len(entries.shared), lost.hidden, len(lost.changed),
@@ -112,7 +112,7 @@ def _convert(conversion: Conversion) -> Converted:
     return replace(done, snapshot_id=snapshot_id)
 
 
-def _found(conversion: Conversion, table: Any, entries: SnapshotEntries) -> dict[int, BitMap64]:
+def _hidden_by_value(conversion: Conversion, table: Any, entries: SnapshotEntries) -> dict[int, BitMap64]:
     """Returns number of a data file -> the positions that equality deletes remove, as tasks found them."""
     columns = key_columns(table, entries.field_ids)
     files, deletes = table_files(entries, entries.data), table_files(entries, entries.by_value)
@@ -132,10 +132,10 @@ def _found(conversion: Conversion, table: Any, entries: SnapshotEntries) -> dict
         )
         for pack in packs
     ]
-    found: dict[int, BitMap64] = {}
+    hidden: dict[int, BitMap64] = {}
     for of_task in conversion.run(search, tasks, "find what equality deletes remove"):
-        found |= of_task
-    return found
+        hidden |= of_task
+    return hidden
 
 
 def _shared(conversion: Conversion, entries: SnapshotEntries) -> SharedPositions:

@@ -26,8 +26,8 @@ _FLOATS: dict[str, tuple[Any, Any]] = {"float": (np.float32, np.int32), "double"
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A column that deletes compare. `kind` is Iceberg's name of its type. `filled`: a file that lacks the column has
-    another value there than null, which only Iceberg knows."""
+    """Describes a column that deletes compare. `kind` is Iceberg's name of its type. `filled`: a file that lacks the
+    column has another value there than null, which only Iceberg knows."""
 
     field_id: int
     path: ColumnPath

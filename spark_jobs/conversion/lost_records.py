@@ -24,8 +24,9 @@ SharedPositions = Sequence[tuple[int, Mapping[str, BitMap64]]]
 
 @dataclass(frozen=True, slots=True)
 class LostRecords:
-    """`whole`: data file -> everything that it has lost. `changed`: those of them that get a delete file, since one
-    that goes hides records there. `hidden`: how many records the delete files that go hide, each once."""
+    """Says what data files have lost. `whole`: data file -> everything that it has lost. `changed`: those of them that
+    get a delete file, since one that goes hides records there. `hidden`: how many records the delete files that go
+    hide, each once."""
 
     whole: Mapping[str, BitMap64]
     changed: frozenset[str]
@@ -67,15 +68,18 @@ def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int,
     numbers: dict[str, list[int]] = {}
     for number, entry in enumerate(entries.data):
         numbers.setdefault(entry.path, []).append(number)
-    found: dict[int, BitMap64] = {}
+    hidden: dict[int, BitMap64] = {}
     for number, by_file in shared:
         delete = entries.shared[number]
         for path, positions in by_file.items():
             for n in numbers.get(path, ()):
                 data = entries.data[n]
-                if data.sequence_number <= delete.sequence_number and data.place == delete.place:
-                    found[n] = found.get(n, BitMap64()) | positions
-    return found
+                if (
+                    data.sequence_number <= delete.sequence_number
+                    and data.iceberg_partition == delete.iceberg_partition
+                ):
+                    hidden[n] = hidden.get(n, BitMap64()) | positions
+    return hidden
 
 
 def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:

@@ -27,7 +27,7 @@ Store = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """Data files with their numbers, and the equality delete files that are of any of them."""
+    """Holds data files with their numbers, and the equality delete files that are of any of them."""
 
     files: tuple[tuple[int, TableFile], ...]
     deletes: tuple[TableFile, ...]
@@ -40,14 +40,14 @@ class SearchTask:
 def search(store: Store, task: SearchTask) -> dict[int, BitMap64]:
     """Returns number of a data file -> the positions of its records that the equality deletes remove; those that other
     deletes hide already may be among them."""
-    io, found = load_file_io(dict(store), task.location), dict[int, BitMap64]()
+    io, hidden = load_file_io(dict(store), task.location), dict[int, BitMap64]()
     for field_ids in sorted({delete.field_ids for delete in task.deletes}):
         deletes = [delete for delete in task.deletes if delete.field_ids == field_ids]
         with task_database(task.threads, task.memory_bytes) as database:
             _collect(database, io, task, deletes, field_ids)
             for number, positions in _removed(database, io, task, deletes, field_ids):
-                found.setdefault(number, BitMap64()).update(positions)
-    return found
+                hidden.setdefault(number, BitMap64()).update(positions)
+    return hidden
 
 
 def _collect(

@@ -23,7 +23,8 @@ NO_DATA_FILE = "None"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a snapshot: Iceberg's object for it, what its metadata say (as JSON), and its data sequence number."""
+    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say (as JSON), and its data sequence
+    number."""
 
     file: Any
     facts: Mapping[str, Any]
@@ -34,14 +35,14 @@ class Entry:
         return str(self.facts["file-path"])
 
     @property
-    def place(self) -> tuple[int, str]:
-        """Returns its spec and partition, as a text that is equal for equal ones."""
+    def iceberg_partition(self) -> tuple[int, str]:
+        """Returns its partition spec and its partition there, as a text that is equal for equal ones."""
         return int(self.facts["spec-id"]), json.dumps(self.facts["partition"], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntries:
-    """The files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
+    """Holds the files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
     `shared` position deletes of several; `by_value` the equality deletes."""
 
     data: Sequence[Entry]
@@ -102,7 +103,7 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
     return [
         TableFile(
             path=entry.path,
-            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.place],
+            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.iceberg_partition],
             sequence_number=entry.sequence_number,
             records=int(entry.facts["record-count"]),
             field_ids=tuple(sorted(entry.facts.get("equality-ids") or ())),
@@ -113,8 +114,8 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
 
 
 def _scopes(entries: SnapshotEntries) -> dict[tuple[int, str], int]:
-    places = sorted({entry.place for entry in (*entries.data, *entries.by_value)})
-    return {place: number for number, place in enumerate(places)}
+    partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
+    return {partition: number for number, partition in enumerate(partitions)}
 
 
 def _is_everywhere(entry: Entry, entries: SnapshotEntries) -> bool:

@@ -27,8 +27,8 @@ from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
 @dataclass(frozen=True, slots=True)
 class DirtyPart:
-    """What the first pass over a task's files has found. `task` is as it was given, with the ends at which its maps are
-    full. `touched` is the database's table of that name."""
+    """Says what the first pass over a task's files has found. `task` is as it was given, with the ends at which its
+    maps are full. `touched` is the database's table of that name."""
 
     task: LogTask
     touched: TouchedKeys

@@ -26,7 +26,7 @@ NOTHING = -1
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The files of the side table of deleted versions that are of a task's logs."""
+    """Holds the files of the side table of deleted versions that are of a task's logs."""
 
     files: tuple[LogFile, ...] = ()
     layout: Layout = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """One task. `works` are ordered by partition; a record's log is named by its place among them.
+    """Describes one task. `works` are ordered by partition; a record's log is named by its place among them.
 
     files         the data files at the base snapshot that can have records of these logs
     layout        where the files have the columns of a topic table
@@ -90,8 +90,8 @@ class LogTask:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`: what
-    is below goes by retention."""
+    """Holds the bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`:
+    what is below goes by retention."""
 
     first: Longs
     end: Longs
@@ -113,7 +113,7 @@ def _longs(numbers: Iterable[int]) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class LogRemovals:
-    """What a round removes from the logs of a task.
+    """Says what a round removes from the logs of a task.
 
     `positions`: reason -> (partition, hash of the file's name) -> the positions, as a serialized BitMap64. `keyless`:
     partition -> records without a key below the planned end, and the offset of the first. `ends`: partition -> the end
@@ -154,7 +154,8 @@ class EntryCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """What a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by entry."""
+    """Says what a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by
+    entry."""
 
     partition: int
     counts: Mapping[str, int]

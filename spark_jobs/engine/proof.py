@@ -28,7 +28,7 @@ Repeated = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """How many keys a log has, and how many of them more than one record has."""
+    """Says how many keys a log has, and how many of them more than one record has."""
 
     keys: int
     twice: int

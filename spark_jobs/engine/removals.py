@@ -75,7 +75,7 @@ class Removed:
     def result(self, task: LogTask, planned: LogTask) -> LogRemovals:
         """Returns what was collected, named as the driver knows it."""
         positions = {reason: _by_log_and_file(task, by_place) for reason, by_place in self.positions.items()}
-        keyless = {task.works[log].partition: found for log, found in self.keyless.items()}
+        keyless = {task.works[log].partition: records for log, records in self.keyless.items()}
         ends = {
             work.partition: work.end_offset
             for work, before in zip(task.works, planned.works, strict=True)

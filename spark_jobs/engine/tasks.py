@@ -145,7 +145,7 @@ def run_tasks(
 
 @dataclass(frozen=True, slots=True)
 class StoredWork(Generic[T, R]):
-    """What a task does, with what it takes to open the table's files: for several calls of run_stored."""
+    """Says what a task does, with what it takes to open the table's files: for several calls of run_stored."""
 
     run: Callable[[T], R | Failed]
 

@@ -15,7 +15,7 @@ from spark_jobs.engine.log_task import EntryCounts
 
 @dataclass(frozen=True, slots=True)
 class TombstoneLedger:
-    """What a task knows of a log's tombstones.
+    """Says what a task knows of a log's tombstones.
 
     spans        offsets [from, to) where live tombstones can be; elsewhere none are looked for
     entries      the ledger as it is once the round is published: by its ends they are counted

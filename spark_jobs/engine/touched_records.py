@@ -60,7 +60,7 @@ def flags_of(task: LogTask, past: Booleans) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class TouchedRecords:
-    """The records of touched keys, one entry for each."""
+    """Holds the records of touched keys, one entry for each."""
 
     number: Numbers
     offset: Longs

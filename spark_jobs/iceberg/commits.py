@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    """Says what `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
     again. `removed`: names of properties that go."""
 
     to_snapshot_id: int | None

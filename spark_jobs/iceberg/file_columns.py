@@ -86,16 +86,16 @@ def _names_by_id(mapping: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, .
     return names
 
 
-def paths_in(schema: pa.Schema, layout: Layout, wanted: Sequence[str]) -> dict[str, str]:
+def paths_in(schema: pa.Schema, layout: Layout, columns: Sequence[str]) -> dict[str, str]:
     """Returns, for each wanted column that a file has, its name there, as pyarrow takes it: a.b for a field of a
     struct."""
     carries_ids = any(FIELD_ID in (field.metadata or {}) for field in schema)
-    found = {}
-    for column in wanted:
+    paths = {}
+    for column in columns:
         names = _names(list(schema), layout[column], carries_ids) if column in layout else None
         if names is not None:
-            found[column] = ".".join(names)
-    return found
+            paths[column] = ".".join(names)
+    return paths
 
 
 def _names(fields: Sequence[pa.Field], path: ColumnPath, carries_ids: bool) -> list[str] | None:

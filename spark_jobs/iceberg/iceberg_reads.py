@@ -35,7 +35,8 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A data file that was registered more than once, and is once, with the sequence number of when it came first."""
+    """Describes a data file that was registered more than once, and is once, with the sequence number of when it came
+    first."""
 
     file: Any
     sequence_number: int
@@ -43,8 +44,8 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """Delete files a branch added and removed, how many data files it added or removed (none, in a round), and which it
-    keeps once."""
+    """Holds delete files a branch added and removed, how many data files it added or removed (none, in a round), and
+    which it keeps once."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
@@ -155,8 +156,8 @@ def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata say, as
-    Iceberg writes it in JSON. One call for a file, where asking for each number takes thirty."""
+    """Describes a data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata
+    say, as Iceberg writes it in JSON. One call for a file, where asking for each number takes thirty."""
 
     task: Any
     data_file: Mapping[str, Any]

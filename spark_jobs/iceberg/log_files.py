@@ -24,8 +24,9 @@ BATCH_RECORDS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class DeletedPositions:
-    """Where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format version
-    3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has."""
+    """Says where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format
+    version 3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has.
+    """
 
     path: str
     start: int | None
@@ -39,7 +40,7 @@ Deletes = tuple[DeletedPositions, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileDeletes:
-    """What is deleted of a data file: `before` and `again` as a LogFile has them."""
+    """Says what is deleted of a data file: `before` and `again` as a LogFile has them."""
 
     before: Deletes
     again: tuple[Deletes, ...]
@@ -47,7 +48,8 @@ class FileDeletes:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say of it.
+    """Describes a Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say
+    of it.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
     one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
@@ -159,7 +161,7 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 
 
 def column_batches(
-    io: FileIO, file: LogFile, layout: Layout, wanted: Sequence[str]
+    io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
     records of the file's piece, deleted ones included. A column that the file has not is not in the mapping.
@@ -172,8 +174,8 @@ def column_batches(
             raise TableError(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
-        parts = parts_in(layout, KEY) if KEY in wanted else []
-        paths = paths_in(parquet.schema_arrow, layout, [*wanted, *parts])
+        parts = parts_in(layout, KEY) if KEY in columns else []
+        paths = paths_in(parquet.schema_arrow, layout, [*columns, *parts])
         at, groups = _row_groups(parquet.metadata, file)
         for batch in parquet.iter_batches(
             BATCH_RECORDS, row_groups=groups, columns=list(dict.fromkeys(paths.values())), use_threads=False

@@ -61,8 +61,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
     platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
     CleantailError when the jars are not there."""
-    found = platform.spark.jars_of_cluster or jars(platform, os.environ)
-    if not found and SUBMITTED not in os.environ:
+    jar_files = platform.spark.jars_of_cluster or jars(platform, os.environ)
+    if not jar_files and SUBMITTED not in os.environ:
         raise CleantailError(f"no Spark jars in {jars_directory(platform, os.environ)}: {AGAIN}")
     # by the environment alone PySpark knows which Python its workers have
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))

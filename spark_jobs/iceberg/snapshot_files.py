@@ -52,7 +52,7 @@ def with_position(records: DataFrame, *columns: str) -> DataFrame:
 
 
 class SnapshotFiles:
-    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
+    """Holds the data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
 
     `columns` is the mapping of an adopted table, a file of which may hold several logs. A file that is registered more
     than once is known by its last registration: what is deleted of that is deleted of all.

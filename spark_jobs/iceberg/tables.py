@@ -52,7 +52,7 @@ STALE_BRANCH_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """A topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic."""
+    """Is a topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic."""
 
     spark: SparkSession
     name: str

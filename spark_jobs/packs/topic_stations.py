@@ -54,7 +54,7 @@ from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.kafka.reading import read_topic
 from spark_jobs.round.publish import Answer
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
-from spark_jobs.round.run import Run, compact_round, expire_round, made, reconcile_round, silent
+from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, silent, stage_units
 from spark_jobs.round.source_table.reading import read_source_table
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
@@ -126,7 +126,7 @@ class TopicStations:
         kind = compaction(self.table, self.platform, plan.now_ms)
         planned = planned_compaction(self.table, self.platform, plan)
         try:
-            staged = made(Run(self.table, self.platform), COMPACT, planned)
+            staged = stage_units(Run(self.table, self.platform), COMPACT, planned)
             return measured_round(self.table, self.platform, planned.round, staged, kind.kind, kind.measure)
         except ConflictError as error:
             logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)

@@ -83,8 +83,8 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """A page as the index lists it. `path`: relative to the index, validations/SUITE/ROUND/TIME/BATCH.html; `title`:
-    (topic, partitions, kind and round, suite, status), empty where the page is of an earlier version."""
+    """Describes a page as the index lists it. `path`: relative to the index, validations/SUITE/ROUND/TIME/BATCH.html;
+    `title`: (topic, partitions, kind and round, suite, status), empty where the page is of an earlier version."""
 
     path: str
     title: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ logger = logging.getLogger("cleantail.expectations")
 
 @dataclass(frozen=True)
 class DocsStore:
-    """The folder of one topic's Data Docs in a store."""
+    """Describes the folder of one topic's Data Docs in a store."""
 
     platform: Platform
     env: Mapping[str, str]

@@ -64,7 +64,7 @@ def _of_logs(result: Any, kind: str, logs: Sequence[int]) -> Any:
 
 
 class _Known(threading.local):
-    """What a thread has made. An engine of Great Expectations holds the frames of one validation at a time."""
+    """Says what a thread has made. An engine of Great Expectations holds the frames of one validation at a time."""
 
     def __init__(self) -> None:
         self.context: Any = None

@@ -20,7 +20,8 @@ _WRITING: dict[Path, threading.Thread] = {}
 
 
 class Project:
-    """The validations of one look at a topic, until they are written. Directory: CLEANTAIL_HOME/data_docs/<topic>."""
+    """Holds the validations of one look at a topic, until they are written. Directory:
+    CLEANTAIL_HOME/data_docs/<topic>."""
 
     def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
         """`store`: where Data Docs are copied to."""

@@ -25,7 +25,7 @@ class TooLongError(Exception):
 
 
 class TimeLimit:
-    """Of all own checks of one look at a round, from the first on."""
+    """Bounds the time of all own checks of one look at a round, from the first on."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms

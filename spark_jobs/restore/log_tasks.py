@@ -39,7 +39,7 @@ OF_BROKER = 1
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """One partition. `proved`: so many of its records have been compared by an earlier task of this run.
+    """Describes one partition. `proved`: so many of its records have been compared by an earlier task of this run.
     `max_message_bytes`: the topic's max.message.bytes."""
 
     source: LogSource
@@ -54,7 +54,7 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """How many records a task has compared, and how many it has written."""
+    """Says how many records a task has compared, and how many it has written."""
 
     partition: int
     compared: int = 0
@@ -177,18 +177,18 @@ def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:
     Raises RestoreMismatchError, which names no key and no value, for the first that differs."""
     at = start
     for messages in target.messages(start, end):
-        place = 0
-        while place < len(messages):
-            rows = feed.some(len(messages) - place)
+        index = 0
+        while index < len(messages):
+            rows = feed.some(len(messages) - index)
             if rows is None:
                 raise RestoreMismatchError(
-                    f"{target.where} has {counted(end - at - place, 'record')} more than the archive, from offset "
-                    f"{at + place} on: somebody else wrote into it"
+                    f"{target.where} has {counted(end - at - index, 'record')} more than the archive, from offset "
+                    f"{at + index} on: somebody else wrote into it"
                 )
-            difference = first_difference(rows, messages[place : place + len(rows)])
+            difference = first_difference(rows, messages[index : index + len(rows)])
             if difference is not None:
-                raise _differs(target, rows, at + place, difference)
-            place += len(rows)
+                raise _differs(target, rows, at + index, difference)
+            index += len(rows)
         at += len(messages)
     return at - start
 

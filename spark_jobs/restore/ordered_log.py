@@ -46,7 +46,7 @@ BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The records of a log at a snapshot; all of it can be pickled.
+    """Holds the records of a log at a snapshot; all of it can be pickled.
 
     files         the data files that can have some
     start         the first offset that a reader may see
@@ -107,13 +107,13 @@ def _in_order(io: FileIO, source: LogSource, file: LogFile) -> bool:
 
 
 def file_batches(
-    io: FileIO, source: LogSource, file: LogFile, wanted: Sequence[str]
+    io: FileIO, source: LogSource, file: LogFile, columns: Sequence[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
     be seen. A column that the file has not is not in the mapping; the partition is read only where it has to be."""
     require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes(io, file.before, file))
-    read = [name for name in wanted if name != PARTITION or file.log is None]
+    read = [name for name in columns if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
         paths = paths_in(parquet.schema_arrow, source.layout, read)
         if OFFSET not in paths or (file.log is None and PARTITION not in paths):

@@ -37,7 +37,8 @@ Work = Callable[[Mapping[str, str], Mapping[str, str], RestoreTask], LogProgress
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """One run of a restore. `settings` are the clients', with their login: they are neither logged nor shown."""
+    """Describes one run of a restore. `settings` are the clients', with their login: they are neither logged nor
+    shown."""
 
     table: TopicTable
     platform: Platform
@@ -65,17 +66,17 @@ class Restore:
         # 3. what is there is the archive's
         max_bytes = plan.target.number("max.message.bytes")
         tasks = [RestoreTask(source, plan.target.topic, max_bytes) for source in sources]
-        found = self._found(plan.target, tasks)
+        compared = self._compared(plan.target, tasks)
         # 4. the rest is written
         self.progress("writing")
-        tasks = [replace(task, proved=found[task.partition]) for task in tasks]
+        tasks = [replace(task, proved=compared[task.partition]) for task in tasks]
         written = self._run(write_log, tasks, "write the records")
         # 5. all of it is read back
         self.progress("reading back")
         verified = self._run(verify_log, tasks, "read the restored records back")
         self._require_same_topic(plan.target)
         self.table.drop_branch(branch)
-        return _result(plan, facts, found, written, verified)
+        return _result(plan, facts, compared, written, verified)
 
     def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
         # the login is in the function, not in the data: what is handed to tasks as data may lie in a file on the way
@@ -90,7 +91,7 @@ class Restore:
                 "platform.spark.conf for a restore; nothing was written"
             )
 
-    def _found(self, target: TargetTopic, tasks: Sequence[RestoreTask]) -> dict[int, int]:
+    def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask]) -> dict[int, int]:
         """Returns partition -> the records that are there and are the archive's first ones. Raises
         RestoreMismatchError where they are not, ConflictError where more come all the while."""
         if not target.records:
@@ -125,13 +126,13 @@ class Restore:
 def _result(
     plan: RestorePlan,
     facts: Sequence[LogFacts],
-    found: Mapping[int, int],
+    compared: Mapping[int, int],
     written: Sequence[LogProgress],
     verified: Sequence[LogProgress],
 ) -> RestoreResult:
     pin: RestorePin = plan.pin
     logs = (
-        RestoredLog(log.partition, found[log.partition], w.written, v.compared, log.first_offset, log.last_offset)
+        RestoredLog(log.partition, compared[log.partition], w.written, v.compared, log.first_offset, log.last_offset)
         for log, w, v in zip(facts, written, verified, strict=True)
     )
     without_type = sum(log.without_type for log in facts)

@@ -55,8 +55,8 @@ STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header":
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRound:
-    """A round whose logs were measured, and are to be judged. `units`: with the heads of their branches; `auditor`:
-    who judges them, by `rules`."""
+    """Describes a round whose logs were measured, and are to be judged. `units`: with the heads of their branches;
+    `auditor`: who judges them, by `rules`."""
 
     table: TopicTable
     round: str

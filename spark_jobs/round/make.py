@@ -40,7 +40,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     tasks = log_tasks(table, platform, unit, files, by_rounds=plan.by_rounds)
     removals = run_work(table, platform, FIND_REMOVALS, tasks)
     # up to the end that was planned: nothing is begun that must fail later
-    keyless = {log: found for each in removals for log, found in each.keyless.items()}
+    keyless = {log: records for each in removals for log, records in each.keyless.items()}
     held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     by_reason = removed_positions(removals, held)
     unit = with_ends(unit, removals)

@@ -123,25 +123,25 @@ def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: Wo
 def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
     """Deletes on the unit's branch what is gone at its source; returns the unit with its counts."""
     began_ms = int(time.time() * 1000)
-    found = compare(table, platform, source, unit)
-    removed = found.removed
+    comparison = compare(table, platform, source, unit)
+    removed = comparison.removed
     counts = UnitCounts(
-        {GONE: count_by_log(removed)} | dict(found.again),
-        saved_bytes=found.files.bytes_by_log([removed]),
+        {GONE: count_by_log(removed)} | dict(comparison.again),
+        saved_bytes=comparison.files.bytes_by_log([removed]),
     )
-    staged = StagedUnit.of(found.unit, counts, began_ms=began_ms)
+    staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # a commit also where nothing is gone: that ends the state, too
-    table.delete_positions(unit.branch, found.files, removed, found.twice, done)
+    table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done)
     return staged
 
 
 def dry_comparison(table: TopicTable, platform: Platform, source: SourceTopic, now_ms: int) -> ComparisonResult:
     """Returns what a reconciliation would remove now; changes nothing."""
-    found = compare(table, platform, source, reconciliation_unit(table, platform, source, now_ms))
-    records, gone = count_by_log(found.removed), found.gone
+    comparison = compare(table, platform, source, reconciliation_unit(table, platform, source, now_ms))
+    records, gone = count_by_log(comparison.removed), comparison.gone
     logs = (
         ComparedLog(p, work.end_offset, gone.keys.get(p, 0), records.get(p, 0), gone.cut_off.get(p, 0))
-        for work in found.unit.partitions
+        for work in comparison.unit.partitions
         for p in (work.partition,)
     )
     return ComparisonResult(table.topic.kafka_topic, tuple(sorted(logs, key=lambda log: log.partition)))

@@ -30,8 +30,8 @@ NONE_FRESH: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """A round whose logs are chosen; `units` is empty where nothing is due. `stage` writes what a unit removes onto a
-    branch of its own."""
+    """Describes a round whose logs are chosen; `units` is empty where nothing is due. `stage` writes what a unit
+    removes onto a branch of its own."""
 
     round: str
     units: tuple[WorkUnit, ...]
@@ -40,8 +40,8 @@ class PlannedRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundLogs:
-    """The logs for which a round is planned. `retained`: those of which only the log start is to move, such as one that
-    rests after a failed check."""
+    """Holds the logs for which a round is planned. `retained`: those of which only the log start is to move, such as
+    one that rests after a failed check."""
 
     cleaned: frozenset[int]
     retained: frozenset[int] = frozenset()
@@ -58,9 +58,9 @@ class RoundLogs:
 
 @dataclass(frozen=True, slots=True)
 class RoundKind:
-    """What all rounds of one kind have in common. `kind`: compact, expire or reconcile; `now_ms`: the run's clock, Unix
-    ms. `plan` plans a round for some logs, on the table as it is when it is called. `measure` is what measures a unit,
-    where the table alone does not tell whether it is right."""
+    """Says what all rounds of one kind have in common. `kind`: compact, expire or reconcile; `now_ms`: the run's clock,
+    Unix ms. `plan` plans a round for some logs, on the table as it is when it is called. `measure` is what measures a
+    unit, where the table alone does not tell whether it is right."""
 
     kind: str
     now_ms: int

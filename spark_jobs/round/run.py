@@ -57,8 +57,8 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody has;
-    `answer`: as in publish_round."""
+    """Says what all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody
+    has; `answer`: as in publish_round."""
 
     table: TopicTable
     platform: Platform
@@ -165,12 +165,12 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
     """Steps 2 and 3; None where nothing is due."""
     if not planned.units:
         return None
-    staged = made(run, kind.kind, planned)
+    staged = stage_units(run, kind.kind, planned)
     run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
     return check_round(run.table, run.platform, planned.round, staged, kind.kind, kind.measure)
 
 
-def made(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
+def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
     """Step 2: stages each unit on a branch of its own."""
     doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind]
     staged = []

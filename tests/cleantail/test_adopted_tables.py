@@ -12,6 +12,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import TableError
 from cleantail.lake import data_files
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.columns_property import property_of_columns
 from cleantail.lake.records.log_records import as_topic_columns
 from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import plan_run
@@ -33,7 +34,7 @@ def adopted(project):
         )
         catalog = open_catalog(load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")}), {})
         catalog.create_namespace_if_not_exists("cleantail")
-        own = {"cleantail.topic": "orders", "cleantail.columns": columns.as_property()}
+        own = {"cleantail.topic": "orders", "cleantail.columns": property_of_columns(columns)}
         table = catalog.create_table("cleantail.orders", schema, properties=own | properties)
         for rows in appends:
             table.append(pa.Table.from_pylist(rows, schema=schema))

@@ -6,8 +6,9 @@ import pytest
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, problems
 from cleantail.adopt.layouts import guess_layout
-from cleantail.config.columns import Columns, columns_of_properties, quoted
+from cleantail.config.columns import Columns, quoted
 from cleantail.errors import TableError
+from cleantail.lake.columns_property import columns_of_properties, property_of_columns
 from cleantail.log.column_sql import expressions, problem_of
 
 COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")
@@ -123,7 +124,7 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(different, message):
 
 def test_an_upgrade_that_is_wanted_is_no_problem_and_adopting_again_is_none():
     assert red(upgrade=True, format_version=1) == []
-    again = replace(FOUND, owner="orders", adopted_columns=COLUMNS.as_property())
+    again = replace(FOUND, owner="orders", adopted_columns=property_of_columns(COLUMNS))
     assert (red(again), changes(again, "orders", COLUMNS, False)) == ([], [])
 
 
@@ -190,7 +191,7 @@ def test_the_findings_are_told_in_lines():
 
 
 def test_a_mapping_is_a_property_and_back():
-    assert columns_of_properties({"cleantail.columns": COLUMNS.as_property()}) == COLUMNS
+    assert columns_of_properties({"cleantail.columns": property_of_columns(COLUMNS)}) == COLUMNS
     assert columns_of_properties({}) is None
     assert quoted("a.b") == "`a`.`b`"
 

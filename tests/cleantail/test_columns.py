@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from cleantail.config.columns import PROPERTY_COLUMNS, Columns, Deleted, columns_of_properties, columns_of_texts
+from cleantail.config.columns import Columns, Deleted, columns_of_texts
+from cleantail.lake.columns_property import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
 
 PLAIN = {"partition": "p", "offset": "o", "key": "k", "value": "v"}
 WIDE = {"partition": "p", "offset": "o", "key": ["s.a", "b"], "value": ["c", "d"],
@@ -14,13 +15,13 @@ WIDE = {"partition": "p", "offset": "o", "key": ["s.a", "b"], "value": ["c", "d"
 
 def test_a_mapping_of_one_column_each_is_kept_as_earlier_versions_wrote_it():
     columns = Columns.model_validate(PLAIN)
-    assert columns.as_property() == '{"key":"k","offset":"o","partition":"p","value":"v"}'
+    assert property_of_columns(columns) == '{"key":"k","offset":"o","partition":"p","value":"v"}'
     assert columns.paths == PLAIN
 
 
 def test_a_mapping_of_several_columns_comes_back_from_the_table_as_it_was():
     columns = Columns.model_validate(WIDE)
-    assert columns_of_properties({PROPERTY_COLUMNS: columns.as_property()}) == columns
+    assert columns_of_properties({PROPERTY_COLUMNS: property_of_columns(columns)}) == columns
     assert columns.paths == {
         "partition": "p",
         "offset": "o",

@@ -12,8 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("cleantail.errors", "cleantail.human"),
-    ("cleantail.codec", "cleantail.retries"),
-    ("cleantail.home", "cleantail.config"),
+    ("cleantail.codec", "cleantail.retries", "cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
@@ -127,3 +126,29 @@ def test_a_folder_has_few_modules(folder):
 @pytest.mark.parametrize("module", [name for name in modules() if name not in TABLES])
 def test_a_module_has_one_thing_in_it(module):
     assert len(modules()[module].read_text().splitlines()) <= MOST_LINES
+
+
+def drawn_floors(package):
+    """The rooms of a package (folders and files right in it), from the ground up, as their imports place them."""
+    below = {}
+    for module, others in imports().items():
+        if module.startswith(f"{package}."):
+            below.setdefault(room_in(package, module), set()).update(room_in(package, o) for o in others)
+    floors, standing = [], set()
+    while rest := below.keys() - standing:
+        floors.append({room for room in rest if below[room] & below.keys() <= standing | {room}})
+        standing |= floors[-1]
+    return floors
+
+
+def room_in(package, module):
+    return module.removeprefix(f"{package}.").split(".")[0] if module.startswith(f"{package}.") else None
+
+
+def test_the_kernel_has_six_floors_and_the_command_line_above_the_jobs():
+    *kernel, top = drawn_floors("cleantail")
+    assert (len(kernel), top) == (6, {"cli"})
+
+
+def test_the_jobs_have_five_floors():
+    assert len(drawn_floors("spark_jobs")) == 5

@@ -14,7 +14,7 @@ from cleantail.lineage.datasets import (
     kafka_dataset,
     place_name,
 )
-from cleantail.lineage.stations import OF_EVIDENCE, WRITING, Told, ToldTables, assertions_of, lineage_of
+from cleantail.lineage.stations import OF_EVIDENCE, WRITING, StationFacts, ToldTables, assertions_of, lineage_of
 from cleantail.rounds.checked.check_results import CheckResult
 
 COLUMNS = {"partition": "int", "offset": "long", "key": "binary", "tombstone": "boolean"}
@@ -53,7 +53,7 @@ def test_of_too_many_files_their_folders_are_named() -> None:
 
 
 def test_an_ingestion_reads_the_source_and_writes_the_columns_that_records_have() -> None:
-    told = lineage_of("ingest_kafka", TABLES, Told(written=9, commits=True, records=4), [TOPIC])
+    told = lineage_of("ingest_kafka", TABLES, StationFacts(written=9, commits=True, records=4), [TOPIC])
     assert told.inputs == (TOPIC,)
     (output,) = told.outputs
     assert (output.snapshot_id, output.records, output.columns_from) == (9, 4, TOPIC.dataset)
@@ -61,20 +61,20 @@ def test_an_ingestion_reads_the_source_and_writes_the_columns_that_records_have(
 
 
 def test_a_station_that_has_written_nothing_tells_no_output_of_the_table() -> None:
-    told = lineage_of("publish", TABLES, Told(read=(5,)))
+    told = lineage_of("publish", TABLES, StationFacts(read=(5,)))
     assert [(d.dataset, d.snapshot_id) for d in told.inputs] == [(TABLE.dataset, 5)]
     assert told.outputs == (EVIDENCE,)
 
 
 @pytest.mark.parametrize("station", sorted(WRITING - {"ingest", "ingest_kafka", "ingest_table"}))
 def test_a_station_of_the_table_keeps_every_column_as_it_is(station: str) -> None:
-    output = lineage_of(station, TABLES, Told(written=9, commits=True)).outputs[0]
+    output = lineage_of(station, TABLES, StationFacts(written=9, commits=True)).outputs[0]
     assert output.copied_columns == tuple(COLUMNS)
     assert output.columns_from == TABLE.dataset
 
 
 def test_the_check_reads_branches_and_writes_evidence_alone() -> None:
-    told = lineage_of("check_quality", TABLES, Told(read=(5, 6)))
+    told = lineage_of("check_quality", TABLES, StationFacts(read=(5, 6)))
     assert [d.snapshot_id for d in told.inputs] == [5, 6]
     assert told.outputs == (EVIDENCE,)
     assert "check_quality" in OF_EVIDENCE - WRITING

@@ -1,11 +1,12 @@
 """One process at a time: the lock is held for the block and no longer."""
 
 import fcntl
+import time
 
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.home.locks import exclusive
+from cleantail.home.locks import exclusive, holds_within
 
 
 def is_free(file):
@@ -57,3 +58,17 @@ def test_who_waits_for_a_lock_no_longer_than_so_long_says_which_it_is(tmp_path):
         pass
     with exclusive(tmp_path, "alerts-orders", within_s=0.2):
         pass
+
+
+def test_a_condition_is_asked_until_it_holds(monkeypatch):
+    answers, slept_s = iter([False, False, True]), []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    assert holds_within(lambda: next(answers), every_s=0.5, within_s=9)
+    assert slept_s == [0.5, 0.5]
+
+
+def test_a_condition_that_does_not_hold_in_time_is_asked_once_at_least():
+    answers = iter([False])
+    assert not holds_within(lambda: next(answers), every_s=0.01, within_s=0)
+    assert list(answers) == []
+    assert not holds_within(lambda: False, every_s=0.01, within_s=0.05)

@@ -12,10 +12,11 @@ from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
 from cleantail.cli import main
-from cleantail.config.columns import PROPERTY_COLUMNS, Columns
+from cleantail.config.columns import Columns
 from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog, require_usable
+from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
@@ -162,7 +163,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
         require_inner_metadata_log("cleantail.orders", table.location(), table.metadata)
     # an adopted table, whose metadata is its sink's, is looked at before every command and job that commits
     columns = Columns(partition="partition", offset="offset", key="key")
-    orders_table.set_properties(**{PROPERTY_COLUMNS: columns.as_property()})
+    orders_table.set_properties(**{PROPERTY_COLUMNS: property_of_columns(columns)})
     topic = orders_table.topic.model_copy(update={"columns": columns})
     with pytest.raises(TableError, match="a commit would delete it"):
         require_usable(topic, orders_table.platform, os.environ)

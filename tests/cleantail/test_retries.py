@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from cleantail.errors import ConflictError, HeldError, OvertakenError
-from cleantail.retries import COMMITS, ROUNDS, Retries, repeated, until
+from cleantail.retries import COMMITS, ROUNDS, Retries, repeated
 
 
 @dataclass
@@ -96,21 +95,6 @@ def test_an_interrupt_ends_the_tries():
 
     with pytest.raises(KeyboardInterrupt):
         COMMITS.run(interrupted)
-
-
-def answers(*given: bool) -> Callable[[], bool]:
-    rest = list(given)
-    return lambda: rest.pop(0)
-
-
-def test_a_condition_is_asked_until_it_holds(sleeps):
-    assert until(answers(False, False, True), every_s=0.5, within_s=9)
-    assert sleeps.seconds == [0.5, 0.5]
-
-
-def test_a_condition_that_does_not_hold_in_time_is_asked_once_at_least():
-    assert not until(answers(False), every_s=0.01, within_s=0)
-    assert not until(lambda: False, every_s=0.01, within_s=0.05)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.watch.overview import TopicRow
-from cleantail.watch.topic_list import NO_GROUP, PER_PAGE, SORTS, Wanted, listing
+from cleantail.watch.topic_list import NO_GROUP, PER_PAGE, SORTS, Selection, listing
 from cleantail.watch.topic_states import State
 
 ROWS = [
@@ -14,58 +14,58 @@ ROWS = [
 MANY = [TopicRow(f"t{n:03d}", State.CLEAN, "clean") for n in range(2 * PER_PAGE + 1)]
 
 
-def names(rows, wanted):
-    return [row.name for row in listing(rows, wanted).rows]
+def names(rows, selection):
+    return [row.name for row in listing(rows, selection).rows]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("selection", "found"),
     [
-        (Wanted(), ["b.orders", "c.clicks", "a.bills"]),
-        (Wanted(text=" ORD "), ["b.orders"]),
-        (Wanted(text="due"), ["b.orders"]),
-        (Wanted(text="partition 0"), ["b.orders"]),
-        (Wanted(group="small", sort="name"), ["a.bills", "b.orders"]),
-        (Wanted(group=NO_GROUP), ["c.clicks"]),
-        (Wanted(state="clean", sort="name"), ["a.bills", "c.clicks"]),
-        (Wanted(text="bills", group=NO_GROUP), []),
-        (Wanted(sort="-name"), ["c.clicks", "b.orders", "a.bills"]),
-        (Wanted(sort="ratio"), ["b.orders", "c.clicks", "a.bills"]),
-        (Wanted(sort="-ratio"), ["a.bills", "c.clicks", "b.orders"]),
-        (Wanted(sort="nonsense"), ["b.orders", "c.clicks", "a.bills"]),
+        (Selection(), ["b.orders", "c.clicks", "a.bills"]),
+        (Selection(text=" ORD "), ["b.orders"]),
+        (Selection(text="due"), ["b.orders"]),
+        (Selection(text="partition 0"), ["b.orders"]),
+        (Selection(group="small", sort="name"), ["a.bills", "b.orders"]),
+        (Selection(group=NO_GROUP), ["c.clicks"]),
+        (Selection(state="clean", sort="name"), ["a.bills", "c.clicks"]),
+        (Selection(text="bills", group=NO_GROUP), []),
+        (Selection(sort="-name"), ["c.clicks", "b.orders", "a.bills"]),
+        (Selection(sort="ratio"), ["b.orders", "c.clicks", "a.bills"]),
+        (Selection(sort="-ratio"), ["a.bills", "c.clicks", "b.orders"]),
+        (Selection(sort="nonsense"), ["b.orders", "c.clicks", "a.bills"]),
     ],
 )
-def test_rows_are_found_by_text_group_and_state_in_the_order_of_a_column(wanted, found):
-    assert names(ROWS, wanted) == found
+def test_rows_are_found_by_text_group_and_state_in_the_order_of_a_column(selection, found):
+    assert names(ROWS, selection) == found
 
 
 def test_counts_are_of_what_the_text_and_the_group_leave_whatever_the_state():
-    found = listing(ROWS, Wanted(group="small", state="clean"))
+    found = listing(ROWS, Selection(group="small", state="clean"))
     assert (found.found, found.total, dict(found.counts)) == (1, 3, {State.DUE: 1, State.CLEAN: 1})
 
 
 @pytest.mark.parametrize(("page", "first", "count"), [(1, 1, 50), (2, 51, 50), (3, 101, 1), (99, 101, 1)])
 def test_many_rows_are_shown_page_by_page(page, first, count):
-    found = listing(MANY, Wanted(page=page))
+    found = listing(MANY, Selection(page=page))
     assert (found.first, len(found.rows), found.pages, found.whole) == (first, count, 3, False)
 
 
 def test_a_browser_may_filter_by_itself_only_where_it_has_every_row():
-    assert listing(ROWS, Wanted()).whole
-    assert not listing(ROWS, Wanted(text="b")).whole
-    assert listing([], Wanted()).whole
+    assert listing(ROWS, Selection()).whole
+    assert not listing(ROWS, Selection(text="b")).whole
+    assert listing([], Selection()).whole
 
 
 def test_an_address_has_what_is_wanted_and_escapes_it():
-    wanted = Wanted(text="a&b", state="clean", page=3)
-    assert wanted.query(page=1) == "q=a%26b&state=clean"
-    assert wanted.query() == "q=a%26b&state=clean&page=3"
-    assert Wanted().query() == ""
+    selection = Selection(text="a&b", state="clean", page=3)
+    assert selection.query(page=1) == "q=a%26b&state=clean"
+    assert selection.query() == "q=a%26b&state=clean&page=3"
+    assert Selection().query() == ""
 
 
 @pytest.mark.parametrize("column", SORTS)
 def test_a_second_click_on_a_column_turns_its_order_round(column):
-    once = Wanted(sort=Wanted().next_sort(column))
-    twice = Wanted(sort=once.next_sort(column))
+    once = Selection(sort=Selection().next_sort(column))
+    twice = Selection(sort=once.next_sort(column))
     assert {once.direction(column), twice.direction(column)} == {"ascending", "descending"}
-    assert Wanted(sort="other").direction(column) == "none"
+    assert Selection(sort="other").direction(column) == "none"

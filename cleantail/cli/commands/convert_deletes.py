@@ -26,13 +26,13 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
     from cleantail.lake.catalogs import load_named
     from cleantail.lake.runs.foreign_deletes import foreign_deletes
 
-    found, done = foreign_deletes(load_named(call.platform, table)), None
-    if found.any and not dry_run:
+    deletes, done = foreign_deletes(load_named(call.platform, table)), None
+    if deletes.any and not dry_run:
         from spark_jobs.conversion.convert import convert_deletes as convert
 
         name = f"cleantail convert-deletes {table}"
         with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
             progress("converting deletes")
             done = convert(spark, call.platform, table)
-    call.output.show(DeletesConverted(table, found, done))
+    call.output.show(DeletesConverted(table, deletes, done))
     return 0

@@ -38,7 +38,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     """
     from cleantail.cli.reports.jars import Jars
     from cleantail.lake.catalog_settings import jars_directory, needs_s3
-    from cleantail.lake.jars.jar_fetching import fetch, problems, take, wanted
+    from cleantail.lake.jars.jar_fetching import fetch, listed_jars, problems, take
     from cleantail.lake.jars.jar_list import kinds_of, mixed_versions, spark_version
 
     spark = spark_version()
@@ -55,5 +55,5 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
         with call.output.progress() as progress:
             progress("fetching jars")
             fetch(directory, kinds, repositories)
-    call.output.show(Jars(spark, directory, wanted(kinds), fetched=bool(missing)))
+    call.output.show(Jars(spark, directory, listed_jars(kinds), fetched=bool(missing)))
     return 0

@@ -17,7 +17,8 @@ from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 
 @dataclass(frozen=True)
 class Adopted:
-    """What `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is there."""
+    """Says what `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is
+    there."""
 
     table: str
     topic: str
@@ -67,26 +68,27 @@ class Adopted:
 
 @dataclass(frozen=True)
 class DeletesConverted:
-    """Which deletes of a table are not of one data file each, and what they became; None where nothing was changed."""
+    """Says which deletes of a table are not of one data file each, and what they became; None where nothing was
+    changed."""
 
     table: str
     found: ForeignDeletes
     done: Converted | None
 
     def document(self) -> dict[str, Any]:
-        found = {f"found_{name}": count for name, count in asdict(self.found).items()}
-        return {"table": self.table, "converted": self.done is not None, **found} | (
+        counts = {f"found_{name}": count for name, count in asdict(self.found).items()}
+        return {"table": self.table, "converted": self.done is not None, **counts} | (
             dict(CONVERTED_JSON.plain(self.done)) if self.done else {}
         )
 
     def tell(self, page: Page) -> None:
-        found = self.found
-        if not found.any:
+        foreign = self.found
+        if not foreign.any:
             page.line(f"{self.table}: every delete is of one data file; nothing was changed")
             return
-        rows = counted(found.equality_rows, "row")
-        shared = counted(found.shared_position_deletes, "position delete file")
-        deletes = counted(found.equality_deletes, "equality delete file")
+        rows = counted(foreign.equality_rows, "row")
+        shared = counted(foreign.shared_position_deletes, "position delete file")
+        deletes = counted(foreign.equality_deletes, "equality delete file")
         page.line(f"{self.table}: {deletes} with {rows}, {shared} of several data files")
         page.line(_done(self.done) if self.done else "nothing was changed: --dry-run")
 

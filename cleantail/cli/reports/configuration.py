@@ -30,8 +30,8 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """The answer of `check-config`: a row for each file of a topic, and of a group, and problems and warnings below, on
-    stderr."""
+    """Is the answer of `check-config`: a row for each file of a topic, and of a group, and problems and warnings below,
+    on stderr."""
 
     files: Sequence[tuple[Path, Topic | ConfigError]]
     groups: Sequence[tuple[Path, TopicGroup | ConfigError]]
@@ -94,7 +94,7 @@ def _row(file: Path, topic: Topic) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ImportedTopics:
-    """What became of each topic that Kafka has told of; `folder` is where the files are."""
+    """Says what became of each topic that Kafka has told of; `folder` is where the files are."""
 
     topics: Sequence[ImportedTopic]
     folder: Path

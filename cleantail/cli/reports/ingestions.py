@@ -15,7 +15,7 @@ from cleantail.rounds.ingestion_undo import IngestionUndo, UndoneIngestion
 
 @dataclass(frozen=True)
 class TakenBack:
-    """What taking an ingestion back does, or has done where there is its snapshot.
+    """Says what taking an ingestion back does, or has done where there is its snapshot.
 
     `come_again` has the files that the DAG would ingest again.
     """
@@ -84,7 +84,7 @@ def _listed(planned: IngestionUndo) -> list[str]:
 
 @dataclass(frozen=True)
 class DoneBefore:
-    """That the ingestion was taken back already."""
+    """Says that the ingestion was taken back already."""
 
     topic: Topic
     undone: UndoneIngestion

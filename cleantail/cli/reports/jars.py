@@ -14,7 +14,7 @@ from cleantail.lake.jars.jar_list import Jar
 
 @dataclass(frozen=True)
 class Jars:
-    """The jars of a version of Spark, and where they are; `directory` is None where the cluster has them."""
+    """Holds the jars of a version of Spark, and where they are; `directory` is None where the cluster has them."""
 
     spark: str
     directory: Path | None

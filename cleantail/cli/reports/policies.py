@@ -31,7 +31,7 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 
 @dataclass(frozen=True)
 class OnePolicy:
-    """The answer of `plan --set`: a topic under another policy, as a table."""
+    """Is the answer of `plan --set`: a topic under another policy, as a table."""
 
     compared: Comparison
 
@@ -44,7 +44,7 @@ class OnePolicy:
 
 @dataclass(frozen=True)
 class AllPolicies:
-    """The answer of `plan --diff`: all topics whose policy differs, as Markdown."""
+    """Is the answer of `plan --diff`: all topics whose policy differs, as Markdown."""
 
     difference: Difference
 

@@ -20,7 +20,7 @@ from cleantail.log.reader_positions import Reader
 
 @dataclass(frozen=True)
 class Readers:
-    """The answer of `reader`: a row for each reader and log."""
+    """Is the answer of `reader`: a row for each reader and log."""
 
     topic: Topic
     readers: Sequence[Reader]

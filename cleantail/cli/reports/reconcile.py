@@ -19,7 +19,7 @@ GONE = "gone_at_source"
 
 @dataclass(frozen=True)
 class Compared:
-    """What a reconciliation would remove, by partition."""
+    """Says what a reconciliation would remove, by partition."""
 
     topic: Topic
     result: ComparisonResult
@@ -39,7 +39,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What the round has removed of each log, and what its checks said."""
+    """Says what the round has removed of each log, and what its checks said."""
 
     topic: Topic
     result: RoundResult

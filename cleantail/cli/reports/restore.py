@@ -13,7 +13,7 @@ from cleantail.kafka.restore.restore_results import RESTORE_RESULT_JSON, Restore
 
 @dataclass(frozen=True)
 class Restored:
-    """How many records each partition got, and which of the archive they are."""
+    """Says how many records each partition got, and which of the archive they are."""
 
     topic: Topic
     result: RestoreResult

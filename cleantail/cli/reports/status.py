@@ -43,7 +43,7 @@ LABEL_WIDTH = 12
 
 @dataclass(frozen=True)
 class Status:
-    """The answer of `status`: every log of the topics with what it waits for, and their readers.
+    """Is the answer of `status`: every log of the topics with what it waits for, and their readers.
 
     What is `broken` follows on stderr.
     """

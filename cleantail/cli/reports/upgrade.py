@@ -19,7 +19,7 @@ NOT_LOOKED = "tables were not looked at, since the configuration cannot be read 
 
 @dataclass(frozen=True)
 class Upgraded:
-    """Every change with who makes it. `done`: whether those of the command were made; `kept`: where what it has
+    """Holds each change with who makes it. `done`: whether those of the command were made; `kept`: where what it has
     replaced is kept, None where nothing was; `looked`: whether tables were looked at."""
 
     changes: Sequence[Change]

@@ -28,7 +28,7 @@ from cleantail.rounds.rollback import RollbackPlan
 
 @dataclass(frozen=True)
 class Ingested:
-    """Each file, and how many records were appended."""
+    """Holds each file, and how many records were appended."""
 
     topic: Topic
     result: IngestResult
@@ -46,8 +46,8 @@ class Ingested:
 
 @dataclass(frozen=True)
 class ReadFromKafka:
-    """What was read of each partition in Kafka, and how many records were appended. `origin` says where they came from,
-    where that is no broker."""
+    """Says what was read of each partition in Kafka, and how many records were appended. `origin` says where they came
+    from, where that is no broker."""
 
     topic: Topic
     result: KafkaIngestResult
@@ -67,7 +67,7 @@ class ReadFromKafka:
 
 @dataclass(frozen=True)
 class ReadFromTable:
-    """Up to which snapshot a source table was read, and how many records were appended."""
+    """Says up to which snapshot a source table was read, and how many records were appended."""
 
     topic: Topic
     result: TableIngestResult
@@ -92,7 +92,7 @@ class ReadFromTable:
 
 @dataclass(frozen=True)
 class Proven:
-    """The answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
+    """Is the answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
 
     topic: Topic
     proof: Proof
@@ -116,7 +116,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Reclaimed:
-    """The answer of `reclaim`: why it ran, and how much of what it removed."""
+    """Is the answer of `reclaim`: why it ran, and how much of what it removed."""
 
     topic: Topic
     result: ReclaimResult
@@ -132,7 +132,7 @@ class Reclaimed:
 
 @dataclass(frozen=True)
 class Released:
-    """The answer of `release`: what the log was held back for."""
+    """Is the answer of `release`: what the log was held back for."""
 
     topic: Topic
     partition: int
@@ -149,7 +149,7 @@ class Released:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """The answer of `rollback`: what it does, or has done where there is its snapshot."""
+    """Is the answer of `rollback`: what it does, or has done where there is its snapshot."""
 
     topic: Topic
     planned: RollbackPlan
@@ -187,7 +187,7 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class Mended:
-    """Which data files had damaged deletion vectors, and that they were mended."""
+    """Says which data files had damaged deletion vectors, and that they were mended."""
 
     table: str
     damaged: DamagedVectors

@@ -29,10 +29,10 @@ def group_of_file(file: Path, config_dir: Path) -> str | None:
 def _line_of(file: Path) -> str | None:
     try:
         with file.open(errors="replace") as stream:
-            found = _LINE.search(stream.read(_CHARS))
+            match = _LINE.search(stream.read(_CHARS))
     except OSError:
         return None
-    return found and found[1]
+    return match and match[1]
 
 
 def _default_group(config_dir: Path) -> object:

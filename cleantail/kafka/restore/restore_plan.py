@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """What somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one. `partitions`: how
-    many the topic had, where the archive does not know; None where it does."""
+    """Says what somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one.
+    `partitions`: how many the topic had, where the archive does not know; None where it does."""
 
     target: str
     mode: Mode
@@ -48,7 +48,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What is to be written. `branch`: that of a restore that was begun; None where this is the first run of one.
+    """Says what is to be written. `branch`: that of a restore that was begun; None where this is the first run of one.
     `files`: of the snapshot, by which the work of finding the latest records is shared out."""
 
     target: TargetTopic

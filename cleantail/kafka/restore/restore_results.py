@@ -28,8 +28,8 @@ class RestoredLog:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """`resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was the broker's own
-    (LogAppendTime), and is kept as CreateTime."""
+    """Says what a restore did. `resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was
+    the broker's own (LogAppendTime), and is kept as CreateTime."""
 
     target: str
     mode: Mode

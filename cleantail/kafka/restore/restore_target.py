@@ -38,7 +38,7 @@ NOTHING = "nothing was written"
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """A topic as its brokers describe it. `starts` and `ends`: partition -> first and next offset."""
+    """Holds what its brokers say of a topic. `starts` and `ends`: partition -> first and next offset."""
 
     cluster_id: str
     topic: str
@@ -64,7 +64,7 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a restore writes of one log, by its metadata and its columns of times.
+    """Says what a restore writes of one log, by its metadata and its columns of times.
 
     records        how many there are
     first_offset, last_offset  of the archive; None without any

@@ -22,7 +22,7 @@ KNOWN_WITHIN_S = 2
 
 
 class TargetBrokers:
-    """A client that asks."""
+    """Asks the brokers that a restore writes to."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""
@@ -53,8 +53,8 @@ class TargetBrokers:
         self._require_rights(topic, described.authorized_operations)
         partitions = [partition.id for partition in described.partitions]
         starts, ends = (
-            self._admin.offsets(topic, partitions, place, IsolationLevel.READ_UNCOMMITTED)
-            for place in (spec.earliest(), spec.latest())
+            self._admin.offsets(topic, partitions, end, IsolationLevel.READ_UNCOMMITTED)
+            for end in (spec.earliest(), spec.latest())
         )
         configs = {name: value for name, value in self._admin.configs(topic).items() if name in CONFIGS and value}
         return TargetTopic(cluster_id, topic, str(described.topic_id), starts, ends, configs)

@@ -28,7 +28,7 @@ FIRST_RECORDS, MOST_RECORDS, READ_BYTES, SAMPLE = 100, 10_000, 4 << 20, 100
 
 
 class TargetLog:
-    """A partition. Its clients end with the block that it is entered for."""
+    """Reads and writes one partition of the target topic. Its clients end with the block that it is entered for."""
 
     def __init__(self, settings: Mapping[str, str], topic: str, partition: int) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""
@@ -121,7 +121,7 @@ class TargetLog:
 
 
 class Writer:
-    """An idempotent producer of one partition."""
+    """Is an idempotent producer of one partition."""
 
     def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""

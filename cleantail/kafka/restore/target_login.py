@@ -27,8 +27,8 @@ def target_settings(
     if command_config is not None and bootstrap_server is None:
         raise CleantailError("--command-config has the login of brokers that --bootstrap-server names: give both")
     if command_config is not None:
-        given = client_settings(str(bootstrap_server), command_config)
-        return DEFAULTS | {name: str(value) for name, value in given.items()}
+        settings = client_settings(str(bootstrap_server), command_config)
+        return DEFAULTS | {name: str(value) for name, value in settings.items()}
     known = env.get(f"{PREFIX}BOOTSTRAP_SERVERS")
     if bootstrap_server is None and connection is None and not known:
         raise CleantailError(

@@ -95,12 +95,12 @@ def producer(settings: Mapping[str, str], max_message_bytes: int) -> dict[str, A
         "linger.ms": LINGER_MS,
         "queue.buffering.max.kbytes": QUEUE_KBYTES,
     }
-    given = _without(settings, OURS | OF_CONSUMERS)
-    if int(given.get("batch.size", 0)) > bytes_:
-        del given["batch.size"]
+    allowed = _without(settings, OURS | OF_CONSUMERS)
+    if int(allowed.get("batch.size", 0)) > bytes_:
+        del allowed["batch.size"]
     return {
         **tuned,
-        **given,
+        **allowed,
         "enable.idempotence": True,
         "acks": "all",
         "max.in.flight.requests.per.connection": 5,

@@ -142,17 +142,17 @@ def _segments(folder: Path) -> tuple[SegmentFile, ...]:
 
 def _segment(path: Path, base_offset: int) -> SegmentFile:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as e:
         raise OutsideError(f"{path} cannot be read: {e.strerror}; {_NOTHING}") from None
-    return SegmentFile(path, base_offset, found.st_size, found.st_mtime_ns, found.st_ino)
+    return SegmentFile(path, base_offset, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def require_same_file(segment: SegmentFile, found: os.stat_result, may_grow: bool) -> None:
+def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
     """Raises OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
     broker appends to."""
-    same_size = found.st_size >= segment.size_bytes if may_grow else found.st_size == segment.size_bytes
-    if found.st_ino != segment.inode or not same_size or (found.st_mtime_ns != segment.modified_ns and not may_grow):
+    same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
+    if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
         raise OutsideError(f"{segment.path} was changed while it was read: try again; {_NOTHING}")
 
 

@@ -33,7 +33,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """What a segment has below the `end` that was asked for.
+    """Says what a segment has below the `end` that was asked for.
 
     first_offset    of its first batch, end_offset where it has none
     end_offset      after its last batch, its base offset where it has none

@@ -33,8 +33,8 @@ def _milliseconds(seconds: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PropertyName:
-    """One row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the other,
-    which `note` says to people."""
+    """Describes one row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the
+    other, which `note` says to people."""
 
     java: str
     pyiceberg: str
@@ -72,19 +72,19 @@ PYICEBERG_ONLY = (
 
 def of_java(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties as Spark's Iceberg catalog is told them."""
-    told = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
+    translated = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
     theirs = {row.pyiceberg for row in NAMES}
     own = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
-    return told | _implied(_IMPLIED_BY_PYICEBERG, properties) | own
+    return translated | _implied(_IMPLIED_BY_PYICEBERG, properties) | own
 
 
 def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties as PyIceberg is told them. It knows client.region as well, of which Glue's client reads
     its region."""
-    told = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
+    translated = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
     theirs = {row.java for row in NAMES} - {"client.region"}
     own = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, JAVA_ONLY)}
-    return told | _implied(_IMPLIED_BY_JAVA, properties) | own
+    return translated | _implied(_IMPLIED_BY_JAVA, properties) | own
 
 
 def _implied(table: Mapping[str, Mapping[str, Mapping[str, str]]], properties: Mapping[str, str]) -> dict[str, str]:

@@ -26,14 +26,14 @@ TRIES = 3
 TAIL_LINES = 12
 
 
-def wanted(kinds: Collection[str]) -> list[Jar]:
+def listed_jars(kinds: Collection[str]) -> list[Jar]:
     """Returns the listed jars of these kinds."""
     return [jar for jar in listed() if jar.kind in kinds]
 
 
 def problems(directory: Path, kinds: Collection[str]) -> list[str]:
     """Returns what is missing in the directory, or is another file than was listed: all bytes are read."""
-    return [problem for jar in wanted(kinds) if (problem := _problem(directory / jar.name, jar))]
+    return [problem for jar in listed_jars(kinds) if (problem := _problem(directory / jar.name, jar))]
 
 
 def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
@@ -42,7 +42,7 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
     if wrong := problems(source, kinds):
         raise CleantailError(f"{source}: {'; '.join(wrong)}")
     directory.mkdir(parents=True, exist_ok=True)
-    for jar in wanted(kinds):
+    for jar in listed_jars(kinds):
         half = directory / f".{jar.name}.{os.getpid()}"
         try:
             shutil.copyfile(source / jar.name, half)
@@ -57,11 +57,11 @@ def fetch(
     """Fetches the jars of these kinds into the directory. Raises OutsideError where they cannot be had, and
     CleantailError where another file came than was listed."""
     with TemporaryDirectory(prefix="cleantail-jars-") as folder:
-        came = _resolved(Path(folder), packages(kinds), repositories, env)
-        known = {jar.name for jar in wanted(kinds)}
-        if strange := sorted(file.name for file in came.glob("*.jar") if file.name not in known):
+        downloads = _resolved(Path(folder), packages(kinds), repositories, env)
+        known = {jar.name for jar in listed_jars(kinds)}
+        if strange := sorted(file.name for file in downloads.glob("*.jar") if file.name not in known):
             raise CleantailError(f"the registry gave jars that {LIST.name} does not list: {', '.join(strange)}")
-        take(came, directory, kinds)
+        take(downloads, directory, kinds)
 
 
 def _problem(file: Path, jar: Jar) -> str | None:

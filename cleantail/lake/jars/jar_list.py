@@ -24,7 +24,7 @@ _FROM = "from"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of the list. `kind`: what needs it; `bytes`: its size."""
+    """Describes one line of the list. `kind`: what needs it; `bytes`: its size."""
 
     kind: str
     sha256: str
@@ -34,15 +34,15 @@ class Jar:
 
 def listed(file: Path = LIST) -> Iterator[Jar]:
     """Yields the jars of the list, in its order."""
-    for words in _rows(file):
-        if words[0] != _FROM:
-            kind, sha256, size, name = words
+    for fields in _rows(file):
+        if fields[0] != _FROM:
+            kind, sha256, size, name = fields
             yield Jar(kind, sha256, int(size), name)
 
 
 def packages(kinds: Collection[str], file: Path = LIST) -> list[str]:
     """Returns the Maven packages from which the jars of these kinds come, as `group:name:version`."""
-    return [words[2] for words in _rows(file) if words[0] == _FROM and words[1] in kinds]
+    return [fields[2] for fields in _rows(file) if fields[0] == _FROM and fields[1] in kinds]
 
 
 def _rows(file: Path) -> list[list[str]]:

@@ -36,7 +36,8 @@ Rank = tuple[bool, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The state at one snapshot. `positions`: partition -> the next offset to read, for every log of the topic."""
+    """Describes the state at one snapshot. `positions`: partition -> the next offset to read, for every log of the
+    topic."""
 
     table: Table
     topic: Topic

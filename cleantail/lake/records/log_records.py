@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns, columns_of_properties
+from cleantail.config.columns import Columns
 from cleantail.config.topic_table import (
     COLUMNS,
     HEADERS,
@@ -17,6 +17,7 @@ from cleantail.config.topic_table import (
     TOMBSTONE,
     VALUE,
 )
+from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ HEADERS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """Key, value and headers in words that are safe to print: text in JSON's quotes, other bytes in hex, null."""
+    """Holds key, value and headers in words that are safe to print: text in JSON's quotes, other bytes in hex, null."""
 
     partition: int
     offset: int

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DamagedVectors:
-    """What is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector left."""
+    """Says what is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector
+    left."""
 
     unreadable: dict[str, str]
     gone: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A run of one topic: the work units to compact, the logs to sweep, whether files are rewritten, with reasons."""
+    """Says what a run does with one topic, and why: units to compact, logs to sweep, whether files are rewritten."""
 
     topic: str
     round: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForeignDeletes:
-    """How many there are of each kind, and how many rows the equality deletes have."""
+    """Says how many there are of each kind, and how many rows the equality deletes have."""
 
     equality_deletes: int = 0
     equality_rows: int = 0
@@ -33,9 +33,9 @@ def foreign_deletes(table: Table) -> ForeignDeletes:
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
     entries = (e for m in manifests if content_of(m) == DELETES for e in entries_of_deletes(table, m))
-    found = [entry for entry in entries if isinstance(entry, ForeignDelete)]
-    by_value = [entry for entry in found if entry.by_value]
-    return ForeignDeletes(len(by_value), sum(entry.records for entry in by_value), len(found) - len(by_value))
+    deletes = [entry for entry in entries if isinstance(entry, ForeignDelete)]
+    by_value = [entry for entry in deletes if entry.by_value]
+    return ForeignDeletes(len(by_value), sum(entry.records for entry in by_value), len(deletes) - len(by_value))
 
 
 def require_own_deletes(table: Table) -> None:

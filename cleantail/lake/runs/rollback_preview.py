@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogUndo:
-    """One log now and after a rollback: its checkpoint (None before a first round) and its live records."""
+    """Describes one log now and after a rollback: its checkpoint (None before a first round) and its live records."""
 
     partition: int
     checkpoint: int | None
@@ -47,8 +47,8 @@ class LogUndo:
 
 @dataclass(frozen=True, slots=True)
 class LogWithout:
-    """One log now and without an ingestion: its live records, its log end, the readers that are past the first of the
-    ingestion's offsets, and so may have read what goes, and whether it leaves quarantine."""
+    """Describes one log now and without an ingestion: its live records, its log end, the readers that are past the
+    first of the ingestion's offsets, and so may have read what goes, and whether it leaves quarantine."""
 
     partition: int
     records: int

@@ -15,7 +15,7 @@ from cleantail.rounds.rollback import RollbackPlan, UndoneRound
 
 @dataclass(frozen=True, slots=True)
 class ChangedLogs:
-    """The logs that a rollback has changed, and the clean point of every log of the topic as it is after it."""
+    """Holds the logs that a rollback has changed, and the clean point of every log of the topic as it is after it."""
 
     published: tuple[int, ...]
     checkpoints: Mapping[int, int]
@@ -23,9 +23,10 @@ class ChangedLogs:
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """The result of a rollback that was done now. `undone`: the rounds that are taken back; `earlier`: those that stay
-    and that a rollback could undo as well; `appends_kept`: commits since whose records stay; `rewrites_undone`: commits
-    of reclaim that were undone with the rounds. `published` and `checkpoints` are those of ChangedLogs."""
+    """Describes the result of a rollback that was done now. `undone`: the rounds that are taken back; `earlier`: those
+    that stay and that a rollback could undo as well; `appends_kept`: commits since whose records stay;
+    `rewrites_undone`: commits of reclaim that were undone with the rounds. `published` and `checkpoints` are those of
+    ChangedLogs."""
 
     to_snapshot_id: int
     to_at_ms: int
@@ -59,8 +60,8 @@ class RollbackResult:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRollback:
-    """The result of a rollback that the same request had brought about before, as snapshot `snapshot_id`: nothing was
-    undone again. `undone`: the names of the rounds, as that snapshot's summary has them."""
+    """Describes the result of a rollback that the same request had brought about before, as snapshot `snapshot_id`:
+    nothing was undone again. `undone`: the names of the rounds, as that snapshot's summary has them."""
 
     snapshot_id: int
     undone: str | None

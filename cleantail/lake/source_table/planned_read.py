@@ -46,7 +46,7 @@ class OwnPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a read would bring now, None where nothing is new, with what it was planned on."""
+    """Says what a read would bring now, None where nothing is new, with what it was planned on."""
 
     at: OwnPosition
     source: SourceTable

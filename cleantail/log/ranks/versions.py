@@ -56,11 +56,11 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    given = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
+    present = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
     micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
-    future = given & (millis > latest_timestamp_ms(configs, now_ms))
-    has = given & ~future
+    future = present & (millis > latest_timestamp_ms(configs, now_ms))
+    has = present & ~future
     return Versions(has, np.where(has, millis, 0), future)
 
 

@@ -126,7 +126,7 @@ class SnapshotPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(SnapshotPosition):
-    """A position as its text has it."""
+    """Describes a position as its text has it."""
 
     version: Literal[1]
 

@@ -28,8 +28,8 @@ _KEEPS_COUNTS = "total-records"
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """A snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it has added
-    data files, or may have, and how many bytes."""
+    """Describes a snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it
+    has added data files, or may have, and how many bytes."""
 
     snapshot_id: int
     parent_id: int | None

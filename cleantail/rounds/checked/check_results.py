@@ -57,7 +57,7 @@ _OBSERVED = "observed_value"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What Great Expectations says of one expectation in one log of one round.
+    """Holds what Great Expectations says of one expectation in one log of one round.
 
     `rule`: what the expectation asks for, in words; `severity`: `critical` holds the log back, `warning` does not.
     `observed`: text for people; that of a row of the evidence that an earlier version has written may hold data.

@@ -21,7 +21,7 @@ from cleantail.rounds.checked.staged_units import StagedUnit
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the round of one log may be published.
+    """Says whether the round of one log may be published.
 
     `failures`: what holds it back; `warnings`: what failed and holds nothing back. `waits_for`: the logs that failed
     and share files with this one, which itself has not failed (a file of an adopted table may hold several logs).
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRound:
-    """All that is known of a round once its branches were checked.
+    """Holds all that is known of a round once its branches were checked.
 
     `kind`: compact, expire or reconcile. `measures`, `verdicts`: one a log. `holds`: why it waits for a person; empty
     where it may be published at once. `sample`: some of the records that it removes, where it waits. `data_docs`: the

@@ -11,7 +11,8 @@ from cleantail.log.contradictions import Contradiction
 
 @dataclass(frozen=True, slots=True)
 class ProvenLog:
-    """One log: its keys below `end_offset`, the clean point, and how many of them are there more than once."""
+    """Describes one log: its keys below `end_offset`, the clean point, and how many of them are there more than
+    once."""
 
     partition: int
     end_offset: int
@@ -21,7 +22,7 @@ class ProvenLog:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """All logs of a topic that have a clean point, and the offsets that have two different records."""
+    """Holds all logs of a topic that have a clean point, and the offsets that have two different records."""
 
     partitions: tuple[ProvenLog, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()

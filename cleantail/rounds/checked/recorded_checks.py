@@ -34,8 +34,8 @@ _HORIZON = ("end_offset", "horizon_ms", "tombstones", "swept_to")
 
 @dataclass(frozen=True, slots=True)
 class RoundPart:
-    """What the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, empty where it
-    does not; `unit`: the work unit whose first log this is, None for the others."""
+    """Says what the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, empty where
+    it does not; `unit`: the work unit whose first log this is, None for the others."""
 
     measure: LogMeasure
     verdict: Verdict
@@ -45,7 +45,7 @@ class RoundPart:
 
 @dataclass(frozen=True, slots=True)
 class RoundReference:
-    """Which round a task means: its name, the heads of its branches, and the logs that passed there."""
+    """Says which round a task means: its name, the heads of its branches, and the logs that passed there."""
 
     round: str
     heads: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """`branches`: those that compact has staged the round's units on."""
+    """Says what a check is asked for. `branches`: those that compact has staged the round's units on."""
 
     round: str
     branches: tuple[str, ...]
@@ -18,7 +18,8 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """`partitions`: the logs that evaluate found due tombstones in; `fresh_from`: as in RunPlan; `now_ms`: Unix ms."""
+    """Says what an expiry is asked for. `partitions`: the logs that evaluate found due tombstones in; `fresh_from`: as
+    in RunPlan; `now_ms`: Unix ms."""
 
     now_ms: int
     partitions: tuple[int, ...]

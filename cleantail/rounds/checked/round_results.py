@@ -16,7 +16,7 @@ from cleantail.rounds.checked.staged_units import LeftBehind
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """The result of a round, or of several one after the other. Without arguments: there was nothing to do.
+    """Describes the result of a round, or of several one after the other. Without arguments: there was nothing to do.
 
     `published`, `held_back`, `rejected`, `retained`: partitions; `retained` are those of `held_back` of which retention
     has moved the log start all the same. `checkpoints`: the clean point of every log of the topic; `ends`: partition ->
@@ -92,8 +92,8 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a whole run: its compaction and its expiry. `compacted` and `expired` are None where nothing was
-    due, so that no Spark was started."""
+    """Describes the result of a whole run: its compaction and its expiry. `compacted` and `expired` are None where
+    nothing was due, so that no Spark was started."""
 
     ok: bool = True
     compacted: RoundResult | None = None

@@ -15,7 +15,8 @@ from cleantail.rounds.evidence_row import EvidenceRow
 
 @dataclass(frozen=True, slots=True)
 class RemovedRecord:
-    """A record that a round removes, and the offset of the one of its key that stays in its log: None where none is."""
+    """Describes a record that a round removes, and the offset of the one of its key that stays in its log: None where
+    none is."""
 
     partition: int
     offset: int
@@ -24,8 +25,8 @@ class RemovedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SampledLog:
-    """The sample of one log in one round. `base_snapshot_id`: what the round has read, with the records that it
-    removes; `head_snapshot_id`: what it would publish. Both are 0 where nobody has written them down."""
+    """Describes the sample of one log in one round. `base_snapshot_id`: what the round has read, with the records that
+    it removes; `head_snapshot_id`: what it would publish. Both are 0 where nobody has written them down."""
 
     base_snapshot_id: int = 0
     head_snapshot_id: int = 0

@@ -24,7 +24,8 @@ CLEAR = "Clear compact and what follows it"
 
 @dataclass(frozen=True, slots=True)
 class KeylessLog:
-    """A log from which nothing was removed, since it holds records without a key (`cleantail.keyless.policy: fail`)."""
+    """Describes a log from which nothing was removed, since it holds records without a key (`cleantail.keyless.policy:
+    fail`)."""
 
     records: int
     first_offset: int
@@ -32,7 +33,7 @@ class KeylessLog:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A reader that has not read tombstones which an expiry removes, since the cap of its hold was reached.
+    """Describes a reader that has not read tombstones which an expiry removes, since the cap of its hold was reached.
 
     `at_ms`: when it last told its position, Unix ms; `gone_to`: the highest offset that went, None where an earlier
     version did not write it down.
@@ -61,7 +62,7 @@ class UnitCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedUnit(WorkUnit):
-    """A work unit with what was done on its branch.
+    """Describes a work unit with what was done on its branch.
 
     `began_ms`: Unix ms of the wall clock; `clean_ms`: how long it took; `map_slots`: keys for which the offset map has
     room (semantics.md 1.4.1). These are None where an earlier version did not write them down, or where they have no

@@ -19,7 +19,7 @@ _SINCE = re.compile(r"(partition \d+) (since \d+)")
 
 @dataclass(frozen=True, slots=True)
 class _KeptIncident:
-    """An incident as it is kept: running installations have books that say `words`."""
+    """Describes an incident as it is kept: running installations have books that say `words`."""
 
     condition: Condition
     since_ms: int
@@ -36,7 +36,7 @@ class _KeptBook:
 
 @dataclass(frozen=True, slots=True)
 class _IncidentOfVersion1:
-    """An incident with the channels that were told of it, and of its end."""
+    """Describes an incident with the channels that were told of it, and of its end."""
 
     condition: Condition
     since_ms: int

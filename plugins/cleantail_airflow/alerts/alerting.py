@@ -127,7 +127,7 @@ def _ends_nothing(_: Condition) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EarlyLook:
-    """What a task in the middle of a run tells at once.
+    """Says what a task in the middle of a run tells at once.
 
     `conditions` looks for what is wrong, after the book was locked; `is_over` says which incidents the task has ended.
     """

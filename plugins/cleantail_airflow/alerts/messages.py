@@ -25,7 +25,7 @@ FAILURES_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place in the UI that messages lead to: the run that sent them, and the topic's page.
+    """Is the place in the UI that messages lead to: the run that sent them, and the topic's page.
 
     `base` is the UI's address. `dag_id` is the topic's own id, by which its page is known: not that of the run's DAG,
     which may be a group's. Links to runs and tasks come from the task that saw what they are about.
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What all channels are told about one event of a topic.
+    """Says what all channels are told about one event of a topic.
 
     `incident` is the same in all messages about the event, for pagers: `state` is open as long as any of `open` is
     left. `over` is what ended since the last message. Only the run that saw the `failures` has them.

@@ -37,7 +37,7 @@ CANNOT = "cannot be worked on"
 
 @dataclass(slots=True)
 class Looked:
-    """What the evaluation of a group's topics has found so far."""
+    """Says what the evaluation of a group's topics has found so far."""
 
     topics: int = 0
     due: list[DueTopic] = field(default_factory=list)

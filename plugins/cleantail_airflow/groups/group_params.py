@@ -29,7 +29,7 @@ def group_params() -> dict[str, Param]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person asked of a run. `topic`: None is all; `rollback_to`: None is an ordinary run."""
+    """Says what a person asked of a run. `topic`: None is all; `rollback_to`: None is an ordinary run."""
 
     topic: str | None
     force: bool

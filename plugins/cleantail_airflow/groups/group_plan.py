@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlannedPack:
-    """The topics of a pack, the most urgent first. `errors`: topic -> why it cannot be worked on, of the one pack that
-    shows them; it starts no application. `largest_bytes`: what the largest topic has to read, None where that is not
-    known."""
+    """Holds the topics of a pack, the most urgent first. `errors`: topic -> why it cannot be worked on, of the one pack
+    that shows them; it starts no application. `largest_bytes`: what the largest topic has to read, None where that is
+    not known."""
 
     label: str
     topics: tuple[str, ...]
@@ -31,9 +31,9 @@ class PlannedPack:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What a run is to do with the topics of a group. `now_ms`: its clock (Unix ms); `looked_at`: how many topics were
-    evaluated; `left_over`: those that are due and wait for the next run; `to_tell`: those of which something has to be
-    told though nothing is due."""
+    """Says what a run is to do with the topics of a group. `now_ms`: its clock (Unix ms); `looked_at`: how many topics
+    were evaluated; `left_over`: those that are due and wait for the next run; `to_tell`: those of which something has
+    to be told though nothing is due."""
 
     now_ms: int
     reason: str

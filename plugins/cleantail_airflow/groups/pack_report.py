@@ -30,8 +30,9 @@ Line = Callable[[TopicOutcome], str]
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """A task that shows a part of what became of a pack. `errors_of`: where a topic's work may have ended in it;
-    `checks`: whose red logs it shows, by the rounds; `line`: what it says of a topic, empty where that had nothing."""
+    """Describes a task that shows a part of what became of a pack. `errors_of`: where a topic's work may have ended in
+    it; `checks`: whose red logs it shows, by the rounds; `line`: what it says of a topic, empty where that had nothing.
+    """
 
     task_id: str
     line: Line

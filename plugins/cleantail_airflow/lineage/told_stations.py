@@ -11,7 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
 from cleantail.lineage.datasets import LineageDataset, StationLineage, file_datasets, kafka_dataset
-from cleantail.lineage.stations import INGESTING, OF_SOURCE, Told, ToldTables, lineage_of
+from cleantail.lineage.stations import INGESTING, OF_SOURCE, StationFacts, ToldTables, lineage_of
 from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables
 from cleantail.log import round_state
 from cleantail.rounds.checked.check_results import CheckResult
@@ -33,13 +33,13 @@ def evaluated(topic: Topic, platform: Platform) -> StationLineage | None:
     """Returns what `evaluate` has read: the metadata of the table's newest snapshot."""
     tables = told_tables(topic, platform, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
-    return lineage_of("evaluate", tables, Told(read)) if tables else None
+    return lineage_of("evaluate", tables, StationFacts(read)) if tables else None
 
 
 def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLineage | None:
     """Returns what a person was asked about: the snapshots that the round has staged."""
     tables = told_tables(topic, platform, None)
-    return lineage_of("approve", tables, Told(tuple(heads))) if tables else None
+    return lineage_of("approve", tables, StationFacts(tuple(heads))) if tables else None
 
 
 def done(
@@ -56,7 +56,7 @@ def done(
     if tables is None:
         return None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
-    told = Told(
+    facts = StationFacts(
         read=read or heads,
         written=_written(station, tables, report),
         commits=_commits(station, result, report),
@@ -64,7 +64,7 @@ def done(
         checks=_checks(station, topic, platform, report.round),
     )
     files = [Path(file["file"]) for file in result.get("files", ()) if not file["skipped"]]
-    return lineage_of(station, tables, told, _source(station, topic, platform, files))
+    return lineage_of(station, tables, facts, _source(station, topic, platform, files))
 
 
 def done_by_pack(
@@ -86,8 +86,8 @@ def done_by_pack(
         written = result.snapshot_id if result and station != "compact" else None
     records = outcome.ingested.records if station == "ingest" and outcome.ingested else None
     checks = _checks(station, topic, platform, result.round if result else None)
-    told = Told((), written, commits, records, checks)
-    return lineage_of(station, tables, told, _source(station, topic, platform, ()))
+    facts = StationFacts((), written, commits, records, checks)
+    return lineage_of(station, tables, facts, _source(station, topic, platform, ()))
 
 
 def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:

@@ -28,7 +28,7 @@ _REASON_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class FailureNote:
-    """The error's words, of a red check what failed, and when (Unix ms, wall clock; 0 where nobody knows)."""
+    """Holds the error's words, of a red check what failed, and when (Unix ms, wall clock; 0 where nobody knows)."""
 
     reason: str
     red: tuple[Failure, ...] = ()

@@ -23,7 +23,7 @@ from cleantail_airflow.task_ids import EVALUATE, PLAN
 
 @dataclass(frozen=True, slots=True)
 class ReclaimDecision:
-    """Whether files are rewritten, and why or why not."""
+    """Says whether files are rewritten, and why or why not."""
 
     due: bool
     reason: str
@@ -31,8 +31,8 @@ class ReclaimDecision:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """What a run is to do. `now_ms`: its clock (Unix ms); `sweep`: the logs with due tombstones, None where there are
-    none; `records`: how many the table has, None where nobody has written it down."""
+    """Says what a run is to do. `now_ms`: its clock (Unix ms); `sweep`: the logs with due tombstones, None where there
+    are none; `records`: how many the table has, None where nobody has written it down."""
 
     round: str
     now_ms: int

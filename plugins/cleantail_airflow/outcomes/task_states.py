@@ -22,7 +22,7 @@ NOT_MAPPED = -1
 
 @dataclass(frozen=True, slots=True)
 class EndedTask:
-    """A task instance of the run that has ended."""
+    """Describes a task instance of the run that has ended."""
 
     task_id: str
     state: str
@@ -31,7 +31,7 @@ class EndedTask:
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task instance that failed in this run, with what it noted.
+    """Describes a task instance that failed in this run, with what it noted.
 
     `red` has the failed expectations, if it failed by those; `at_ms` is when it failed (wall clock), 0 where it noted
     nothing.
@@ -71,7 +71,7 @@ def _failed_task(task: EndedTask, run_url: str, context: Context) -> FailedTask:
 
 @dataclass(frozen=True, slots=True)
 class RunCoverage:
-    """What this run has tried and looked at: only of that it can tell that something is over."""
+    """Says what this run has tried and looked at: only of that it can tell that something is over."""
 
     succeeded: frozenset[str]
     green: bool

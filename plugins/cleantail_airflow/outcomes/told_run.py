@@ -23,8 +23,8 @@ from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCov
 
 @dataclass(frozen=True, slots=True)
 class RunOfTopic:
-    """What a run did with one topic. `all_tried`: a task that did not fail is well; `whole`: the run is at its end;
-    `overrun`: the readers that its expiry has left behind; `now_ms`: the clock of the run (Unix ms)."""
+    """Says what a run did with one topic. `all_tried`: a task that did not fail is well; `whole`: the run is at its
+    end; `overrun`: the readers that its expiry has left behind; `now_ms`: the clock of the run (Unix ms)."""
 
     now_ms: int
     ended: Sequence[EndedTask]

@@ -42,7 +42,7 @@ def file_in(site: Path, path: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class DocsPage:
-    """A validation's page in the site. `label` says partitions, status and suite, `kind` what its round did.
+    """Describes a validation's page in the site. `label` says partitions, status and suite, `kind` what its round did.
 
     Pages of earlier versions say none of it.
     """

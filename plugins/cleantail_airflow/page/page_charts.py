@@ -25,7 +25,7 @@ PARTITIONS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """The charts of one topic; None where there is nothing to draw."""
+    """Holds the charts of one topic; None where there is nothing to draw."""
 
     size: SizeChart | None
     dropped: ColumnChart | None
@@ -40,7 +40,7 @@ class Charts:
 
 @dataclass(frozen=True, slots=True)
 class SavedBytes:
-    """What one topic has saved by its evidence.
+    """Says what one topic has saved by its evidence.
 
     All reclaims have freed `freed_bytes`; all rounds that were not undone have hidden `so_far_bytes`, which is None
     while the evidence is not read.

@@ -25,7 +25,7 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.overview import TopicRow, lag_limits
 from cleantail.watch.table_summary import TableSummary, summary_of
-from cleantail.watch.topic_list import Wanted, listing
+from cleantail.watch.topic_list import Selection, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles
@@ -47,13 +47,13 @@ KAFKA_WITHIN_S = 2.0
 """How long a topic's page waits for its brokers; until they have answered it says that the lag is not known."""
 ROUNDS_SHOWN = 30
 
-EVERYTHING = Wanted()
+EVERYTHING = Selection()
 NO_DAGS: Mapping[str, DagState] = {}
 """The states of no DAGs, for a caller that has not asked Airflow."""
 
 
 class Content:
-    """The topics of one configuration. It reads YAML again when a file has changed."""
+    """Holds the topics of one configuration. It reads YAML again when a file has changed."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
         """`kafka_settings` finds the login of a topic's brokers; where None, in `env` alone."""
@@ -132,7 +132,7 @@ class Content:
         now_ms: int,
         waiting: Mapping[str, str],
         dags: Mapping[str, DagState] = NO_DAGS,
-        wanted: Wanted = EVERYTHING,
+        selection: Selection = EVERYTHING,
         group: GroupPage | None = None,
     ) -> TopicsPage:
         """Makes the rows of the topics that the user may read, in their order.
@@ -157,8 +157,8 @@ class Content:
         groups = sorted({row.group for row in rows if row.group})
         reading = any(row.state is State.READING for row in rows)
         if group is not None:
-            wanted = replace(wanted, group=group.name)
-        return TopicsPage(listing(rows, wanted), wanted, groups, MEANING, reading, now_ms, group)
+            selection = replace(selection, group=group.name)
+        return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group)
 
     def group_page(self, name: str, dag: DagState) -> GroupPage:
         """Returns what stands above the topics of a group. Raises ConfigError for a broken one, KeyError where there is

@@ -30,7 +30,7 @@ Records = Mapping[int, ShownRecord]
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """An expectation with the records that failed it, of which some may be gone."""
+    """Describes an expectation with the records that failed it, of which some may be gone."""
 
     check: CheckResult
     records: tuple[ShownRecord, ...]
@@ -38,7 +38,8 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True)
 class GoingRecord:
-    """A record that a waiting round would remove, and the one that stays in its place; None where it cannot be read."""
+    """Describes a record that a waiting round would remove, and the one that stays in its place; None where it cannot
+    be read."""
 
     going: RemovedRecord
     record: ShownRecord | None
@@ -47,7 +48,7 @@ class GoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """The records of one log in one round. `readable` says whether a branch still leads to what was checked."""
+    """Holds the records of one log in one round. `readable` says whether a branch still leads to what was checked."""
 
     partition: int
     readable: bool

@@ -26,7 +26,7 @@ ROW_LIVES_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """One log on a topic's page."""
+    """Describes one log on a topic's page."""
 
     log: LogState
     decision: Decision

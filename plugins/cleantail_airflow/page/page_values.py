@@ -16,7 +16,7 @@ from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow
-from cleantail.watch.topic_list import Listing, Wanted
+from cleantail.watch.topic_list import Listing, Selection
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.data_docs import DocsPage
 from cleantail_airflow.page.kafka_watch import SourceView
@@ -26,7 +26,7 @@ from cleantail_airflow.page.page_rows import LogView
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """What stands above the topics on a group's page: the group as its YAML says, and its DAG."""
+    """Says what stands above the topics on a group's page: the group as its YAML says, and its DAG."""
 
     name: str
     group: TopicGroup
@@ -35,11 +35,11 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicsPage:
-    """A page of many topics. `groups` are the names of their groups; `reading` says that some tables are still being
-    read; `of_group` is there on the page of one group."""
+    """Describes a page of many topics. `groups` are the names of their groups; `reading` says that some tables are
+    still being read; `of_group` is there on the page of one group."""
 
     listing: Listing
-    wanted: Wanted
+    selection: Selection
     groups: Sequence[str]
     meaning: Mapping[State, str]
     reading: bool
@@ -49,7 +49,7 @@ class TopicsPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """The page of one topic.
+    """Describes the page of one topic.
 
     `owner` and `schedule` are those of its runs, which may be its group's.
     `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.

@@ -38,7 +38,7 @@ LOCAL_SETTINGS = (
 
 
 class Handover(Protocol):
-    """Where the documents of one task lie."""
+    """Says where the documents of one task lie."""
 
     @property
     def result(self) -> str:

@@ -32,7 +32,7 @@ from cleantail.lake.foreign_errors import explained
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
-from cleantail.watch.topic_list import Wanted
+from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.metrics.exposition import exposition
@@ -70,9 +70,9 @@ def asked(
     state: Annotated[str, Query(max_length=40)] = "",
     sort: Annotated[str, Query(max_length=40)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
-) -> Wanted:
+) -> Selection:
     """Returns which topics are asked for."""
-    return Wanted(q, group, state, sort, number)
+    return Selection(q, group, state, sort, number)
 
 
 def build_app() -> FastAPI:
@@ -97,15 +97,15 @@ def build_app() -> FastAPI:
     return app
 
 
-def all_topics(request: Request, user: User, wanted: Annotated[Wanted, Depends(asked)]) -> Response:
+def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:
     """Shows the topics that the user may see."""
     try:
-        return page(request, "topics.html", by_name(_topics(content_of(request), user, wanted)))
+        return page(request, "topics.html", by_name(_topics(content_of(request), user, selection)))
     except CleantailError as e:
         return problem(request, "The topics cannot be shown", str(e))
 
 
-def _topics(content: Content, user: User, wanted: Wanted, group: str | None = None) -> TopicsPage:
+def _topics(content: Content, user: User, selection: Selection, group: str | None = None) -> TopicsPage:
     configured = content.configured
     names = readable_topics(configured, user)
     of_group = None
@@ -114,14 +114,14 @@ def _topics(content: Content, user: User, wanted: Wanted, group: str | None = No
         of_group = content.group_page(group, dag_states([dag_id])[dag_id])
         names = frozenset(name for name in names if configured.group_of.get(name) == group)
     waiting, dags = approvals_of(configured, names), dags_of(configured, names)
-    return content.all_topics(names, _now_ms(), waiting, dags, wanted, of_group)
+    return content.all_topics(names, _now_ms(), waiting, dags, selection, of_group)
 
 
 def one_topic(
     request: Request,
     dag_id: str,
     user: User,
-    wanted: Annotated[Wanted, Depends(asked)],
+    selection: Annotated[Selection, Depends(asked)],
     released: int | None = None,
 ) -> Response:
     """Shows one topic, or a group's topics. Airflow has a tab for it in every DAG, so a DAG of neither gets a page that
@@ -130,7 +130,7 @@ def one_topic(
     try:
         configured = content.configured
         if (group := configured.group_called(dag_id)) is not None:
-            return page(request, "topics.html", by_name(_topics(content, user, wanted, group)))
+            return page(request, "topics.html", by_name(_topics(content, user, selection, group)))
         name = configured.topic_of(dag_id)
         approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
         shown = content.one_topic(name, _now_ms(), approval_task, dag)

@@ -20,7 +20,7 @@ HREF = PREFIX.removeprefix("/")
 
 
 class Page:
-    """An ASGI application that becomes the real one when it is first asked."""
+    """Is an ASGI application that becomes the real one when it is first asked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

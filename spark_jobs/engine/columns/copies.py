@@ -80,8 +80,8 @@ def arrival(file: LogFile) -> tuple[int, int, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated` of one
-    in the file itself."""
+    """Holds the offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated`
+    of one in the file itself."""
 
     earlier: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from spark_jobs.iceberg.log_files import LogFile
 
 @dataclass(frozen=True, slots=True)
 class FooterTask:
-    """Some files whose footers one task reads."""
+    """Holds some files whose footers one task reads."""
 
     files: tuple[LogFile, ...]
     layout: Layout

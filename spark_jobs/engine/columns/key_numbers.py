@@ -24,7 +24,7 @@ KEY_AND_OFFSET = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """The keys in the database's table `touched`: how many, the lowest and the highest; both None without any."""
+    """Holds the keys in the database's table `touched`: how many, the lowest and the highest; both None without any."""
 
     count: int
     low: bytes | None

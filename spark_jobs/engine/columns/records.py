@@ -22,8 +22,9 @@ VERSION_COLUMN = {"timestamp": (TIMESTAMP,), "header": (HEADERS,), "offset": ()}
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records of one file. `log`: the place of each record's log among the task's works. `key` is None where it
-    was not asked for; where a task has several logs, it begins with the log, so that equal keys of two logs differ."""
+    """Holds some records of one file. `log`: the place of each record's log among the task's works. `key` is None where
+    it was not asked for; where a task has several logs, it begins with the log, so that equal keys of two logs differ.
+    """
 
     log: Numbers
     offset: Longs

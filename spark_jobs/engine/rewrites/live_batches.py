@@ -29,8 +29,8 @@ STREAM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is rewritten. `updated`: its file sequence number, which records have as that of their last change
-    until they carry another."""
+    """Describes a file that is rewritten. `updated`: its file sequence number, which records have as that of their last
+    change until they carry another."""
 
     file: LogFile
     updated: int

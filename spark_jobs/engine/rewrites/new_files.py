@@ -19,8 +19,8 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How the table asks its Parquet files to be written. `level` None: the codec's own. `row_group_bytes`: at most so
-    much of a row group, before it is encoded."""
+    """Says how the table asks its Parquet files to be written. `level` None: the codec's own. `row_group_bytes`: at
+    most so much of a row group, before it is encoded."""
 
     codec: str
     level: int | None
@@ -42,7 +42,8 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is written, and in no table yet. `footer`: Parquet's, which tells of its row groups and columns."""
+    """Describes a file that is written, and in no table yet. `footer`: Parquet's, which tells of its row groups and
+    columns."""
 
     path: str
     size_bytes: int

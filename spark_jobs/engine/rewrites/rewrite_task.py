@@ -27,7 +27,7 @@ from spark_jobs.iceberg.log_files import alive, read_deletes
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """One task; all of it can be pickled.
+    """Describes one task; all of it can be pickled.
 
     sources    the files, in offset order
     schema     the table's
@@ -47,8 +47,8 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The new files, in offset order, and how many records lived in the old ones; or why there are none, where the
-    files cannot be rewritten in this way."""
+    """Holds the new files, in offset order, and how many records lived in the old ones; or why there are none,
+    where the files cannot be rewritten in this way."""
 
     files: tuple[WrittenFile, ...] = ()
     live_records: int = 0

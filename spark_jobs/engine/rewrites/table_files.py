@@ -63,7 +63,7 @@ def new_data_files(
     metrics = FileMetrics.of(str(jvm.SchemaParser.toJson(iceberg.schema())), texts(iceberg.properties()), sorted_by)
     described = DescribedFiles(table.jvm, iceberg, int(spec.specId()))
     order_id, partition_type = _order_id(table, iceberg), spec.partitionType()
-    made = []
+    data_files = []
     for partition, files in written:
         common = {
             "content": "data",
@@ -71,8 +71,8 @@ def new_data_files(
             "partition": json.loads(jvm.SingleValueParser.toJson(partition_type, partition)),
             "sort-order-id": order_id,
         }
-        made += [described.data_file(common | _described(file, metrics)) for file in files]
-    return made
+        data_files += [described.data_file(common | _described(file, metrics)) for file in files]
+    return data_files
 
 
 def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:

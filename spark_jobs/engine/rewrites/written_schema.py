@@ -30,9 +30,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table's columns, as Iceberg writes a schema in JSON. `lineage`: records carry row ids (format version 3).
-    `computed`: the column that says whether a record's value is null, which a file may lack; empty where the table has
-    none of its own."""
+    """Describes a table's columns, as Iceberg writes a schema in JSON. `lineage`: records carry row ids (format version
+    3). `computed`: the column that says whether a record's value is null, which a file may lack; empty where the table
+    has none of its own."""
 
     json: str
     format_version: int

@@ -50,7 +50,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DirtyShare:
-    """What one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without any."""
+    """Says what one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without
+    any."""
 
     filter: KeyFilter
     low: bytes | None
@@ -94,7 +95,7 @@ def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedDirtyPart:
-    """What all shares of a task know of its dirty part."""
+    """Says what all shares of a task know of its dirty part."""
 
     filter: KeyFilter
     dirty: DirtyPart

@@ -46,7 +46,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MapShare:
-    """What shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of each."""
+    """Says what shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of
+    each."""
 
     keys: tuple[bytes, ...]
     offsets: DirtyOffsets
@@ -57,7 +58,8 @@ class MapShare:
 
 @dataclass(frozen=True, slots=True)
 class ShippedMap:
-    """The keys of all shares, each once with its highest offset, and what they know of the dirty part together."""
+    """Holds the keys of all shares, each once with its highest offset, and what they know of the dirty part
+    together."""
 
     keys: bytes
     dirty: DirtyPart

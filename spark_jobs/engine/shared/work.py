@@ -43,9 +43,9 @@ another one fills them."""
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[R]):
-    """A kind of work on logs. `whole` does it in one task; a log of several shares is gone through by `read_share`,
-    whose records come together by key in `decide_bucket`. `merge` makes one result of the parts. `name` is for
-    people."""
+    """Describes a kind of work on logs. `whole` does it in one task; a log of several shares is gone through by
+    `read_share`, whose records come together by key in `decide_bucket`. `merge` makes one result of the parts. `name`
+    is for people."""
 
     name: str
     whole: Callable[[Mapping[str, str], LogTask], R]

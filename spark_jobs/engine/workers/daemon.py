@@ -19,9 +19,9 @@ ARCHIVES = (".zip", ".jar")
 
 def leave_archives() -> None:
     """Takes archives out of the places where Python looks for modules."""
-    sys.path[:] = [place for place in sys.path if not place.endswith(ARCHIVES)]
-    for place in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
-        del sys.path_importer_cache[place]
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
+    for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
+        del sys.path_importer_cache[entry]
 
 
 def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:

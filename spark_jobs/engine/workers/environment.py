@@ -51,12 +51,12 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
             yield f"it is Python {sys.version_info[0]}.{sys.version_info[1]}, the driver's {python[0]}.{python[1]}"
         for package in packages:
             try:
-                found = importlib.metadata.version(package)
+                installed = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 yield f"{package} is not installed"
             else:
-                if package == "cleantail" and found != ours:
-                    yield f"it has Cleantail {found}, the driver {ours}"
+                if package == "cleantail" and installed != ours:
+                    yield f"it has Cleantail {installed}, the driver {ours}"
 
     try:
         return sorted(set(context.parallelize(range(tasks), tasks).mapPartitions(missing).collect()))

@@ -11,11 +11,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cleantail.adopt.adoption import version_after
-from cleantail.config.columns import PROPERTY_COLUMNS
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
 from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import texts
 
@@ -42,7 +42,7 @@ def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
         raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
     version = format_version(table)
     new_version = version_after(version, upgrade)
-    properties = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: topic.columns.as_property()}
+    properties = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: property_of_columns(topic.columns)}
     properties |= {"format-version": str(new_version)} if version < new_version else {}
     present = texts(table.properties())
     properties |= {name: value for name, value in RETRIES.items() if name not in present}

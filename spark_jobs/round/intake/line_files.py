@@ -40,7 +40,7 @@ LOGS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """How lines are read, as cleantail.sources.kcat.parse_line does."""
+    """Says how lines are read, as cleantail.sources.kcat.parse_line does."""
 
     encoding: str
     topic: str | None

@@ -18,8 +18,8 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class NewRecords:
-    """Some records. `files`: Iceberg's `DataFile`s. `once`: whether each of their offsets is known to be among them
-    once. `written`: what tasks have written of them; it is empty where Spark has, on a branch."""
+    """Holds some records. `files`: Iceberg's `DataFile`s. `once`: whether each of their offsets is known to be among
+    them once. `written`: what tasks have written of them; it is empty where Spark has, on a branch."""
 
     files: tuple[Any, ...]
     ranges: Ranges

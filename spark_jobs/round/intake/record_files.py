@@ -50,8 +50,8 @@ leave it no smaller; what lives for long is packed again when its file is rewrit
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """How new files of a table are written; all of it can be pickled. `location`: any path in the table's store, by
-    which its file IO is chosen."""
+    """Says how new files of a table are written; all of it can be pickled. `location`: any path in the table's store,
+    by which its file IO is chosen."""
 
     schema: pa.Schema
     settings: WriteSettings
@@ -60,8 +60,8 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """The files of one log that a task has written, in offset order; `low` and `high` are their first and last offset,
-    and `once` says that each offset occurs once in them. Without a record there is no file, and `high` is below
+    """Holds the files of one log that a task has written, in offset order; `low` and `high` are their first and last
+    offset, and `once` says that each offset occurs once in them. Without a record there is no file, and `high` is below
     `low`."""
 
     partition: int

@@ -21,7 +21,7 @@ class LogSource(Protocol):
     """Is what a read asks of the place that has a topic's logs."""
 
     @property
-    def asking(self) -> str:
+    def progress_text(self) -> str:
         """Says for people what `describe` does."""
 
     @property
@@ -55,7 +55,7 @@ class BrokerLogs:
     topic: Topic
     brokers: Brokers
     settings: Mapping[str, str] = field(repr=False)
-    asking: str = "asking the brokers"
+    progress_text: str = "asking the brokers"
     is_one_commit: bool = False
     is_current: bool = True
 

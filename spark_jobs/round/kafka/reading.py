@@ -65,7 +65,7 @@ def read_source(
 ) -> KafkaIngestResult:
     """Reads a source to its end, as `read_topic` reads brokers."""
     with exclusive(platform.home, f"ingest-{topic.topic}"):
-        progress(source.asking)
+        progress(source.progress_text)
         # what is wrong is told before a table is made
         at = source.position(platform)
         at.plan(topic, source.describe(at), now_ms)

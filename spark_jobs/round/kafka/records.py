@@ -73,7 +73,7 @@ def read_frame(
 
 @dataclass(frozen=True, slots=True)
 class RangesTask:
-    """What one task reads, and where it writes it: path of each log's new files."""
+    """Says what one task reads, and where it writes it: path of each log's new files."""
 
     ranges: tuple[Range, ...]
     paths: Mapping[int, str]

@@ -77,7 +77,7 @@ class SegmentLogs:
     folders: TopicFolders
     logs: tuple[ScannedLog, ...]
     limit_bytes: int
-    asking: str = "looking what is new in the segments"
+    progress_text: str = "looking what is new in the segments"
     is_one_commit: bool = True
     is_current: bool = False
 

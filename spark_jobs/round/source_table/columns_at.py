@@ -45,10 +45,10 @@ def escaped(name: str) -> str:
 
 def _tree(paths: Iterable[str]) -> Tree:
     """Returns the paths as a tree. What lies in a column that is mapped itself comes with it."""
-    wanted, tree = set(paths), dict[str, Any]()
-    for path in wanted:
+    mapped, tree = set(paths), dict[str, Any]()
+    for path in mapped:
         parts = path.split(".")
-        if any(".".join(parts[:n]) in wanted for n in range(1, len(parts))):
+        if any(".".join(parts[:n]) in mapped for n in range(1, len(parts))):
             continue
         node = tree
         for part in parts:
@@ -57,10 +57,10 @@ def _tree(paths: Iterable[str]) -> Tree:
 
 
 def _column(then: Any, field: Any, kind: DataType, tree: Tree, outer: Column | None) -> Column:
-    name, found = str(field.name()), then.findField(int(field.fieldId()))
-    if found is None:
+    name, then_field = str(field.name()), then.findField(int(field.fieldId()))
+    if then_field is None:
         return F.lit(None).cast(kind).alias(name)
-    column = F.col(escaped(str(found.name()))) if outer is None else outer.getField(str(found.name()))
+    column = F.col(escaped(str(then_field.name()))) if outer is None else outer.getField(str(then_field.name()))
     if not isinstance(kind, StructType):
         return column.alias(name)
     fields = {str(inner.name()): inner for inner in each(field.type().asStructType().fields())}

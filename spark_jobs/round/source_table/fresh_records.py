@@ -29,7 +29,8 @@ AGAIN = "_again"
 
 @dataclass(frozen=True, slots=True)
 class FreshRecords:
-    """What a read brings. `came`: where the records lie that the source has, also those that the table had before."""
+    """Says what a read brings. `came`: where the records lie that the source has, also those that the table had
+    before."""
 
     records: NewRecords
     came: Ranges

@@ -58,8 +58,8 @@ class SourceFrames:
         of what was read before."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
-            wanted = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
-            return self._as_topic_table(wanted)
+            unread = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
+            return self._as_topic_table(unread)
         return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id, known)))
 
     def _stored(self, plan: SnapshotPlan, start_id: int, known: Mapping[int, int]) -> Iterator[DataFrame]:

@@ -83,7 +83,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Before when (Unix ms) snapshots expire, and files that no snapshot knows may go."""
+    """Says before when (Unix ms) snapshots expire, and files that no snapshot knows may go."""
 
     oldest_ms: int
     orphans_before_ms: int

@@ -33,7 +33,7 @@ a new one costs a scan of all manifests."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A snapshot, and the registrations that it has of the files of all groups, by path."""
+    """Holds a snapshot, and the registrations that it has of the files of all groups, by path."""
 
     snapshot_id: int
     files: Mapping[str, Sequence[PlannedFile]]
@@ -72,8 +72,8 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The live records of some groups in new files, of which `main` knows nothing yet. `old`: the files of the groups,
-    as the snapshot has them. `branch`: the one that has the new files, or None."""
+    """Holds the live records of some groups in new files, of which `main` knows nothing yet. `old`: the files of
+    the groups, as the snapshot has them. `branch`: the one that has the new files, or None."""
 
     snapshot_id: int
     old: Sequence[PlannedFile]
