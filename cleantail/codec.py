@@ -34,7 +34,7 @@ class Codec(Generic[T]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
-        """Pydantic builds it at the first use: most processes need few of our types."""
+        """Returns pydantic's adapter, built at the first use: most processes need few of our types."""
         return TypeAdapter(self._value_type)
 
     def text(self, value: T) -> str:

@@ -163,7 +163,7 @@ def _say(who: str, text: str) -> None:
 
 
 def check_refusals(services: Side, keys: Secrets) -> None:
-    """Wrong secrets are an error in words, with exit code 2, and show no secret."""
+    """Checks that wrong secrets are an error in words, with exit code 2, and show no secret."""
     for name in ("CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY"):
         wrong = Side("services", services.config, dict(services.env) | {name: "wrong"})
         said = wrong.run("status", TOPIC, code=2)
@@ -206,7 +206,7 @@ def _task_states(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_places(ports: Ports, s3: Path) -> None:
-    """It really was the cluster that worked, and the store that kept it."""
+    """Checks that it really was the cluster that worked, and the store that kept it."""
     with urllib.request.urlopen(f"http://{LOOPBACK}:{ports['master_ui']}/json/", timeout=10) as answer:
         applications = [app["name"] for app in json.load(answer)["completedapps"]]
     files = [file for file in (s3 / "cleantail" / "warehouse").rglob("*") if file.is_file()]

@@ -56,7 +56,7 @@ def _password(user: str, env: Mapping[str, str]) -> str:
 
 
 def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:
-    """All or nothing, and readable by its owner only."""
+    """Writes all passwords or none, readable by their owner only."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)

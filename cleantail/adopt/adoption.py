@@ -1,4 +1,17 @@
-"""What an existing table is, whether it can be compacted in place, and what would have to change. Pure."""
+"""What an existing table is, whether it can be compacted in place, and what would have to change. Pure.
+
+1. A table is one topic's. One that another topic has, that Cleantail made itself, or that holds records of several
+   topics, cannot be adopted.
+2. An adopted table keeps its mapping: checkpoints are offsets, and under other columns they would be those of other
+   records.
+3. A round deletes rows by their positions in Parquet files. So the format version has to know such deletes, which
+   version 1 does not, every data file has to be Parquet, and a delete may be of one data file only.
+4. What can be adopted all the same has consequences: no column of values means no tombstones, no timestamps mean no lag
+   and no retention, a file of several logs is published for all of them or for none. `advice` says which, with the way
+   out.
+5. Adoption changes properties of the table, and its format version only where a person asks for that (`--upgrade`).
+   Records and files stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -198,10 +211,12 @@ def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
 
 
 def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
+    """Returns the types of a mapped path, which may be several with commas."""
     return ", ".join(dict(columns).get(part, "no such column") for part in path.split(","))
 
 
 def _nulls(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
+    """Says how many tombstones there are, as far as metadata tell."""
     if foreign.tombstones is None and (VALUE not in columns or foreign.value_is_required):
         return "tombstones cannot be told"
     return f"tombstones: {'not known without reading values' if foreign.tombstones is None else foreign.tombstones}"

@@ -55,7 +55,7 @@ COMMANDS = (
 @click.group(cls=Group, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cleantail", message="%(prog)s %(version)s")
 def app() -> None:
-    """The platform without a scheduler, by the same code as the DAGs.
+    """Run the platform without a scheduler, by the same code as the DAGs.
 
     Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
     to prove; 3 conflict; 4 something outside failed (catalog out of reach, disk, network, Java); 5 a round waits for
@@ -99,7 +99,7 @@ def refusal(error: click.UsageError) -> str:
 
 
 def _name(param: click.Parameter, error: click.UsageError) -> str:
-    """`--now`, or `TOPIC`."""
+    """Returns the parameter as people type it: `--now`, or `TOPIC`."""
     return param.get_error_hint(error.ctx).strip("'").split(" ")[0]
 
 

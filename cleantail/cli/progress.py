@@ -40,16 +40,16 @@ class Silent:
     """Says nothing."""
 
     def __call__(self, step: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def about(self, text: str) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
         return items
 
     def watch(self, spark: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 SILENT = Silent()

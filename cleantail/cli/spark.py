@@ -34,7 +34,8 @@ def spark_session(platform: Platform, name: str, progress: Progress, records: in
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Ctrl-C cancels Spark's jobs, and what the block does after that still gets answers; a second one ends it at once.
+    """Lets Ctrl-C cancel Spark's jobs for the block. What the block does after that still gets answers; a second Ctrl-C
+    ends it at once.
 
     PySpark's own handler calls Java in the midst of a call into Java, of which neither comes to an end.
     Raises KeyboardInterrupt where the block fails because of it. A block that ends well all the same has done its work.

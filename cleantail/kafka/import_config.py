@@ -1,4 +1,12 @@
-"""Topic YAML from what a Kafka cluster says of its topics: everything is validated before anything is written."""
+"""Topic YAML from what a Kafka cluster says of its topics.
+
+1. A topic that is named gets a file. Without names that is every topic that is compacted and not internal.
+2. A file that is there stays as it is, unless `force`; who has it under another name keeps that one.
+3. Which configs it has broker_configs.carried_over says. One that cannot be carried over becomes a comment that says
+   why.
+4. Two topics whose names would make one table get tables of their own.
+5. Every file is validated as the configuration would be before the first one is written: all of them, or none.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +82,7 @@ def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]
 
 
 def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
+    """Returns what becomes of a topic: WRITTEN, or why it is not written."""
     if not named and topic.topic.startswith("__"):
         return INTERNAL
     if not named and not topic.compacts:

@@ -111,7 +111,7 @@ def _long(bound: bytes | None, path: str) -> int:
 
 
 def _millis(bound: bytes | None) -> int:
-    """Iceberg keeps timestamps in microseconds, Kafka in milliseconds."""
+    """Returns a bound in Kafka's milliseconds: Iceberg keeps microseconds."""
     return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000
 
 

@@ -52,8 +52,8 @@ class TableReads(Generic[R]):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
-        """`read` gets a topic and the location of its metadata, empty where the catalog lists none; `failed` makes the
-        result of a read that raised, from its `error`."""
+        """Takes how a table is read: `read` gets a topic and the location of its metadata, empty where the catalog
+        lists none; `failed` makes the result of a read that raised, from its `error`."""
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}

@@ -61,8 +61,6 @@ from spark_jobs.round.upkeep.reclaim import reclaim_topic
 logger = logging.getLogger("cleantail.packs")
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
-
-
 Begun = Callable[[TopicOutcome, str], None]
 """Takes the outcome of a topic so far, and the station that begins."""
 
@@ -105,7 +103,8 @@ class TopicStations:
         return TopicTable.of(self.spark, self.topic, self.platform)
 
     def prepare(self) -> None:
-        """Goes to where the round waits to be checked. Without a plan nothing is due. Raises StationError."""
+        """Ingests, evaluates, and makes and measures the round, which then waits to be checked. Where nothing is due,
+        `plan` stays None. Raises StationError."""
         with self._at(INGEST):
             self.outcome = replace(self.outcome, ingested=self._ingest())
         with self._at(EVALUATE):
@@ -158,6 +157,7 @@ class TopicStations:
         """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
         others go once they are stale."""
         if self.died:
+            # ct_TIME_ without what is not known: the sequence number that the round went by, and its unit
             of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")
             self.table.drop_branches(
                 name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)

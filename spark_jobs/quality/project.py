@@ -24,7 +24,7 @@ class Project:
     CLEANTAIL_HOME/data_docs/<topic>."""
 
     def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
-        """`store`: where Data Docs are copied to."""
+        """Takes whose validations these are. `store`: where Data Docs are copied to, None for nowhere."""
         self._home, self._topic = home, topic
         self._store = store
         self._root = home / FOLDER / topic

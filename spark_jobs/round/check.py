@@ -104,7 +104,8 @@ def measured_round(
     kind: str = COMPACT,
     measure: Measure | None = None,
 ) -> MeasuredRound:
-    """Step 1 of a check."""
+    """Returns the round with its measures, which are yet to be judged: step 1 of a check. Raises ConflictError when a
+    branch is gone."""
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
@@ -121,7 +122,7 @@ def measured_round(
 def judged_round(
     measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
 ) -> tuple[CheckedRound, list[CheckResult]]:
-    """Steps 2 and 3 of a check, where the rules were judged already: the checked round, and all results of it."""
+    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already."""
     table, auditor, measures = measured.table, measured.auditor, measured.measures
     keyless = keyless_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
@@ -228,8 +229,8 @@ def _with_keyless(measure: LogMeasure, keyless: KeylessLog | None) -> LogMeasure
 
 
 def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog]) -> list[CheckResult]:
-    """Leaves of the results of a log that is held back for records without a key only the rule that says so: nothing
-    was removed from it, so the other rules have nothing to judge."""
+    """Returns the results that count. Of a log that is held back for records without a key that is only the result of
+    the rule which says so: nothing was removed from it, so the other rules have nothing to judge."""
     return [
         replace(r, observed=held_reason(keyless[r.partition].records, keyless[r.partition].first_offset))
         if r.partition in keyless

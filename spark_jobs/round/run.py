@@ -162,7 +162,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
 
 
 def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> CheckedRound | None:
-    """Steps 2 and 3; None where nothing is due."""
+    """Makes and checks the planned round (steps 2 and 3), and returns it; None where nothing is due."""
     if not planned.units:
         return None
     staged = stage_units(run, kind.kind, planned)
@@ -171,7 +171,7 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
 
 
 def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
-    """Step 2: stages each unit on a branch of its own."""
+    """Stages each unit on a branch of its own: step 2."""
     doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind]
     staged = []
     for unit in planned.units:

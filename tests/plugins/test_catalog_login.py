@@ -20,7 +20,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(autouse=True)
 def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_login, "_given", {})
+    monkeypatch.setattr(catalog_login, "_logins_put", {})
 
 
 def connection(monkeypatch: pytest.MonkeyPatch, **what: Any) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     examples=["cleantail status", "cleantail status customer-cdc --json"],
 )
 def status(call: Invocation, topic: str | None, now: int | None) -> int:
-    """The state of every log, from metadata.
+    """Show the state of every log, from metadata.
 
     Of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2.
     """
@@ -82,7 +82,7 @@ def plan(
     settings: tuple[str, ...],
     base_dir: Path | None,
 ) -> int:
-    """What a run would do and why; changes nothing.
+    """Show what a run would do and why; changes nothing.
 
     With --set or --diff: what another policy would have done.
     """

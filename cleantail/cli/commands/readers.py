@@ -72,7 +72,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
 def latest(
     call: Invocation, topic: str, now: int | None, partition: int | None, as_of: str | None, positions: Path | None
 ) -> int:
-    """The current state as kcat -J lines: one record a key.
+    """Print the current state as kcat -J lines: one record a key.
 
     The state is on stdout; where to go on from is on stderr, and in a file where one is named.
     """
@@ -132,7 +132,7 @@ def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: 
 
 @command("list", parameters.topic, examples=["cleantail reader list customer-cdc --json"])
 def list_readers(call: Invocation, topic: str) -> int:
-    """The topic's readers and where they are."""
+    """List the topic's readers and where they are."""
     return _show_readers(call, *_readers_of(call, topic))
 
 

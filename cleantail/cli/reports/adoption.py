@@ -39,7 +39,7 @@ class Adopted:
 
     @property
     def refusal(self) -> str:
-        """Why it stays as it is."""
+        """Says why the table stays as it is."""
         return f"{self.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(self.problems)
 
     def document(self) -> dict[str, Any]:

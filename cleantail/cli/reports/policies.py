@@ -78,7 +78,7 @@ def difference_json(difference: Difference) -> dict[str, Any]:
 
 
 def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
-    """(what, before, after, how it is known); none where there was no history."""
+    """Returns rows of (what, before, after, how it is known); none where there was no history."""
     before, after = compared.before, compared.after
     if before is None or after is None:
         return []
@@ -122,7 +122,7 @@ def _rate(count: int, whole_days: int) -> float | None:
 
 
 def _count_text(rate: float | None, count: int, span: str) -> str:
-    """`96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
+    """Returns `96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
     return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
 
 
@@ -196,8 +196,9 @@ def _markdown_table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> s
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing that is
-    not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called by."""
+    """Returns a text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing
+    that is not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called
+    by."""
     line = " ".join(text.split())
     printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
     html = _MARKUP.sub(r"\\\1", printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))

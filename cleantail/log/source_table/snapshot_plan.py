@@ -66,6 +66,7 @@ def plan_snapshots(
     most_bytes: int = PORTION_BYTES,
 ) -> SnapshotPlan | None:
     """Plans the next commit of a read; None where nothing is new. Raises SourceError."""
+    # 5. the table is the one that was read
     if position is not None and position.table_uuid != source.uuid:
         raise SourceError(_another_table(position, source))
     if not source.history:
@@ -75,14 +76,15 @@ def plan_snapshots(
             f"{source.name}: branch {source.branch} has no snapshot, and was read up to {position.snapshot_id}; "
             f"{_NOTHING}"
         )
-    head = source.history[0]
+    # 1. a first read takes the newest snapshot whole, a later one what came after the last
     if position is None:
-        return SnapshotPlan(None, head)
+        return SnapshotPlan(None, source.history[0])
     since = _since(position.snapshot_id, source.history)
-    if since is None:
+    if since is None:  # 4. the history does not tell what came
         return _beyond(position, source, on_change, now_ms)
     if not since:
         return None
+    # 3. what was read before has not changed, or somebody said to go on
     if (changes := [s for s in since if s.removes]) and on_change != CONTINUE:
         raise SourceError(_change_text(changes, source))
     return _portion(position.snapshot_id, source, since, now_ms, most_bytes)
@@ -163,6 +165,7 @@ def _begins_anew(position: SnapshotPosition, source: SourceTable) -> bool:
 
 
 def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
+    """Says that the table has another uuid than the one that was read (5)."""
     what = (
         f"table {source.name} was made anew"
         if position.name == source.name
@@ -172,6 +175,7 @@ def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
 
 
 def _replaced_text(position: SnapshotPosition, source: SourceTable) -> str:
+    """Says that the table's history is another one, though its uuid is the same (5)."""
     return (
         f"table {source.name} was made anew, as CREATE OR REPLACE TABLE does: branch {source.branch} begins with "
         f"{source.history[-1].text}, and snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the "
@@ -180,6 +184,7 @@ def _replaced_text(position: SnapshotPosition, source: SourceTable) -> str:
 
 
 def _change_text(changes: Sequence[SourceSnapshot], source: SourceTable) -> str:
+    """Says which snapshot has changed what was read before, and how to go on behind it (3)."""
     more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
     return (
         f"{source.name}: {changes[0].text}{more} removed or changed records that may have been read. "
@@ -189,6 +194,7 @@ def _change_text(changes: Sequence[SourceSnapshot], source: SourceTable) -> str:
 
 
 def _lost_text(position: SnapshotPosition, source: SourceTable) -> str:
+    """Says why the history does not lead back to the snapshot that was read last, and how to go on (4)."""
     last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC"
     why = (
         f"is not in the history of branch {source.branch} any more (it was rolled back, or another branch took its "

@@ -1,4 +1,11 @@
-"""What a source table is at one moment: the snapshots of its branch, and what each has done. Pure."""
+"""What a source table is at one moment: the snapshots of its branch, and what each has done. Pure.
+
+1. A snapshot's summary counts what its writer has added and removed. A count that is left out is 0, as long as the
+   writer counts at all.
+2. Of a writer that counts nothing anything is possible: its snapshot may have added files, and unless it is an append
+   it may have removed some.
+3. A `replace` writes records anew that were there before. It neither brings nor removes any.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +69,7 @@ class SourceSnapshot:
 
 
 def _count(summary: Mapping[str, str], name: str) -> int:
+    """Returns a count of the summary; 0 also for a text that is no number, which another writer may have put there."""
     text = summary.get(name, "0")
     return int(text) if text.isdigit() else 0
 

@@ -90,7 +90,7 @@ class Message:
         return f"{self.subject}\n{self.body}"
 
     def as_json(self) -> dict[str, Any]:
-        """`text` is what chat webhooks show; the rest is for machines, as it is."""
+        """Returns the message as JSON: `text` is what chat webhooks show, the rest is for machines."""
         return {"text": plain_text(self.text), **asdict(self)}
 
 

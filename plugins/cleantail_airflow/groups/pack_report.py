@@ -64,8 +64,7 @@ def _checked(outcome: TopicOutcome) -> str:
     result = outcome.compacted
     if not result:
         return ""
-    held = f"; held back: {_named(result.held_back)}" if result.held_back else ""
-    return f"{result.checks_passed} of {counted(result.checks_total, 'check')} passed{held}"
+    return f"{result.checks_passed} of {counted(result.checks_total, 'check')} passed{_held_back(result)}"
 
 
 def _published(outcome: TopicOutcome) -> str:
@@ -77,8 +76,7 @@ def _expired(outcome: TopicOutcome) -> str:
     result = outcome.expired
     if not result:
         return ""
-    held = f"; held back: {_named(result.held_back)}" if result.held_back else ""
-    return f"{counted(result.expired, 'tombstone')} expired{held}"
+    return f"{counted(result.expired, 'tombstone')} expired{_held_back(result)}"
 
 
 def _reconciled(outcome: TopicOutcome) -> str:
@@ -121,6 +119,10 @@ def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
     """Returns what became of each pack of the run, by its number."""
     results = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(packs))
     return [pack_result(result) if result else None for result in results]
+
+
+def _held_back(result: RoundResult) -> str:
+    return f"; held back: {_named(result.held_back)}" if result.held_back else ""
 
 
 def _logs(result: RoundResult | None) -> str:

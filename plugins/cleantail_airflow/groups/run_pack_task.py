@@ -82,8 +82,8 @@ class RunPackOperator(SparkJobOperator):
         return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
 
     def records(self, context: Context) -> int | None:
-        """Returns how many records the largest topic may have at most: it is what generated code pays off for, or not.
-        The topics are done one after another."""
+        """Returns how many records the largest topic may have at most. Whether generated code pays off goes by that
+        one: topics share an application, and no plan of Spark's."""
         largest_bytes = planned_pack(self.pack).largest_bytes
         return None if largest_bytes is None else largest_bytes // RECORD_BYTES
 

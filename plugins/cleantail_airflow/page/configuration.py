@@ -40,12 +40,13 @@ class Configured:
 
     @cached_property
     def own_ids(self) -> Mapping[str, str]:
-        """Topic -> its own id, by which its page and Airflow's rights know it, whether there is a DAG of it or not."""
+        """Returns topic -> its own id, by which its page and Airflow's rights know it, whether there is a DAG of it or
+        not."""
         return {name: dag_id_of(name, self.dag_prefix) for name in self.topics}
 
     @cached_property
     def dag_ids(self) -> Mapping[str, str]:
-        """Topic -> the id of the DAG that runs it: its own, or its group's."""
+        """Returns topic -> the id of the DAG that runs it: its own, or its group's."""
         return {name: dag_id_of(self.runs_in.get(name, name), self.dag_prefix) for name in self.topics}
 
     def topic_of(self, dag_id: str) -> str:

@@ -34,7 +34,7 @@ class Charts:
 
     @classmethod
     def of(cls, sizes: Sequence[SizePoint], rounds: Sequence[Round]) -> Charts:
-        """`rounds` without rollbacks: those are decisions, and drop nothing."""
+        """Draws the charts. `rounds` are without rollbacks: those are decisions, and drop nothing."""
         return cls(size_chart(sizes), dropped_chart(rounds), duration_chart(rounds), partition_charts(rounds))
 
 

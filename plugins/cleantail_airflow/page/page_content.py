@@ -56,7 +56,8 @@ class Content:
     """Holds the topics of one configuration. It reads YAML again when a file has changed."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
-        """`kafka_settings` finds the login of a topic's brokers; where None, in `env` alone."""
+        """Takes where the configuration is. `kafka_settings` finds the login of a topic's brokers; where None, `env`
+        does."""
         self._kafka = KafkaWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
         self._config_dir = config_dir
         self._env = env

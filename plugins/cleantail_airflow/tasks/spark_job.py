@@ -44,7 +44,8 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
     job: ClassVar[str]
 
     def __init__(self, *, config_dir: str, of: str, named: Sequence[str] = (), **kwargs: Any) -> None:
-        """`of`: what the application is for, in its name; `named`: the arguments that say it to the job."""
+        """Makes the task. `of`: what the application is for, in its name; `named`: the arguments that say it to the
+        job."""
         super().__init__(
             application=str(job_file(self.job)),
             application_args=["--config", config_dir, *named],
