@@ -10,7 +10,7 @@ from cleantail_airflow.web import mount
 
 
 class CleantailPlugin(AirflowPlugin):
-    """Operators and notifiers are imported by the DAGs; what else Airflow should know is registered here."""
+    """Registers what Airflow should know beside the operators and notifiers, which DAGs import by themselves."""
 
     name = "cleantail"
     listeners = [pool, idle_runs]
