@@ -1,4 +1,4 @@
-"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
+"""Holds what the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
 
 from __future__ import annotations
 

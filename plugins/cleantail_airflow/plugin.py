@@ -1,5 +1,5 @@
-"""What Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes of
-idle runs, and the page."""
+"""Says what Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes
+of idle runs, and the page."""
 
 from __future__ import annotations
 

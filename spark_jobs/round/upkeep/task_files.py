@@ -1,4 +1,4 @@
-"""What a task of a rewrite is told of the table."""
+"""Says what a task of a rewrite is told of the table."""
 
 from __future__ import annotations
 
