@@ -13,6 +13,11 @@
 | reclaim | rewriting files, against a plain copy of the same files |
 | reading | a scan of a compacted topic, against the same records rewritten clean |
 | restore | a restore into Kafka, against a bare producer of the same records |
+| groups | a group of many small topics under a real Airflow: a run with new records for each, and one without |
+| engine | rounds, checks and full proofs by strategy, table and shape of the log, beside a scan of the keys |
+| large | ten times as many records, in four logs and in one: seconds for each record, and memory |
+| standalone | the same rounds on Spark standalone, with as many workers as the local master has threads |
+| in_airflow | a whole DAG run of a small topic under a real Airflow, and what that costs while nothing is to do |
 | small_topics | each station of a small topic, in an application that runs |
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 

@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.dataset import NOW_MS, Built, Shape, build, reset
+from benchmarks.dataset import Built, build, reset
 from benchmarks.fresh_process import BenchmarkError, Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import NOW_MS, Shape
 from benchmarks.spark_costs import Costs, Meter, NewFiles
 from cleantail.config.columns import quoted
 from cleantail.config.topic_table import KEY, OFFSET

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import measured_round
-from benchmarks.dataset import Shape
 from benchmarks.duckdb_copy import JOIN, PLANS, measure_duckdb
 from benchmarks.fresh_process import in_fresh_process
 from benchmarks.kafka_cleaner import measure_cleaner
@@ -15,6 +14,7 @@ from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
 from benchmarks.rewrites import DELETE, MERGE, REWRITE, measure_rewrite
+from benchmarks.shape import Shape
 
 COLUMNS = (
     Column("records", "text"),

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.dataset import Shape
 from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import Shape
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

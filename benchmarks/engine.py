@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measured_round
-from benchmarks.dataset import REDPANDA_2, REDPANDA_3, UUIDS, Shape
 from benchmarks.fresh_process import say
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio, row_text
+from benchmarks.shape import REDPANDA_2, REDPANDA_3, UUIDS, Shape
 
 SHARE, FEW, MANY_FILES = 0.2, 0.05, 1000
 COLUMNS = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.compare import compared
-from benchmarks.dataset import Shape
 from benchmarks.options import Options
 from benchmarks.report import Table
+from benchmarks.shape import Shape
 
 
 def run(options: Options) -> Table:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS
 from benchmarks.fresh_process import BenchmarkError, say
 from benchmarks.in_airflow import IDLE_S, SETTLED_AFTER_S, airflow, idle_share, span
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value
+from benchmarks.shape import FIRST_TIMESTAMP_MS
 from demo.airflow_api import AirflowApi
 
 PARTITIONS, RECORDS, KEYS = 6, 100, 40

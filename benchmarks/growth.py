@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measured_round
-from benchmarks.dataset import Shape
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio
+from benchmarks.shape import Shape
 
 SIZES = (0.1, 0.3, 1.0, 3.0)
 """Sizes as shares of the records that the command line asks for: 1, 3, 10 and 30 million by default."""

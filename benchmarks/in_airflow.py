@@ -17,11 +17,12 @@ from typing import Any
 
 import psutil  # comes with Airflow
 
-from benchmarks.dataset import TOPIC_CONFIG, build
+from benchmarks.dataset import build
 from benchmarks.fresh_process import BenchmarkError, in_fresh_process, say
 from benchmarks.lake import Lake, spark_jars
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.shape import TOPIC_CONFIG
 from benchmarks.startup import SMALL
 from demo.airflow_api import AirflowApi
 from demo.home import free_port

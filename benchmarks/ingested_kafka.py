@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS, KEY_DIGITS, VALUE_BYTES
 from benchmarks.fresh_process import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import FIRST_TIMESTAMP_MS, KEY_DIGITS, VALUE_BYTES
 from benchmarks.spark_costs import Meter
 from differential.kafka_client import KafkaClient
 

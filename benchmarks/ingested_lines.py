@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS, KEY_DIGITS
 from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.ingested_kafka import Measured
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import FIRST_TIMESTAMP_MS, KEY_DIGITS
 from benchmarks.spark_costs import Meter
 
 TOPIC = "bench_lines"

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS, NOW_MS, Shape
 from benchmarks.duckdb_copy import data_files
 from benchmarks.fresh_process import BenchmarkError, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import FIRST_TIMESTAMP_MS, NOW_MS, Shape
 from differential.broker import Broker, kafka_jars, running_broker
 from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measured_round
-from benchmarks.dataset import Shape
 from benchmarks.fresh_process import say
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio, row_text
+from benchmarks.shape import Shape
 
 TIMES, SHARE, VALUE_BYTES = 10, 0.2, 64
 COLUMNS = (

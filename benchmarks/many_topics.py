@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.commands import cleantail, timed
-from benchmarks.dataset import NOW_MS, TOPIC_CONFIG, Shape, fill
+from benchmarks.dataset import fill
 from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.shape import NOW_MS, TOPIC_CONFIG, Shape
 
 PARTITIONS = 6
 TINY = Shape(24, 0.5, first_clean=True, partitions=PARTITIONS)

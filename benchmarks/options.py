@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.dataset import Shape, forget
+from benchmarks.dataset import forget
 from benchmarks.fresh_process import in_fresh_process
 from benchmarks.lake import Lake
+from benchmarks.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

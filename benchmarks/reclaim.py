@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.cleantail_round import compact_once, live_records
-from benchmarks.dataset import Shape, build, reset
+from benchmarks.dataset import build, reset
 from benchmarks.duckdb_copy import data_files
 from benchmarks.fresh_process import Stopwatch, in_fresh_process, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.shape import Shape
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable

@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.dataset import Shape, build
+from benchmarks.dataset import build
 from benchmarks.duckdb_copy import data_files
 from benchmarks.fresh_process import BenchmarkError, Stopwatch, in_fresh_process, require_records, say
 from benchmarks.kafka_cleaner import JVM
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, ratio
+from benchmarks.shape import Shape
 from differential.broker import kafka_jars, running_broker
 from differential.kafka_client import KafkaClient
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from benchmarks.dataset import Shape, build
+from benchmarks.dataset import build
 from benchmarks.fresh_process import Stopwatch, require_records, say
 from benchmarks.lake import Lake
 from benchmarks.report import Times
+from benchmarks.shape import Shape
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable

@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS
 from benchmarks.fresh_process import say
 from benchmarks.lake import Lake
+from benchmarks.shape import FIRST_TIMESTAMP_MS
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import table_properties
 from cleantail.lake.catalogs import open_catalog

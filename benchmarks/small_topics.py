@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.dataset import FIRST_TIMESTAMP_MS
 from benchmarks.fresh_process import BenchmarkError, Stopwatch, in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value
+from benchmarks.shape import FIRST_TIMESTAMP_MS
 
 TOPICS, PARTITIONS, RECORDS, KEYS = 40, 6, 100, 50
 """Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are

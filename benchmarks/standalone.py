@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks import cleantail_round as steps
 from benchmarks.cleantail_round import CleantailRound, measured_round
-from benchmarks.dataset import Shape
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Value, ratio
+from benchmarks.shape import Shape
 from differential.spark_cluster import spark_cluster
 
 SHARE, WORKER_MEMORY = 0.2, "3g"

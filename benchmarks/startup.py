@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from benchmarks.commands import cleantail, timed
-from benchmarks.dataset import NOW_MS, Shape, build
+from benchmarks.dataset import build
 from benchmarks.fresh_process import in_fresh_process, say
 from benchmarks.lake import Lake
 from benchmarks.options import Options
 from benchmarks.report import Column, Table, Times, Value, median, ratio
+from benchmarks.shape import NOW_MS, Shape
 
 SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""What is tried again, how often and after which pause: the policies of everything that may lose against others.
+"""Says what is tried again, how often and after which pause: the policies of everything that may lose against others.
 
 1. Only what was overtaken is tried again in the same way: another commit came first, nothing that was read has changed
    its meaning, and the same change can be made of the table as it is now (OvertakenError).

@@ -1,4 +1,4 @@
-"""What is tried: families of histories, each one topic with its configs round by round. Pure."""
+"""Says what is tried: families of histories, each one topic with its configs round by round. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer, a consumer and an administrator do at the broker, over confluent-kafka."""
+"""Says what a producer, a consumer and an administrator do at the broker, over confluent-kafka."""
 
 from __future__ import annotations
 

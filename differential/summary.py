@@ -1,4 +1,4 @@
-"""What is printed: a line a topic, the declared differences with their reasons, and how to see a failure again."""
+"""Says what is printed: a line a topic, the declared differences with their reasons, and how to see a failure again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
+"""Says what makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
 
 On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
 link to a file that some page includes leads to that page, and any other file is named by its path.

@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 import psutil  # comes with Airflow
 
 from cleantail.errors import CleantailError
+from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import open_to_others
-from cleantail.retries import until
 from cleantail_airflow.installation import ROOT
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
@@ -90,7 +90,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
     def known() -> bool:
         return process.poll() is not None or _is_healthy(_health(port))
 
-    return until(known, every_s=0.5, within_s=HEALTHY_WITHIN_S) and process.poll() is None
+    return holds_within(known, every_s=0.5, within_s=HEALTHY_WITHIN_S) and process.poll() is None
 
 
 def _is_healthy(health: Mapping[str, Any]) -> bool:
@@ -157,7 +157,7 @@ def run(port: int) -> int:
 
 def _wait_for_api(server: Any, port: int) -> None:
     """Waits for the API server: a task reports to it, and fails where it starts before it."""
-    until(lambda: server.poll() is not None or bool(_health(port)), every_s=0.2, within_s=inf)
+    holds_within(lambda: server.poll() is not None or bool(_health(port)), every_s=0.2, within_s=inf)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

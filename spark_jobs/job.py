@@ -1,4 +1,4 @@
-"""What all job files share: their arguments, their result file, and what an error does to the exit code."""
+"""Says what all job files share: their arguments, their result file, and what an error does to the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an existing table is, whether it can be compacted in place, and what would have to change. Pure.
+"""Says what an existing table is, whether it can be compacted in place, and what would have to change. Pure.
 
 1. A table is one topic's. One that another topic has, that Cleantail made itself, or that holds records of several
    topics, cannot be adopted.

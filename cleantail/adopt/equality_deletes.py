@@ -1,4 +1,4 @@
-"""Which records an equality delete removes, by Iceberg's specification, and how finding them is dealt out. Pure.
+"""Says which records an equality delete removes, by Iceberg's specification, and how finding them is dealt out. Pure.
 
 A sink in upsert mode (Flink's, Connect's, Debezium's) writes the keys of what it replaces, and does not look where the
 old records lie. Such a delete file removes a record when all of this holds:

@@ -1,4 +1,4 @@
-"""How sinks lay out records: guessed from the names of a table's columns. Pure.
+"""Says how sinks lay out records: guessed from the names of a table's columns. Pure.
 
 1. Redpanda's Iceberg topics have a struct `redpanda` beside the value.
 2. Kafka Connect's Iceberg sink, with the metadata transform, has `_kafka_metadata` as a struct or as a prefix.

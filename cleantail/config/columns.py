@@ -1,4 +1,4 @@
-"""Which columns of an adopted table hold what a topic table has: `columns:` of the topic's YAML.
+"""Says which columns of an adopted table hold what a topic table has: `columns:` of the topic's YAML.
 
 The same mapping is a property of the table from its adoption on (cleantail/lake/columns_property.py).
 """

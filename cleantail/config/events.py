@@ -1,4 +1,4 @@
-"""What an alert can be about: declared once for the configuration, the rules and the reference."""
+"""Says what an alert can be about: declared once for the configuration, the rules and the reference."""
 
 from __future__ import annotations
 

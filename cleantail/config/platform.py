@@ -1,4 +1,4 @@
-"""What the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
+"""Holds what the `platform:` of config/defaults.yaml says: catalog, cleaner, Spark, limits. It holds no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from cleantail.config.topic import TopicDefaults
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
-_RESERVED_FOLDERS = ("airflow", "warehouse", "data_docs", "drivers", "locks", "jars", "alerts", "demo", "upgrades")
+_FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page")
+_RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo", "upgrades")
 """Folders of CLEANTAIL_HOME that hold no source of records."""
 
 

@@ -1,4 +1,4 @@
-"""What looks like a secret in YAML, by the key or by the value. Pure.
+"""Says what looks like a secret in YAML, by the key or by the value. Pure.
 
 Settings of the catalog and of Spark have free names. They go onto command lines, which every user of the machine may
 read, and who reads a repository reads its YAML.

@@ -1,4 +1,5 @@
-"""Whether what a Spark application sends is for its own processes only: who may connect, and who can read along. Pure.
+"""Says whether what a Spark application sends is for its own processes only: who may connect, and who can read along.
+Pure.
 
 A driver takes commands from whoever reaches its ports, and hands secrets of catalog and store to its executors. On a
 local master the ports are on the loopback interface, where other users of the machine are. On a cluster they are on the

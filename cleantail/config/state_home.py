@@ -1,4 +1,4 @@
-"""Where the state is: catalog, tables, locks, Data Docs and what alerts have told, in one folder (CLEANTAIL_HOME).
+"""Says where the state is: catalog, tables, locks, Data Docs and what alerts have told, in one folder (CLEANTAIL_HOME).
 
 The first of these that says something:
 

@@ -1,4 +1,5 @@
-"""What `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG need.
+"""Holds what `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG
+need.
 
 Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Docstrings and descriptions
 of fields are what docs/topics.md and the JSON Schema say to users. cleantail.config.loading reads the files.

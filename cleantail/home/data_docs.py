@@ -1,4 +1,4 @@
-"""Where a topic's Data Docs are below CLEANTAIL_HOME, and whether this version has written them."""
+"""Says where a topic's Data Docs are below CLEANTAIL_HOME, and whether this version has written them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a Spark driver gets of the environment of the process that starts it: of Airflow's, only which task it runs for.
+"""Says what a Spark driver gets of the environment of the process that starts it: of Airflow's, only which task it runs
+for.
 
 1. A driver reads what others have written, and runs for hours. So it gets nothing of Airflow's own: the keys that sign
    every login, connections, variables, and the address of Airflow's database with its password. None of these is needed

@@ -1,4 +1,5 @@
-"""Which process a task's earlier try has started, so that the next try ends it: a worker may die while Spark goes on.
+"""Says which process a task's earlier try has started, so that the next try ends it: a worker may die while Spark goes
+on.
 
 Only processes of this machine, of this boot, with the time of start that was noted, are ever ended: a number may be
 given to another process. A driver on another machine is out of reach; what it commits, it commits once or not at all.

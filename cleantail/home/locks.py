@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from cleantail.errors import CleantailError
+from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import make_folder
 
 _PAUSE_S = 0.1
@@ -39,18 +40,6 @@ def _wait(file: IO[str], name: str, within_s: float | None) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
     elif not holds_within(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
         raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s")
-
-
-def holds_within(condition: Callable[[], bool], every_s: float, within_s: float) -> bool:
-    """Asks until the condition holds, every so many seconds but once at least; returns whether it did in time."""
-    from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
-
-    return Retrying(
-        retry=retry_if_result(lambda holds: not holds),
-        stop=stop_after_delay(within_s),
-        wait=wait_fixed(every_s),
-        retry_error_callback=lambda _: False,
-    )(condition)
 
 
 def _is_taken(file: IO[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What librdkafka says, in words that show no setting's value, and whether it is worth asking again."""
+"""Holds what librdkafka says, in words that show no setting's value, and whether it is worth asking again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
+"""Says what a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
 
 A login goes only to the brokers that it was given with. A connection has both. In the environment they stand side by
 side as CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`): brokers that a

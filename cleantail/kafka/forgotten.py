@@ -1,4 +1,4 @@
-"""What the brokers may have forgotten before it was read: deletions, which leave their keys alive for ever. Pure.
+"""Says what the brokers may have forgotten before it was read: deletions, which leave their keys alive for ever. Pure.
 
 Kafka's cleaner keeps a tombstone for delete.retention.ms from the beginning of the first cleaning that meets it, and
 no cleaning goes beyond the last stable offset (semantics.md 1.2, 1.5). So a read can have missed one only where all of

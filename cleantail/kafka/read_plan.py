@@ -1,4 +1,4 @@
-"""What a read does next: from where to where, in which partition; and every reason not to read at all. Pure.
+"""Says what a read does next: from where to where, in which partition; and every reason not to read at all. Pure.
 
 1. A read never guesses. A topic whose id has changed, a partition that is gone, a log that is shorter than what was
    read of it: each would put records of one log at the offsets of another, and is an error before anything is read.

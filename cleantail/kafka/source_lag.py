@@ -1,4 +1,4 @@
-"""How far a topic's table is behind its brokers, and what would stop a read of it. Pure."""
+"""Says how far a topic's table is behind its brokers, and what would stop a read of it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a catalog cannot be reached, in words, from what its driver raised: refused, host, login, not there. Pure.
+"""Says why a catalog cannot be reached, in words, from what its driver raised: refused, host, login, not there. Pure.
 
 Nothing of the driver's own text is passed on: it may hold the address with a password.
 """

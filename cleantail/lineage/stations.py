@@ -1,4 +1,4 @@
-"""What each station of a topic reads and writes. Pure.
+"""Says what each station of a topic reads and writes. Pure.
 
 Every station reads the topic's table. Who writes into it, or into the evidence beside it, stands in the tables below.
 A branch of a table is the table itself at another snapshot.

@@ -1,4 +1,4 @@
-"""What a log's files say of it, whatever the time: the part of a LogState that no clock changes. Pure.
+"""Holds what a log's files say of it, whatever the time: the part of a LogState that no clock changes. Pure.
 
 A table's files may be many, and what follows from them here is short: so it is kept where many topics are shown, and
 the state at each moment comes from it (cleantail.log.log_state, which has the steps).

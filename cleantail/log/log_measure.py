@@ -1,4 +1,5 @@
-"""What a check counts in one log of a round: violations of the rules, records, and numbers of the log's next state."""
+"""Says what a check counts in one log of a round: violations of the rules, records, and numbers of the log's next
+state."""
 
 from __future__ import annotations
 

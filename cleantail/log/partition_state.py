@@ -1,4 +1,4 @@
-"""What a topic table remembers of each of its logs, and how that is written into a table property.
+"""Says what a topic table remembers of each of its logs, and how that is written into a table property.
 
 1. The state changes only in the commit that changes the data (semantics.md 3.2). So a reader of the table sees both or
    neither, and Airflow's database holds no truth about data.

@@ -1,4 +1,4 @@
-"""What a published round leaves in the state of a log. Pure.
+"""Says what a published round leaves in the state of a log. Pure.
 
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
 2. An expiry removes due tombstones (cleantail.log.tombstones). It changes the ledger, and not the checkpoint.

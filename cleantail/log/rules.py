@@ -1,4 +1,4 @@
-"""What every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6).
+"""Says what every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6).
 
 Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. Each measure of
 WARNINGS is about the records that came in: a violation is reported and holds nothing back.

@@ -1,4 +1,4 @@
-"""How far a table has read its topic in Kafka: one table property, changed only in the commit that appends.
+"""Says how far a table has read its topic in Kafka: one table property, changed only in the commit that appends.
 
 1. It is not the largest offset in the table: a log ends with markers of transactions, aborted records and what the
    broker's cleaner has removed, and none of these are in the table.

@@ -1,4 +1,4 @@
-"""What a round does to each log (its work), and how works are shared out to Spark applications in units.
+"""Says what a round does to each log (its work), and how works are shared out to Spark applications in units.
 
 The reason is docs/architecture.md, decision 7.
 

@@ -1,4 +1,5 @@
-"""What a person was asked and has answered about a round, kept where no editor of a DAG can write: beside the table.
+"""Says what a person was asked and has answered about a round, kept where no editor of a DAG can write: beside the
+table.
 
 1. Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
    and call a task done that nobody has answered.

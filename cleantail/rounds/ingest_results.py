@@ -1,4 +1,4 @@
-"""What an ingestion has done: what its task hands on, and `cleantail ingest` prints."""
+"""Says what an ingestion has done: what its task hands on, and `cleantail ingest` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ingestion notes of itself in its snapshot's summary, and what a history tells of ingestions. Pure."""
+"""Says what an ingestion notes of itself in its snapshot's summary, and what a history tells of ingestions. Pure."""
 
 from __future__ import annotations
 

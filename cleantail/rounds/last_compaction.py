@@ -1,5 +1,5 @@
-"""What the last compaction of a topic read, kept and took, as Kafka's CleanerStats: a property of its table, for the
-metrics and for nothing else.
+"""Says what the last compaction of a topic read, kept and took, as Kafka's CleanerStats: a property of its table, for
+the metrics and for nothing else.
 
 It is set in the commit that publishes the round, so it outlives every process.
 """

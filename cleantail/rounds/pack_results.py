@@ -1,4 +1,4 @@
-"""What one Spark application is to do for a pack of topics, and what became of each of them by itself.
+"""Says what one Spark application is to do for a pack of topics, and what became of each of them by itself.
 
 The outcomes are written one by one as the application goes through the pack, so that those before a crash are known to
 the next try.

@@ -169,7 +169,7 @@ class Round:
 
 
 def _rank(outcome: str) -> tuple[int, str]:
-    """Returns the place in OUTCOMES; what a later version may have written comes last."""
+    """Returns the position in OUTCOMES; what a later version may have written comes last."""
     return (OUTCOMES.index(outcome) if outcome in OUTCOMES else len(OUTCOMES)), outcome
 
 
@@ -188,17 +188,17 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
     # 1. in the order of time, what became of a log after the checks of the same moment
     for row in sorted(evidence, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
-        times = checks_before[name, kind, partition]
+        earlier_checks = checks_before[name, kind, partition]
         if kind in (RECLAIM, GAP):
             continue
         # 2. what became of a log belongs to its last check
-        if row.get("outcome") not in (None, *CHECKS) and times:
-            logs = groups[name, kind, times - 1]
+        if row.get("outcome") not in (None, *CHECKS) and earlier_checks:
+            logs = groups[name, kind, earlier_checks - 1]
             log = logs[partition]
             logs[partition] = replace(log, outcome=outcome_of(row), note=row["note"] or "", work=log.work.ended(row))
             continue
         # 3. any other row is a check, or of a version that wrote one row a log: the next round of the name
-        group = (name, kind, times)
+        group = (name, kind, earlier_checks)
         groups.setdefault(group, {})[partition] = _log_round(row)
         clocks[group] = (row["now_ms"], row["checked_at_ms"])
         checks_before[name, kind, partition] += 1

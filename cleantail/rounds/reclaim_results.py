@@ -1,4 +1,4 @@
-"""What a reclaim has done: what its task hands on, and `cleantail reclaim` prints."""
+"""Says what a reclaim has done: what its task hands on, and `cleantail reclaim` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison of a table with its source has found: what `cleantail reconcile --dry-run` prints."""
+"""Says what a comparison of a table with its source has found: what `cleantail reconcile --dry-run` prints."""
 
 from __future__ import annotations
 

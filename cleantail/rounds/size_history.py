@@ -1,4 +1,4 @@
-"""How large a table was over time, and what compaction has saved: from the summaries of its snapshots.
+"""Says how large a table was over time, and what compaction has saved: from the summaries of its snapshots.
 
 A summary is part of the table's metadata, so nothing is opened to know it. Snapshots that have expired are unknown:
 the history is as long as cleantail.snapshot.retention.ms.

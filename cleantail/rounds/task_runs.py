@@ -1,4 +1,4 @@
-"""Which Airflow task did something: kept in the evidence, so that a page can lead to its run and its log. Pure.
+"""Says which Airflow task did something: kept in the evidence, so that a page can lead to its run and its log. Pure.
 
 Airflow names a task to the processes that it starts by variables of the environment. Without them a person has run
 the command line.

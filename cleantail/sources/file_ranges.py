@@ -1,4 +1,4 @@
-"""Which lines a task reads: ranges of bytes of a large file, or several small files. Pure.
+"""Says which lines a task reads: ranges of bytes of a large file, or several small files. Pure.
 
 A .gz file can only be read from its start, so it is one range.
 """

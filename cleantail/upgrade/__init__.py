@@ -1,4 +1,4 @@
-"""What an earlier version has left in configuration and state, and what becomes of it in this one.
+"""Says what an earlier version has left in configuration and state, and what becomes of it in this one.
 
 1. This version reads what version 0.1.0 and those after it have written: what they did not write takes a default
    (cleantail.codec). So nothing has to be upgraded before a run, but for keys of the configuration that are gone.

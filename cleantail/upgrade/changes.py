@@ -1,4 +1,4 @@
-"""What is to change, and by whom. Pure."""
+"""Says what is to change, and by whom. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier versions have left outside of the catalog: the place of the state, jars, Data Docs."""
+"""Says what earlier versions have left outside of the catalog: the place of the state, jars, Data Docs."""
 
 from __future__ import annotations
 

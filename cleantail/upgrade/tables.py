@@ -1,4 +1,4 @@
-"""What earlier versions have left in the catalog: topic tables, side tables, the evidence, and rounds that wait.
+"""Says what earlier versions have left in the catalog: topic tables, side tables, the evidence, and rounds that wait.
 
 Only the heads of tables are read, and of the evidence three columns where a table has a branch of a round. No table
 of an adopted topic gets a column or a property: it is another writer's.

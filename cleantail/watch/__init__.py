@@ -1,1 +1,1 @@
-"""What people and scrapers look at: states, metrics, approvals, alerts and charts."""
+"""Says what people and scrapers look at: states, metrics, approvals, alerts and charts."""

@@ -1,4 +1,4 @@
-"""What a person is asked who is to approve a round: counts by log, which records would go, and where to see them.
+"""Says what a person is asked who is to approve a round: counts by log, which records would go, and where to see them.
 
 Airflow keeps the question, so it holds offsets and nothing of what is in the records. The topic's page reads the
 records when it is opened, and the command line when it asks (`cleantail.lake.records.shown_records`).

@@ -1,4 +1,5 @@
-"""What Airflow says of a topic's DAG: there or not, paused, running, how its last run ended. Plain values, pure."""
+"""Holds what Airflow says of a topic's DAG: there or not, paused, running, how its last run ended. Plain values,
+pure."""
 
 from __future__ import annotations
 

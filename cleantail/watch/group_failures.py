@@ -1,4 +1,5 @@
-"""Which topics failed in a red run of a group, and where: from what the run planned, and what its packs reported. Pure.
+"""Says which topics failed in a red run of a group, and where: from what the run planned, and what its packs reported.
+Pure.
 
 What is read here comes from Airflow's database, and is believed for this alone: what a person is shown.
 """

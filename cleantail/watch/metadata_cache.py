@@ -1,4 +1,4 @@
-"""What many tables say, quickly: metadata read in parallel and kept for as long as the catalog points to it.
+"""Holds what many tables say, quickly: metadata read in parallel and kept for as long as the catalog points to it.
 
 1. A table's metadata never changes under one location, so what was read is right until the catalog names another one.
 2. A call waits only so long. Tables that were not read by then have what was read before the last commit, and None

@@ -1,4 +1,4 @@
-"""What is kept of each of many tables: what its row on the page and its metrics follow from, whatever the time.
+"""Says what is kept of each of many tables: what its row on the page and its metrics follow from, whatever the time.
 
 A table's files are not kept, only the figures of its logs: of a thousand tables that is a few megabytes, however many
 files they have. A summary holds no key and no value of a record.

@@ -1,4 +1,4 @@
-"""What `status` shows of a topic, and of all: there a broken topic hides none of the others."""
+"""Says what `status` shows of a topic, and of all: there a broken topic hides none of the others."""
 
 from __future__ import annotations
 

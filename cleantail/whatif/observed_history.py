@@ -1,4 +1,4 @@
-"""What is known of a topic's past, and what a policy makes of it: values alone."""
+"""Says what is known of a topic's past, and what a policy makes of it: values alone."""
 
 from __future__ import annotations
 

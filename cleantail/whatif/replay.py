@@ -1,5 +1,5 @@
-"""What another policy would have done with a topic's real history: its appends, replayed through the real triggers.
-Pure.
+"""Says what another policy would have done with a topic's real history: its appends, replayed through the real
+triggers. Pure.
 
 1. Every tick of the schedule is a run. The log as it would stand then is resolved, and decided on, by the functions
    that decide real runs.

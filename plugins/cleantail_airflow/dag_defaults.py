@@ -1,4 +1,4 @@
-"""What all DAGs of Cleantail have in common."""
+"""Says what all DAGs of Cleantail have in common."""
 
 from __future__ import annotations
 

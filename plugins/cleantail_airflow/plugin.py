@@ -1,5 +1,5 @@
-"""What Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes of
-idle runs, and the page."""
+"""Says what Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes
+of idle runs, and the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cleantail_airflow.web import mount
 
 
 class CleantailPlugin(AirflowPlugin):
-    """Operators and notifiers are imported by the DAGs; what else Airflow should know is registered here."""
+    """Registers what Airflow should know beside the operators and notifiers, which DAGs import by themselves."""
 
     name = "cleantail"
     listeners = [pool, idle_runs]

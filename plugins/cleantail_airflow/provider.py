@@ -1,4 +1,4 @@
-"""What Airflow's list of providers says of Cleantail (entry point `apache_airflow_provider`).
+"""Holds what Airflow's list of providers says of Cleantail (entry point `apache_airflow_provider`).
 
 The plugin is not in it: that has an entry point of its own, and is to be loaded once.
 """

@@ -1,4 +1,5 @@
-"""Which records of a table are there, as Iceberg's own reader in Spark says: the other count of a conversion's check.
+"""Says which records of a table are there, as Iceberg's own reader in Spark says: the other count of a conversion's
+check.
 
 Data files do not change in a conversion, so a record is known by its file and position. Each task of the read says of
 its files which positions it has got; nothing of a record but the columns that deletes compare is read.

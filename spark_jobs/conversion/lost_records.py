@@ -1,4 +1,5 @@
-"""What every data file has lost: by equality deletes as tasks found it, by shared position deletes, and by its own.
+"""Says what every data file has lost: by equality deletes as tasks found it, by shared position deletes, and by its
+own.
 
 A file that is registered more than once has one delete file afterwards, which hides a record in every registration: so
 its registrations must have lost the same.

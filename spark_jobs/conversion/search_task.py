@@ -1,4 +1,5 @@
-"""What a task does: it finds where the records lie that equality deletes remove, and reads shared position deletes.
+"""Says what a task does: it finds where the records lie that equality deletes remove, and reads shared position
+deletes.
 
 The task reads the keys of its delete files once, into its database, each with the highest sequence number with which it
 was deleted, and then goes through the compared columns of its data files, and through nothing else.

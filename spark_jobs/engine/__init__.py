@@ -1,1 +1,1 @@
-"""One round over the records of its logs: which of them go, and what was done. By columns or by joins."""
+"""One round over the records of its logs: which of them go, and what was done. By columns, in Spark's tasks."""

@@ -1,4 +1,4 @@
-"""What one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
+"""Says what one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
 
 1. The winners are found anew, on the base, and every record of the base is looked at: whether the branch has it, and
    whether it should.
@@ -46,14 +46,14 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 
 @dataclass(slots=True)
 class LogTally:
-    """Counts of one log: measures by name, and tombstones by entry."""
+    """Holds the counts of one log: measures by name, and tombstones by entry."""
 
     counts: Counter[str] = field(default_factory=Counter)
     tombstones: EntryTally = field(default_factory=EntryTally)
 
 
 class Tally:
-    """Counts by log: the place of a log among the task's works -> its tally."""
+    """Counts by log. `logs` has a tally for each of the task's works, in their order."""
 
     def __init__(self, task: LogTask, ledgers: Ledgers) -> None:
         self.task, self.ledgers = task, ledgers
@@ -67,7 +67,7 @@ class Tally:
                 self.logs[log].counts[name] += int(np.count_nonzero(named[of_log]))
 
     def add_places(self, place: np.ndarray[Any, Any], measures: Mapping[str, Booleans], sign: int = 1) -> None:
-        """Does the same for touched records, by their place."""
+        """Does the same for touched records. `place`: number of the log x files of the task + number of the file."""
         log = place // max(len(self.task.files), 1)
         for name, named in measures.items():
             for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):

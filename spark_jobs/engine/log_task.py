@@ -1,4 +1,5 @@
-"""What one task of the engine takes, the files of one log or of some logs that share files, and what it gives back.
+"""Says what one task of the engine takes, the files of one log or of some logs that share files, and what it gives
+back.
 
 All of it can be pickled, and holds nothing of a record but positions and counts.
 """

@@ -1,4 +1,4 @@
-"""What a round has done to its logs, measured on base and branch: violations of each rule, and the new state."""
+"""Says what a round has done to its logs, measured on base and branch: violations of each rule, and the new state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3).
+"""Says what a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3).
 
 1. An entry of the ledger holds the tombstones below its end and above that of the entry before; all share a horizon.
 2. A round adds an entry up to its end: the clock of the tombstones that it is the first to keep starts with it.

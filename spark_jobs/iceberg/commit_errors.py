@@ -1,4 +1,4 @@
-"""What Iceberg's refusals mean: another commit came first, or made a result void."""
+"""Says what Iceberg's refusals mean: another commit came first, or made a result void."""
 
 from __future__ import annotations
 

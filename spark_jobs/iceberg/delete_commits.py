@@ -1,4 +1,4 @@
-"""What a round deletes, as commits: staged on its branch, and replayed onto `main` (commits.publish_deletes).
+"""Says what a round deletes, as commits: staged on its branch, and replayed onto `main` (commits.publish_deletes).
 
 A file that a sink has registered more than once is registered once before anything is deleted of it: deletes hide a
 record in every registration of its file. That takes a commit of its own for each sequence number that files came with,

@@ -1,4 +1,4 @@
-"""Where a Parquet file has the columns of a topic table, and what they are there: by Iceberg's field ids.
+"""Says where a Parquet file has the columns of a topic table, and what they are there: by Iceberg's field ids.
 
 An adopted table may have a column inside of a struct, and other types than a topic table: cleantail.log.column_sql says
 the same as Spark SQL, for what reads whole records.

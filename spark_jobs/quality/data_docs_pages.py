@@ -1,4 +1,4 @@
-"""What the pages of Data Docs show: results of Great Expectations, in our own words.
+"""Says what the pages of Data Docs show: results of Great Expectations, in our own words.
 
 Its own pages take styles and scripts from the internet, say "Data asset: None" and write what was found in the data as
 it is into their HTML. These name topic, partitions, kind, round and status in words, hold no script, and escape every

@@ -1,4 +1,5 @@
-"""Why an expectation could not be evaluated, without what the records hold: messages of Spark and Python quote them."""
+"""Says why an expectation could not be evaluated, without what the records hold: messages of Spark and Python quote
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Great Expectations is told: how much of a result to give, and what its suites are called."""
+"""Says what Great Expectations is told: how much of a result to give, and what its suites are called."""
 
 from __future__ import annotations
 

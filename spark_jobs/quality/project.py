@@ -1,4 +1,4 @@
-"""What was validated of a topic, in files: results of Great Expectations, and Data Docs of all its rounds."""
+"""Says what was validated of a topic, in files: results of Great Expectations, and Data Docs of all its rounds."""
 
 from __future__ import annotations
 

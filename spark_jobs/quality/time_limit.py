@@ -1,4 +1,4 @@
-"""How long a topic's own checks may take: a regular expression, or a schema's, can take for ever on one value.
+"""Says how long a topic's own checks may take: a regular expression, or a schema's, can take for ever on one value.
 
 Spark gives such a job up at once, while the thread that matches goes on until its process ends: nothing in Java stops
 it. So nothing more is asked of Spark for the same checks, and the job ends with a verdict.

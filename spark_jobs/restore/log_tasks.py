@@ -1,4 +1,4 @@
-"""What the tasks of a restore do, one for each partition: look at a log, compare it with the topic, write it.
+"""Says what the tasks of a restore do, one for each partition: look at a log, compare it with the topic, write it.
 
 The records of a pinned log have one order, and the topic is written by nobody else, so that record n of a log is at
 offset n of its partition. A task that writes begins where the partition ends, after it has compared what is there; so

@@ -1,4 +1,5 @@
-"""What a checked round needs where it waits for a person: why, a sample of what would go, and what a "no" leaves."""
+"""Says what a checked round needs where it waits for a person: why, a sample of what would go, and what a "no"
+leaves."""
 
 from __future__ import annotations
 

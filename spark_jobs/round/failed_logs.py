@@ -1,4 +1,4 @@
-"""What is left of logs whose check failed: a branch to look at, and a state in quarantine."""
+"""Says what is left of logs whose check failed: a branch to look at, and a state in quarantine."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ and where it says something else than the evidence nothing is published (exit co
 A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
 branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
 unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
-read, the round starts over on the table as it is now; after that many conflicts the exit code is 3. Nothing is ever
-half published.
+read, the round starts over on the table as it is now; after the last try (cleantail.retries.ROUNDS) the exit code is 3.
+Nothing is ever half published.
 
 A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
 checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
@@ -86,12 +86,16 @@ def _publish(
     green = set(checked.green)
     for verdict in (v for v in checked.verdicts if v.waits_for):
         logger.warning("partition %s waits: logs %s failed, and share files", verdict.partition, verdict.waits_for)
+    # 1. the side tables
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked.kind == COMPACT:
         move_keyless(table, checked.units, green)
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
+    # 2. the branches are as they were checked
     _require_as_checked(table, checked)
+    # 3. what failed is kept
     kept = keep_failed(table, checked)
+    # 4. the commit
     as_read = texts(table.load().properties())
     before, releases = states_and_releases(table, platform)
     after = _next_states(table, checked, before)
@@ -101,6 +105,7 @@ def _publish(
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
+    # 5. what became of it
     forget_answered(table, platform, releases, after)
     answer(table, platform, checked, PUBLISHED)
     _tidy(table, replaced(before, after))

@@ -1,4 +1,4 @@
-"""Which commit on `main` has published a checked round, and the result of that."""
+"""Says which commit on `main` has published a checked round, and the result of that."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 from benchmarks import ingestion, watched_command
 from benchmarks.__main__ import NAMES, main
 from benchmarks.compare import COLUMNS, Measured, _rows
-from benchmarks.dataset import Shape
 from benchmarks.growth import shapes
 from benchmarks.ingested_kafka import Measured as Measurement
 from benchmarks.report import Times
+from benchmarks.shape import Shape
 from benchmarks.watched_command import Finder, Watch
 
 

@@ -152,3 +152,16 @@ def test_the_kernel_has_six_floors_and_the_command_line_above_the_jobs():
 
 def test_the_jobs_have_five_floors():
     assert len(drawn_floors("spark_jobs")) == 5
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(
+        file
+        for folder in ("benchmarks", "demo", "deploy", "differential", "docs_site")
+        for file in (ROOT / folder).rglob("*.py")
+    ),
+    ids=lambda f: str(f.relative_to(ROOT)),
+)
+def test_so_has_a_module_of_the_programs_beside_them(file):
+    assert len(file.read_text().splitlines()) <= MOST_LINES

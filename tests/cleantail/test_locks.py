@@ -6,7 +6,8 @@ import time
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.home.locks import exclusive, holds_within
+from cleantail.home.conditions import holds_within
+from cleantail.home.locks import exclusive
 
 
 def is_free(file):

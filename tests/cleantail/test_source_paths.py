@@ -98,7 +98,9 @@ def test_no_folder_named_is_no_source(config, home):
         find_topic("mine", config, {"CLEANTAIL_HOME": str(home)})
 
 
-@pytest.mark.parametrize("root", ["/", ".", "", "../x", "a/../..", "airflow", "warehouse/x", "l*", "alerts"], ids=repr)
+@pytest.mark.parametrize(
+    "root", ["/", ".", "", "../x", "a/../..", "airflow", "warehouse/x", "l*", "alerts", "packs/x", "page"], ids=repr
+)
 def test_a_root_is_a_folder_that_is_not_cleantails_own(config, root):
     (config / "defaults.yaml").write_text(f"platform: {{sources: [{json.dumps(root)}]}}")
     with pytest.raises(ConfigError, match=r"platform\.sources(\[0\])?: .* is not allowed: a"):

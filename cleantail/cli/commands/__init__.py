@@ -1,1 +1,1 @@
-"""What each group of commands does."""
+"""Holds what each group of commands does."""

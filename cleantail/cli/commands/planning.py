@@ -84,7 +84,7 @@ def plan(
 ) -> int:
     """Show what a run would do and why; changes nothing.
 
-    With --set or --diff: what another policy would have done.
+    With --set or --diff it shows what another policy would have done.
     """
     from cleantail.cli.reports.rounds import Plan
     from cleantail.log.policy.shares import task_plan

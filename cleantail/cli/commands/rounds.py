@@ -159,9 +159,9 @@ def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress,
 def check(call: Invocation, topic: str) -> int:
     """Prove that no key and no offset is there twice.
 
-    That all keys below the clean points are unique, and that no offset has two different records: a full proof of
-    what readers see; changes nothing. Exit code 1 where a key is there twice, or where two different
-    records are at one offset.
+    Every key below the clean points is there once, and no offset has two different records: a full proof of what
+    readers see. It changes nothing. Exit code 1 where a key is there twice, or where two different records are at one
+    offset.
     """
     from cleantail.cli.reports.upkeep import Proven
     from cleantail.lake.runs.evaluate import log_states, read_facts

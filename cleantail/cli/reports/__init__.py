@@ -1,1 +1,1 @@
-"""What commands answer: each answer for people and for machines."""
+"""Holds what commands answer: each answer for people and for machines."""

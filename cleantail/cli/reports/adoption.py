@@ -1,4 +1,4 @@
-"""What `adopt` answers: what a table is, and what is changed or why it cannot be."""
+"""Says what `adopt` answers: what a table is, and what is changed or why it cannot be."""
 
 from __future__ import annotations
 

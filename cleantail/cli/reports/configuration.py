@@ -1,4 +1,4 @@
-"""What `check-config` and `import-config` answer."""
+"""Says what `check-config` and `import-config` answer."""
 
 from __future__ import annotations
 

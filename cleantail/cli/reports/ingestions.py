@@ -1,4 +1,4 @@
-"""What `rollback --ingestion` answers: the ingestion that is taken back, or that it was before."""
+"""Says what `rollback --ingestion` answers: the ingestion that is taken back, or that it was before."""
 
 from __future__ import annotations
 

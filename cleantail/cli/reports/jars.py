@@ -1,4 +1,4 @@
-"""What `jars` answers."""
+"""Says what `jars` answers."""
 
 from __future__ import annotations
 

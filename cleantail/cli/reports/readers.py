@@ -1,4 +1,4 @@
-"""What `reader` answers, and where `latest` says to go on from."""
+"""Says what `reader` answers, and where `latest` says to go on from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `reconcile` answers: what is gone at the source, and what became of it here."""
+"""Says what `reconcile` answers: what is gone at the source, and what became of it here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `restore` answers."""
+"""Says what `restore` answers."""
 
 from __future__ import annotations
 

@@ -32,21 +32,25 @@ from cleantail.watch.approval_text import sample_lines
 
 @dataclass(frozen=True)
 class Plan:
-    """Shows decision and reason for each log, then how each work unit would be joined, sweep, retention and reclaim."""
+    """Shows decision and reason for each log, then the tasks of each work unit, sweep, retention and reclaim.
+
+    `unit_tasks`: how many tasks each unit would be, and why. Their JSON key is from when Spark joined the keys of a
+    unit, and stays: scripts read it.
+    """
 
     planned: RunPlan
-    joins: Sequence[str]
+    unit_tasks: Sequence[str]
 
     def document(self) -> dict[str, Any]:
-        return self.planned.as_json() | {"joins": list(self.joins)}
+        return self.planned.as_json() | {"joins": list(self.unit_tasks)}
 
     def tell(self, page: Page) -> None:
         planned, by_log = self.planned, self.planned.by_log
         page.line(f"{planned.topic}: {planned.reason}")
         if planned.logs:
             page.table(_decisions(by_log))
-        for number, join in enumerate(self.joins):
-            page.line(f"unit {number}: {join}")
+        for number, tasks in enumerate(self.unit_tasks):
+            page.line(f"unit {number}: {tasks}")
         for of_log in by_log:
             if of_log.keyless and of_log.keyless not in of_log.log.warnings:
                 page.line(f"partition {of_log.log.partition}: {of_log.keyless}")

@@ -1,4 +1,4 @@
-"""What `cleantail status` prints: a table where its lines fit the terminal, else a block for each partition.
+"""Says what `cleantail status` prints: a table where its lines fit the terminal, else a block for each partition.
 
 Where stdout is no terminal there are always blocks, so that what a script cuts out does not depend on the numbers.
 """

@@ -1,4 +1,4 @@
-"""What `upgrade` answers."""
+"""Says what `upgrade` answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ingest`, `rollback`, `check`, `reclaim` and `release` answer."""
+"""Says what `ingest`, `rollback`, `check`, `reclaim` and `release` answer."""
 
 from __future__ import annotations
 

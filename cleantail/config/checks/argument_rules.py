@@ -1,4 +1,4 @@
-"""What Great Expectations' own code asks of arguments beyond their schema: rules over several arguments, and over
+"""Says what Great Expectations' own code asks of arguments beyond their schema: rules over several arguments, and over
 texts."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the arguments of an expectation fit its JSON Schema, with what is allowed where one does not."""
+"""Says whether the arguments of an expectation fit its JSON Schema, with what is allowed where one does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the arguments of a topic's own check can work: by the expectation's schema, its rules, and the columns.
+"""Says whether the arguments of a topic's own check can work: by the expectation's schema, its rules, and the columns.
 
 What is not in the schema is refused: an argument cannot become SQL, name another table, or be a suite parameter
 ({"$PARAMETER": ...}), which Great Expectations would evaluate.

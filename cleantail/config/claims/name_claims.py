@@ -1,4 +1,4 @@
-"""Which topic has which name in the catalog: every name has one owner at most. Pure.
+"""Says which topic has which name in the catalog: every name has one owner at most. Pure.
 
 1. A topic has the name of its file. So the directory says who owns what, and a review by file (CODEOWNERS) is one by
    topic.

@@ -1,4 +1,4 @@
-"""What the platform lets a topic's YAML name outside its own topic: folders of sources, Airflow's connections,
+"""Says what the platform lets a topic's YAML name outside its own topic: folders of sources, Airflow's connections,
 brokers, tables that are read."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
+"""Says which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
 
 A topic's YAML speaks for its own topic. Without these roots it could name any file of the machine, another topic's
 landed records too, and show them to whoever may see the topic.

@@ -1,4 +1,4 @@
-"""What is wrong with a group, or with a topic in one, though every single value is right. Pure.
+"""Says what is wrong with a group, or with a topic in one, though every single value is right. Pure.
 
 1. A file has the name of its group, as a topic's has: so the directory says which groups there are.
 2. No group has the name of a topic: each of them may be a DAG, and Airflow's rights go by DAG.

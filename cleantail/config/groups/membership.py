@@ -1,4 +1,4 @@
-"""Which DAG runs a topic whose YAML is broken: as far as its file, or the defaults, name a group."""
+"""Says which DAG runs a topic whose YAML is broken: as far as its file, or the defaults, name a group."""
 
 from __future__ import annotations
 

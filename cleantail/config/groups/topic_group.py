@@ -1,4 +1,5 @@
-"""What `config/groups/<group>.yaml` may say, and the frozen TopicGroup that it becomes: all that the group's DAG needs.
+"""Holds what `config/groups/<group>.yaml` may say, and the frozen TopicGroup that it becomes: all that the group's DAG
+needs.
 
 A group has one DAG for all of its topics, in place of one for each. So what belongs to a DAG is the group's: schedule
 and owner. What becomes of the records stays with the topics. cleantail.config.loading reads the files.

@@ -1,4 +1,4 @@
-"""Whether a text is a schedule that Airflow understands: a preset or a cron line of five fields."""
+"""Says whether a text is a schedule that Airflow understands: a preset or a cron line of five fields."""
 
 from __future__ import annotations
 

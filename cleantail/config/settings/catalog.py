@@ -1,4 +1,5 @@
-"""What `platform.catalog:` of config/defaults.yaml says: which Iceberg catalog it is, and how both clients open it.
+"""Holds what `platform.catalog:` of config/defaults.yaml says: which Iceberg catalog it is, and how both clients open
+it.
 
 The properties are the catalog's own, in the words of Iceberg's Java library or in those of PyIceberg: each client gets
 them in its own (cleantail.lake.clients). Secrets are named by their variables of the environment.

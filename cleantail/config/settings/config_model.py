@@ -1,4 +1,4 @@
-"""What the tables of configs are made of: the base model, one row, and the error of a rule over several rows."""
+"""Says what the tables of configs are made of: the base model, one row, and the error of a rule over several rows."""
 
 from __future__ import annotations
 

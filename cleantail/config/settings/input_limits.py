@@ -1,4 +1,4 @@
-"""How much one file of a source may hold: what keeps a broken or hostile one from costing a worker. Pure.
+"""Says how much one file of a source may hold: what keeps a broken or hostile one from costing a worker. Pure.
 
 Nothing but the standard library is imported: tasks on workers load it.
 """

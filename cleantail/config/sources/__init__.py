@@ -1,1 +1,1 @@
-"""What a topic's `source:` may say: files of records, or the topic in Kafka itself."""
+"""Holds what a topic's `source:` may say: files of records, or the topic in Kafka itself."""

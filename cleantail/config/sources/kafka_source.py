@@ -1,4 +1,4 @@
-"""What `source.kafka` in a topic's YAML says: which cluster, which topic, what a gap does. Without secrets.
+"""Holds what `source.kafka` in a topic's YAML says: which cluster, which topic, what a gap does. Without secrets.
 
 Settings of the client have librdkafka's names. In YAML stand only those that tune it: who may say where data is read
 from must not be able to send a password elsewhere, load a library or run a command, all of which librdkafka's settings

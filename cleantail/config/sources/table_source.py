@@ -1,6 +1,5 @@
-"""What `source.table` in a topic's YAML says: which table of another writer is read, what its columns are, and what a
-change of it does. The table is only read; the topic's records are in a table of its own.
-"""
+"""Holds what `source.table` in a topic's YAML says: which table of another writer is read, what its columns are, and
+what a change of it does. The table is only read; the topic's records are in a table of its own."""
 
 from __future__ import annotations
 

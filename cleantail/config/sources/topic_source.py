@@ -1,5 +1,5 @@
-"""What `source:` of a topic's YAML may say: files of kcat -J lines, a topic in Kafka, or a table that a sink fills; one
-of them alone."""
+"""Holds what `source:` of a topic's YAML may say: files of kcat -J lines, a topic in Kafka, or a table that a sink
+fills; one of them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers and librdkafka say, as errors of a restore, without values of settings."""
+"""Holds what brokers and librdkafka say, as errors of a restore, without values of settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restore has fixed, as the branch says it that keeps the records: which topic gets which of them. Pure.
+"""Holds what a restore has fixed, as the branch says it that keeps the records: which topic gets which of them. Pure.
 
 1. The branch is at the records that are written: of `log` at a snapshot as it is, of `latest` at one where all but the
    latest record of every key are deleted. As long as it is there its files are, whatever reclaim does.

@@ -1,4 +1,4 @@
-"""What a restore has done, by partition: as `cleantail restore` prints it."""
+"""Says what a restore has done, by partition: as `cleantail restore` prints it."""
 
 from __future__ import annotations
 

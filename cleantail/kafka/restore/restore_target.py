@@ -1,4 +1,4 @@
-"""Which topic in Kafka a restore writes into, and which it refuses, before anything is written. Pure.
+"""Says which topic in Kafka a restore writes into, and which it refuses, before anything is written. Pure.
 
 1. The topic has as many partitions as the archive: a key's partition goes by their number.
 2. It is empty, and has always been: record n of a partition gets offset n, so that the number of records says how far a

@@ -1,5 +1,5 @@
-"""Where a restore finds the settings of its clients: a connection, a file of properties, or the environment. Pure but
-for that file.
+"""Says where a restore finds the settings of its clients: a connection, a file of properties, or the environment. Pure
+but for that file.
 
 Brokers that the command line names get nothing of what the environment has for others: a login goes only to the brokers
 that it was given with. They are often another cluster than the one that the archive was read from.

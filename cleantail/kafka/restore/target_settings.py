@@ -1,4 +1,4 @@
-"""What the clients of a restore are given: librdkafka's settings. Nothing of them is shown. Pure.
+"""Says what the clients of a restore are given: librdkafka's settings. Nothing of them is shown. Pure.
 
 Producer, consumer and administrator of a restore have the same settings, each without those that it does not know. What
 makes a restore exact is not theirs to say, and is left out of what was given.

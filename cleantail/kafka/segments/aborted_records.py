@@ -1,4 +1,5 @@
-"""Which batches of a part of a log are of transactions that were taken back, by the markers in the log itself. Pure.
+"""Says which batches of a part of a log are of transactions that were taken back, by the markers in the log itself.
+Pure.
 
 A producer has one transaction at a time. What it appended since its last marker is ended by its next one: by an abort
 it never was. The broker's own list (`.txnindex`) says the same, and is not needed.

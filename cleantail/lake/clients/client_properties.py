@@ -1,4 +1,4 @@
-"""What Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
+"""Says what Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
 
 A catalog that is only read (platform.source_catalogs) is told no login that it does not name by itself, and neither
 client makes or alters tables of a database for it.

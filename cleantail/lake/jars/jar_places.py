@@ -1,4 +1,4 @@
-"""Where the jars lie: in one folder for all homes of a user, unless something else is named."""
+"""Says where the jars lie: in one folder for all homes of a user, unless something else is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clock a decision goes by: the real one, or `now_ms`, which a person may give for a run.
+"""Says which clock a decision goes by: the real one, or `now_ms`, which a person may give for a run.
 
 1. A run may not begin by a clock ahead of the real one: snapshots, tombstones and segments would go before their time.
 2. It may not begin by a clock behind the real one either, but for what two machines differ by: horizons (semantics.md

@@ -1,4 +1,5 @@
-"""What a run has to do with one topic of many: how much it reads and how urgent it is, from the topic's own plan."""
+"""Says what a run has to do with one topic of many: how much it reads and how urgent it is, from the topic's own
+plan."""
 
 from __future__ import annotations
 

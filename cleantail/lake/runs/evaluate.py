@@ -1,4 +1,4 @@
-"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing."""
+"""Says what a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing."""
 
 from __future__ import annotations
 

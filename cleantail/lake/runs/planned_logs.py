@@ -1,4 +1,4 @@
-"""What a run is to do with one log, and why, as a plan shows it. Pure."""
+"""Says what a run is to do with one log, and why, as a plan shows it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a reclaim does: which files it rewrites together, which snapshots and which failed branches it lets go. Pure.
+"""Says what a reclaim does: which files it rewrites together, which snapshots and which failed branches it lets go.
+Pure.
 
 1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
 2. A group is rewritten where the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or where

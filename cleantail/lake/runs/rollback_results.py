@@ -1,4 +1,4 @@
-"""What a rollback of rounds has done: what its task hands on to those who read after the topic."""
+"""Says what a rollback of rounds has done: what its task hands on to those who read after the topic."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is due in a log, and why the rest waits: triggers, retention, tombstones, readers, budgets. Pure."""
+"""Says what is due in a log, and why the rest waits: triggers, retention, tombstones, readers, budgets. Pure."""

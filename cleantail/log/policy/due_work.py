@@ -1,4 +1,5 @@
-"""What is due in the logs of one topic, and why the rest is not: the one answer for a run, the plan and the page. Pure.
+"""Says what is due in the logs of one topic, and why the rest is not: the one answer for a run, the plan and the page.
+Pure.
 
 Nothing is called due that a run would leave. In the order of `resolve_due_work`:
 

@@ -1,4 +1,4 @@
-"""What registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure.
+"""Says what registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure.
 
 1. A tombstone past its horizon waits until the slowest registered reader of its log has read it.
 2. It waits at most cleantail.readers.hold.cap.ms beyond its horizon.

@@ -1,4 +1,4 @@
-"""How the due work of many topics is shared out to Spark applications, and what is left to the next run. Pure.
+"""Says how the due work of many topics is shared out to Spark applications, and what is left to the next run. Pure.
 
 1. What earlier runs have left over comes first, the longest wait before all. Then what is overdue, by how much; then
    the dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.

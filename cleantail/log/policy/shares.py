@@ -1,4 +1,4 @@
-"""How many tasks go through a log: decided from metadata, so that `plan` can show it.
+"""Says how many tasks go through a log: decided from metadata, so that `plan` can show it.
 
 1. A log of at most a task's share is one task: its offset map and its files are gone through there.
 2. A larger log is several tasks. Its dirty part is mapped by some of them, the maps are merged, and its files are gone

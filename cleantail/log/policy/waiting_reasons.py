@@ -1,4 +1,4 @@
-"""Why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure.
+"""Says why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure.
 
 1. A log in quarantine waits for its next try: after a failed check by log.cleaner.backoff.ms, doubled with every try,
    and after a person's no by cleantail.approval.pause.ms.

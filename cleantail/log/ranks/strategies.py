@@ -1,4 +1,4 @@
-"""What a topic's strategy says of versions, whoever compares them (semantics.md 2)."""
+"""Holds what a topic's strategy says of versions, whoever compares them (semantics.md 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshots of a source table a read takes next, and every reason not to read at all. Pure.
+"""Says which snapshots of a source table a read takes next, and every reason not to read at all. Pure.
 
 1. A first read takes the source's newest snapshot whole. Each later one goes along the branch's ancestry, from the
    snapshot after the one that was read last.

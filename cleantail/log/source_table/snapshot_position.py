@@ -1,4 +1,5 @@
-"""How far a topic was read from a table that a sink fills: one table property, changed only in the commit that appends.
+"""Says how far a topic was read from a table that a sink fills: one table property, changed only in the commit that
+appends.
 
 1. It names the last snapshot of the source that was read. What the snapshots after it have appended is new.
 2. The log end of what was read is the highest offset that came, and one more.

@@ -1,4 +1,4 @@
-"""What a source table is at one moment: the snapshots of its branch, and what each has done. Pure.
+"""Says what a source table is at one moment: the snapshots of its branch, and what each has done. Pure.
 
 1. A snapshot's summary counts what its writer has added and removed. A count that is left out is 0, as long as the
    writer counts at all.

@@ -1,4 +1,5 @@
-"""What is kept of a result of Great Expectations: counts, names, types and offsets, never what a record holds. Pure.
+"""Says what is kept of a result of Great Expectations: counts, names, types and offsets, never what a record holds.
+Pure.
 
 Results go to the evidence, to Great Expectations' stores, to Data Docs, to Airflow's database and to alerts, where
 nobody finds them again when a person's records have to go. Who has to see the records that failed reads them by their

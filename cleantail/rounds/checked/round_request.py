@@ -1,4 +1,4 @@
-"""What a DAG's tasks hand to the jobs of a round: which branches to check, which round to expire."""
+"""Says what a DAG's tasks hand to the jobs of a round: which branches to check, which round to expire."""
 
 from __future__ import annotations
 

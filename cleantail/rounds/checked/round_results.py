@@ -1,4 +1,4 @@
-"""What became of a round: what its task hands on, and the command line prints."""
+"""Says what became of a round: what its task hands on, and the command line prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What compact, or expire, has done with a work unit: the result that it writes into the head of the unit's branch.
+"""Says what compact, or expire, has done with a work unit: the result that it writes into the head of the unit's
+branch.
 
 check_quality reads it there. What the task hands on through Airflow's database everybody may have changed who may edit
 the DAG.

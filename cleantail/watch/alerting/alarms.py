@@ -1,4 +1,4 @@
-"""What is wrong with the logs of a topic: the events that can be seen in table metadata. Pure.
+"""Says what is wrong with the logs of a topic: the events that can be seen in table metadata. Pure.
 
 1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a red check or a person's answer.
 2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and a run that was to clean

@@ -1,4 +1,4 @@
-"""What each channel is to be told now, so that the last thing it was told is true. Pure.
+"""Says what each channel is to be told now, so that the last thing it was told is true. Pure.
 
 A channel is told once of an incident however long it lasts, and whoever heard of it hears of its end, when it is over.
 The state of an incident for one channel is the channel's last word of it. A cell says which message goes out, and the

@@ -1,4 +1,4 @@
-"""What a red check is in words: which expectation failed, on which partition, and what was observed there."""
+"""Says what a red check is in words: which expectation failed, on which partition, and what was observed there."""
 
 from __future__ import annotations
 

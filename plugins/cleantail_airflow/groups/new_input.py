@@ -1,4 +1,4 @@
-"""Whether there is something to do for a topic before it can be evaluated, told without Spark."""
+"""Says whether there is something to do for a topic before it can be evaluated, told without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a pack's application has reported, station by station: whether a station has something to show, and what."""
+"""Says what a pack's application has reported, station by station: whether a station has something to show, and
+what."""
 
 from __future__ import annotations
 

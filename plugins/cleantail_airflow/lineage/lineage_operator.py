@@ -1,4 +1,4 @@
-"""What makes an operator tell its lineage: the methods that Airflow's provider for OpenLineage asks for.
+"""Says what makes an operator tell its lineage: the methods that Airflow's provider for OpenLineage asks for.
 
 The provider asks in a process that it has forked and ends after some seconds, in which no client of a store works
 reliably. So what is told is read from the catalog before that, by the task itself, and only where the provider is

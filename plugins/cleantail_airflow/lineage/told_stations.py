@@ -1,4 +1,4 @@
-"""What the stations of a topic tell: from the result of a task, or of a group's pack, to datasets."""
+"""Says what the stations of a topic tell: from the result of a task, or of a group's pack, to datasets."""
 
 from __future__ import annotations
 

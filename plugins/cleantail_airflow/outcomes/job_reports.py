@@ -1,4 +1,4 @@
-"""What the jobs of a round report, as far as a DAG's tasks go by it: results and XComs, parsed in this one place.
+"""Says what the jobs of a round report, as far as a DAG's tasks go by it: results and XComs, parsed in this one place.
 
 An XCom can be written by everybody who may edit the DAG. It says which round is meant; nothing is published by it.
 """

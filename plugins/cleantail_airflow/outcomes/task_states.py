@@ -1,4 +1,4 @@
-"""What became of a run's tasks, as the task that tells sees it near the run's end."""
+"""Says what became of a run's tasks, as the task that tells sees it near the run's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the brokers say of the topics that people look at: asked in the background, and kept for a few seconds."""
+"""Holds what the brokers say of the topics that people look at: asked in the background, and kept for a few seconds."""
 
 from __future__ import annotations
 

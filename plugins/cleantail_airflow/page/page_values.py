@@ -1,4 +1,4 @@
-"""What the templates of the page are filled with: a template knows each field of these values by its name."""
+"""Says what the templates of the page are filled with: a template knows each field of these values by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow says of the DAGs that run topics, by topic: of each its own, or that of its group."""
+"""Holds what Airflow says of the DAGs that run topics, by topic: of each its own, or that of its group."""
 
 from __future__ import annotations
 

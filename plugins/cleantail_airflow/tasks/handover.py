@@ -1,4 +1,4 @@
-"""How a task tells a driver what to do, and hears what became of it: by files beside it, or through a store.
+"""Says how a task tells a driver what to do, and hears what became of it: by files beside it, or through a store.
 
 A driver on this machine (client mode) reads and writes files that only this user can read, since everybody on the
 machine can list the arguments of a process, and Airflow keeps those of a task. A driver on a cluster (deploy-mode

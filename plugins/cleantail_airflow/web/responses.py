@@ -1,4 +1,5 @@
-"""What every answer of the page has in common: its headers, the way to the login, pages of templates, static files."""
+"""Says what every answer of the page has in common: its headers, the way to the login, pages of templates, static
+files."""
 
 from __future__ import annotations
 

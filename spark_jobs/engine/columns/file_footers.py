@@ -1,4 +1,5 @@
-"""What the footers of Parquet files say of their logs, where Iceberg's metadata are silent, as with some sinks."""
+"""Holds what the footers of Parquet files say of their logs, where Iceberg's metadata are silent, as with some
+sinks."""
 
 from __future__ import annotations
 

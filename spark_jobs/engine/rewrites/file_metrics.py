@@ -1,4 +1,4 @@
-"""What a table is told of a new Parquet file: counts, sizes and bounds of its columns, out of the file's footer.
+"""Says what a table is told of a new Parquet file: counts, sizes and bounds of its columns, out of the file's footer.
 
 1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each.
 2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. What is in lists and maps has none: a

@@ -1,4 +1,4 @@
-"""How a table wants its files written, and what it is told of those that tasks have written."""
+"""Says how a table wants its files written, and what it is told of those that tasks have written."""
 
 from __future__ import annotations
 

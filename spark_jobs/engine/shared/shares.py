@@ -1,4 +1,4 @@
-"""How the files of a log are dealt out to its shares.
+"""Says how the files of a log are dealt out to its shares.
 
 Where records of two shares are never compared, a share is a task like any other, which knows its own files only
 (run_apart). Else spark_jobs.engine.shared.work brings together what has to be compared.

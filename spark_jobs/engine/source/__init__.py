@@ -1,1 +1,2 @@
-"""Which keys of a log are gone at its source: the brokers' keys and the table's, compared byte by byte in tasks."""
+"""Says which keys of a log are gone at its source: the brokers' keys and the table's, compared byte by byte in
+tasks."""

@@ -1,4 +1,4 @@
-"""What a reconciliation has done to its logs, measured on base, branch and the brokers, whose keys are read anew.
+"""Says what a reconciliation has done to its logs, measured on base, branch and the brokers, whose keys are read anew.
 
 The check takes nothing from the round but its bounds: it reads the topic in Kafka a second time and finds for itself
 which keys are alive in the table and gone there. The brokers go on meanwhile, so two things are no error:

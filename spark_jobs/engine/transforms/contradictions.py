@@ -1,4 +1,5 @@
-"""Which offsets of a log have two different records (cleantail.log.contradictions), by digests of what is compared.
+"""Says which offsets of a log have two different records (cleantail.log.contradictions), by digests of what is
+compared.
 
 A value is as long as it likes: its SHA-256 is what travels to the others of its offset.
 """

@@ -1,1 +1,1 @@
-"""How records and tables come in: files that are appended, and tables that are adopted."""
+"""Says how records and tables come in: files that are appended, and tables that are adopted."""

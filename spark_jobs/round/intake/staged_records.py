@@ -1,4 +1,4 @@
-"""What an ingestion brings, compared with what the table has at the same offsets before anything is appended.
+"""Says what an ingestion brings, compared with what the table has at the same offsets before anything is appended.
 
 Which offsets those are is told by the files' metadata: where records only follow on what is there, none is read.
 Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first

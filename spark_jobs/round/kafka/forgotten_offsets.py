@@ -1,4 +1,5 @@
-"""What the brokers may have forgotten of a portion before it was read, written into the position that goes with it."""
+"""Says what the brokers may have forgotten of a portion before it was read, written into the position that goes with
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the records of a read come from: brokers here, or segments of a broker's log (`segment_logs`)."""
+"""Says where the records of a read come from: brokers here, or segments of a broker's log (`segment_logs`)."""
 
 from __future__ import annotations
 

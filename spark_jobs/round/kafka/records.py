@@ -1,4 +1,4 @@
-"""What a task does: it reads its ranges and yields their records in the table's columns, byte for byte."""
+"""Says what a task does: it reads its ranges and yields their records in the table's columns, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record of a source table has to be, as Spark SQL that ends the plan at one that is not.
+"""Says what a record of a source table has to be, as Spark SQL that ends the plan at one that is not.
 
 1. A partition is a whole number from 0 to the largest of Kafka's, an offset one from 0 on, and neither is null.
 2. A timestamp is none (null, or Kafka's -1), or lies between 1970 and the last one that a table can hold.

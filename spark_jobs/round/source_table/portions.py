@@ -1,4 +1,4 @@
-"""What the portions of a read of a source table have appended, and the read's result that is made of them."""
+"""Says what the portions of a read of a source table have appended, and the read's result that is made of them."""
 
 from __future__ import annotations
 

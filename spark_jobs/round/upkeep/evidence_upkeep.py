@@ -1,6 +1,6 @@
 """Keep the evidence quick to read: each round appends two small files, and a page opens all files of its topic.
 
-Through Iceberg's own actions: rows stay as they are, files of other topics too, and rounds may append meanwhile.
+Iceberg's own actions do it: rows stay as they are, files of other topics too, and rounds may append meanwhile.
 """
 
 from __future__ import annotations

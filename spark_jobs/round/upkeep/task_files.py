@@ -1,4 +1,4 @@
-"""What a task of a rewrite is told of the table."""
+"""Says what a task of a rewrite is told of the table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from spark_jobs.iceberg.iceberg_reads import PlannedFile, each, require_own_dele
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.tables import TopicTable
 
-UNTOLD = 0
-"""The hash of a file's name, which a rewrite does not need."""
+NO_HASH = 0
+"""In place of the hash of a file's name, which a rewrite does not need."""
 
 
 def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
@@ -69,7 +69,7 @@ def _source(file: PlannedFile) -> Source:
     facts = file.data_file
     row_id = facts.get("first-row-id")
     log_file = LogFile(
-        hash=UNTOLD,
+        hash=NO_HASH,
         path=file.path,
         records=int(facts["record-count"]),
         log=None,

@@ -1,0 +1,123 @@
+"""The shape of a data set: how many records it has, which of them are updates, and of which key each is.
+
+shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CLEAN_STEP, UPDATE_STEP = 2_246_822_519, 2_654_435_761
+"""Primes above any number of keys: multiples of one, modulo the keys, meet every key once before any twice."""
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+NOW_MS = 1_790_000_000_000
+"""The clock of every round: long after the records, before the horizons."""
+HORIZON_MS = 1_800_000_000_000
+"""The horizon of every tombstone: after the clock of every round."""
+KEY_DIGITS = 12
+VALUE_BYTES = 256
+TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
+"""No segment stays active, every share of updates is enough for a round, every deletion for a reclaim."""
+OWN, REDPANDA_2, REDPANDA_3 = "own", "redpanda2", "redpanda3"
+"""Layouts of a table: Cleantail's own, and that of Redpanda's Iceberg topics in format version 2 or 3."""
+NUMBERS, UUIDS = "numbers", "uuids"
+ZIPF_S = 1.1
+VERSION_HEADER = "version"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Records over all logs, and which share of them are updates: the second record of their key, at the log's end.
+
+    `first_clean`: no round has been there yet, so everything is dirty; else the updates are what is dirty.
+    `tombstone_share`: of all records, those without a value. `layout`: of the table, OWN or that of a sink (REDPANDA).
+    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, and may meet one key many times. `files`:
+    about how many data files there are, 0 for files of the usual size.
+    """
+
+    records: int
+    update_share: float
+    first_clean: bool = False
+    tombstone_share: float = 0.0
+    partitions: int = 4
+    strategy: str = "offset"
+    layout: str = OWN
+    keys: str = NUMBERS
+    zipf: bool = False
+    files: int = 0
+    value_bytes: int = VALUE_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 < self.update_share <= 0.5:
+            raise ValueError(f"the share of updates is {self.update_share}: above 0, and at most 0.5 (a key has two)")
+        if self.updates_per_log < 1:
+            raise ValueError(f"{self.records} records are too few for an update in each of {self.partitions} logs")
+
+    @property
+    def per_log(self) -> int:
+        return self.records // self.partitions
+
+    @property
+    def updates_per_log(self) -> int:
+        return round(self.per_log * self.update_share)
+
+    @property
+    def keys_per_log(self) -> int:
+        """Returns how many keys a log has, which is also the offset of its first update."""
+        return self.per_log - self.updates_per_log
+
+    @property
+    def first_dirty_offset(self) -> int:
+        return 0 if self.first_clean else self.keys_per_log
+
+    @property
+    def total(self) -> int:
+        """Returns how many records are made: the same whole number in every log."""
+        return self.per_log * self.partitions
+
+    @property
+    def survivors(self) -> int:
+        """Returns how many records a round has to leave: one for each key."""
+        return self.keys_per_log * self.partitions
+
+    @property
+    def topic(self) -> str:
+        kind = "first" if self.first_clean else "steady"
+        shares = f"{round(self.update_share * 10_000)}_{round(self.tombstone_share * 10_000)}"
+        special = [self.strategy, self.layout, self.keys, "zipf" * self.zipf, f"f{self.files}" * (self.files > 0)]
+        if self.value_bytes != VALUE_BYTES:
+            special.append(f"v{self.value_bytes}")
+        names = "_".join(name for name in special if name and name not in ("offset", OWN, NUMBERS))
+        return f"bench_{kind}_{self.total}_{shares}_{self.partitions}{f'_{names}' if names else ''}"
+
+    @property
+    def text(self) -> str:
+        what = "first clean" if self.first_clean else "steady state"
+        tombstones = f", {self.tombstone_share:.0%} tombstones" if self.tombstone_share else ""
+        return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
+
+    def key_number(self, offset: int) -> int:
+        """Returns the key of the record at an offset, as `key_expression` has it."""
+        step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
+        return offset * step % self.keys_per_log
+
+    def key_expression(self, updates: bool) -> str:
+        if updates and self.zipf:
+            return self._zipf_expression()
+        step = UPDATE_STEP if updates else CLEAN_STEP
+        return f"id * {step}L % {self.keys_per_log}L"
+
+    def _zipf_expression(self) -> str:
+        """Returns SQL of a key by Zipf's law: the inverse of its distribution, taken as continuous, of a hash."""
+        rest = 1 - ZIPF_S
+        share = "(pmod(xxhash64(id), 1000000007) / 1000000007.0D)"
+        power = f"power(1 + {share} * ({self.keys_per_log**rest!r}D - 1), {1 / rest!r}D)"
+        return f"least(cast(floor({power}) AS bigint), {self.keys_per_log}L) - 1"
+
+    @property
+    def config(self) -> dict[str, object]:
+        """Returns the topic's config."""
+        header = {"compaction.strategy.header": VERSION_HEADER} if self.strategy == "header" else {}
+        log_bytes = self.per_log * (self.value_bytes + KEY_DIGITS)
+        segments = {"segment.bytes": max(log_bytes * self.partitions // self.files, 1)} if self.files else {}
+        return dict[str, object](TOPIC_CONFIG) | {"compaction.strategy": self.strategy} | header | segments
