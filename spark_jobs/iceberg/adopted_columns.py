@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.log.column_sql import expressions
-from cleantail.log.ranks.row_offsets import Lineage, Metrics, offset_range
+from cleantail.log.ranks.row_offsets import Lineage, offset_range, spans_of_metrics
 from spark_jobs.iceberg.iceberg_reads import PlannedFile
 
 METADATA = ("_file", "_pos", "_row_id")
@@ -45,11 +45,10 @@ def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Line
     return Lineage(min(map(int, row_ids), default=None), updated)
 
 
-def made_bounds(file: PlannedFile, lineage: Lineage, columns: int) -> tuple[int | None, int | None]:
+def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
     """Returns the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
-    lineage of its own. `columns`: how many the table has. Raises TableError without row ids."""
-    lower, upper = file.bounds
-    spans = Metrics(file.counts("value-counts"), file.counts("null-value-counts"), lower, upper).spans(columns)
+    lineage of its own. Raises TableError without row ids."""
+    spans = spans_of_metrics(file.counts("null-value-counts"), *file.bounds)
     return (
         (None, None) if spans is None else offset_range(int(file.data_file["record-count"]), lineage, file.path, spans)
     )

@@ -105,7 +105,7 @@ class SnapshotFiles:
         if OFFSET in ids:
             low, high = (_as_long(side.get(ids[OFFSET])) for side in (lowest, highest))
         else:
-            low, high = made_bounds(file, lineage, len(self._table.schema().columns()))
+            low, high = made_bounds(file, lineage)
         return LogFile(
             hash=file_hash,
             path=file.path,

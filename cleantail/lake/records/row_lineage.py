@@ -6,14 +6,13 @@ has. Manifests never change, and one gets its first row id once: what was read o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.columns import columns_of_properties
 from cleantail.lake.delete_entries import DATA, ENTRY_DELETED
-from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Metrics, Span, Spans
+from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -22,16 +21,26 @@ if TYPE_CHECKING:
 
 MANIFEST_READERS = 8
 CACHED_FILES = 100_000
-"""Files whose columns of lineage are remembered at once."""
+"""Files whose lineage is remembered at once."""
 Lineages = Mapping[str, Lineage]
 NO_LINEAGES: Lineages = {}
 _manifests: dict[tuple[str, int | None], Lineages] = {}
+_spans_by_file: dict[str, Spans] = {}
 
 
 def lineages_where_needed(table: Table, snapshot: Snapshot | None) -> Lineages:
     """Returns lineages_of an adopted table whose offsets are made of them; nothing of any other."""
+    return lineages_of(table, snapshot) if _makes_offsets(table) else NO_LINEAGES
+
+
+def lacks_row_ids(table: Table, snapshot: Snapshot) -> bool:
+    """Returns whether the table's offsets are made of row ids, and its records had none yet at that snapshot."""
+    return _makes_offsets(table) and snapshot.first_row_id is None
+
+
+def _makes_offsets(table: Table) -> bool:
     columns = columns_of_properties(table.properties)
-    return NO_LINEAGES if columns is None or columns.has_offsets else lineages_of(table, snapshot)
+    return columns is not None and not columns.has_offsets
 
 
 def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
@@ -95,13 +104,23 @@ def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lin
 
 
 def spans_of(table: Table, file: Any) -> Spans:
-    """Returns what a file has itself of lineage, by its manifest, else by those columns."""
-    of_file = (file.value_counts, file.null_value_counts, file.lower_bounds, file.upper_bounds)
-    metrics = Metrics(*(each or {} for each in of_file))
-    return metrics.spans(len(table.schema().column_names)) or _spans_in_file(table.io, file.file_path)
+    """Returns what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
+    process."""
+    path = str(file.file_path)
+    if path not in _spans_by_file:
+        if len(_spans_by_file) >= CACHED_FILES:
+            _spans_by_file.clear()
+        metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})
+        _spans_by_file[path] = spans_of_metrics(*metrics) or _spans_in_file(table.io, path)
+    return _spans_by_file[path]
 
 
-@lru_cache(CACHED_FILES)
+def read_spans(table: Table, files: Iterable[Any]) -> None:
+    """Reads what spans_of will say of these files, several at a time."""
+    with ThreadPoolExecutor(MANIFEST_READERS) as threads:
+        list(threads.map(lambda file: spans_of(table, file), files))
+
+
 def _spans_in_file(io: FileIO, path: str) -> Spans:
     """Returns the same by the columns themselves."""
     import pyarrow.parquet as pq
@@ -125,7 +144,7 @@ def _span(file: Any, name: str | None) -> Span | None:
         return None
     column = file.read(columns=[name])[name]
     ends = pc.min_max(column)
-    if not ends["min"].is_valid:
+    if not ends["min"].is_valid:  # every record inherits
         return None
     return Span(ends["min"].as_py(), ends["max"].as_py(), bool(column.null_count))
 

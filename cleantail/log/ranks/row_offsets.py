@@ -25,9 +25,9 @@ ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 """Names of the columns of row lineage, in Spark and in rewritten files."""
 LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 """The field ids that Iceberg's specification reserves for them."""
-MOST_COUNTED = 100
-"""Iceberg's writers count so many columns, unless a table asks for more; those of lineage come last."""
-ROW_ID_BITS, SEQUENCE_BITS = 39, 24
+ROW_ID_BITS = 39
+MOST_COMMITS = (1 << 63 - ROW_ID_BITS) - 2
+"""The highest sequence number: an offset is below the highest number that Kafka has for one."""
 OFFSET_SQL = f"(shiftleft(`{LAST_UPDATED}`, {ROW_ID_BITS}) | `{ROW_ID}`)"
 """The offset as Spark SQL over a table of format version 3."""
 
@@ -61,30 +61,19 @@ Spans = tuple[Span | None, Span | None]
 """What a file has itself of row ids and of sequence numbers; None for a column that it has not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """What a manifest says of a file's columns, by field id."""
+def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> Spans | None:
+    """Returns the spans by what a manifest says of a file's columns, by field id; None where it has nothing of those of
+    lineage. That does not say that the file has none: writers may leave their metrics out."""
+    ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
+    if not all(number in nulls and number in lower and number in upper for number in ids):
+        return None
+    row_ids, updated = (Span(_long(lower[n]), _long(upper[n]), bool(nulls[n])) for n in ids)
+    return row_ids, updated
 
-    counts: Mapping[int, int]
-    nulls: Mapping[int, int]
-    lower: Mapping[int, bytes]
-    upper: Mapping[int, bytes]
 
-    def spans(self, columns: int) -> Spans | None:
-        """Returns the spans of the columns of lineage; None where the manifest does not tell. `columns`: how many the
-        table has, since writers leave the metrics of those beyond MOST_COUNTED out."""
-        ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
-        present = [number for number in ids if number in self.counts]
-        known = all(number in self.lower and number in self.upper and number in self.nulls for number in present)
-        if not self.counts or not known or (not present and columns >= MOST_COUNTED):
-            return None
-        return self._span(ids[0]), self._span(ids[1])
-
-    def _span(self, number: int) -> Span | None:
-        if number not in self.counts:
-            return None
-        low, high = (int.from_bytes(side[number], "little", signed=True) for side in (self.lower, self.upper))
-        return Span(low, high, bool(self.nulls[number]))
+def _long(bound: bytes) -> int:
+    """Returns the number of a bound in Iceberg's single-value serialization: the lowest byte is the first."""
+    return int.from_bytes(bound, "little", signed=True)
 
 
 def require_row_ids(lineage: Lineage | None, path: str) -> Lineage:
@@ -99,10 +88,10 @@ def require_row_ids(lineage: Lineage | None, path: str) -> Lineage:
 
 def offset_of(updated: int, row_id: int, path: str) -> int:
     """Returns the offset of a record. Raises TableError beyond the limits."""
-    if updated >> SEQUENCE_BITS or row_id >> ROW_ID_BITS:
+    if updated > MOST_COMMITS or row_id >> ROW_ID_BITS:
         raise TableError(
             f"{path} has sequence number {updated} and row id {row_id}: without a column of offsets they can be at "
-            f"most {(1 << SEQUENCE_BITS) - 1} and {(1 << ROW_ID_BITS) - 1}. Copy the records into a new table"
+            f"most {MOST_COMMITS} and {(1 << ROW_ID_BITS) - 1}. Copy the records into a new table"
         )
     return updated << ROW_ID_BITS | row_id
 
