@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from cleantail.lake.catalogs import open_catalog
+from spark_jobs.round.answered_rounds import publish_or_start_over
+from spark_jobs.round.run import Run
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, files_of
 from tests.jobs.test_format_2 import full
+from tests.jobs.test_held_rounds import checked_round
 
 COLUMNS = "n int, ver bigint, ms bigint, k string, v string"
 SELECT = ["p AS n", "o AS ver", "ms", "k", "v"]
@@ -74,7 +78,7 @@ class Orderless:
         found: dict[str, list[int]] = {}
         for row in self.spark.table(full(self.table)).collect():
             found.setdefault(row.k, []).append(row.n)
-        return found
+        return {k: sorted(numbers) for k, numbers in found.items()}
 
     def compact(self, now=NOW, *more):
         result = self.workshop.json("compact", self.name, "--now", now, "--force", *more)
@@ -228,7 +232,7 @@ def test_a_table_of_pyiceberg_s_own_writer_is_upgraded_and_compacted(workshop, s
     import pyarrow as pa
 
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
-    catalog = load_named_catalog(workshop)
+    catalog = open_catalog(workshop.platform(), os.environ)
     schema = pa.schema(
         [
             ("n", pa.int32()),
@@ -261,12 +265,6 @@ def test_a_table_of_pyiceberg_s_own_writer_is_upgraded_and_compacted(workshop, s
     records.append((99, (NOW - HOUR) * 1000, NOW, "z", "z"))
     topic.compact(NOW + 1)
     topic.require_winners(NOW + 1)
-
-
-def load_named_catalog(workshop):
-    from cleantail.lake.catalogs import open_catalog
-
-    return open_catalog(workshop.platform(), os.environ)
 
 
 def test_tombstones_go_at_their_horizon_a_round_is_undone_and_reclaim_keeps_offsets(orderless):
@@ -326,3 +324,63 @@ def test_a_history_of_appends_rounds_and_rewrites_leaves_the_winners(orderless, 
         topic.require_state(NOW + step)
     topic.compact(NOW + 20)
     topic.require_winners(NOW + 20)
+
+
+def test_logs_by_a_partition_column_deletes_by_a_mark_and_late_versions_of_the_deleted(workshop, spark, lake):
+    """Of each partition and key the highest version, as fields of a struct; a mark deletes, whatever the value is."""
+    columns = "n int, part int, source struct<lsn: bigint>, ms bigint, k string, op string, v string"
+    select = [
+        "p AS n",
+        "p % 2 AS part",
+        "named_struct('lsn', o) AS source",
+        "ms",
+        "k",
+        "coalesce(v, 'd') AS op",
+        "'x' AS v",
+    ]
+    rows = [(n, n // 3, NOW - HOUR + n, f"k{n % 5}", "d" if n % 7 == 6 else "u") for n in range(40)]
+    table = lake("ordered_marks", columns, [rows[:25], rows[25:]], select, "PARTITIONED BY (part)", V3)
+    mapped = arguments(("partition=part", "order=source.lsn", "timestamp=ms", "key=k", "value=v"))
+    workshop.ok("adopt", table, "--topic", "ordered_marks", *mapped, "--deleted", "op=d")
+    settings(workshop, "ordered_marks", **{"cleantail.tombstone.lateness.ms": 10 * HOUR})
+
+    def expected(records):
+        logs = [
+            [(n, ver, ms, k, None if op == "d" else "x") for n, ver, ms, k, op in records if n % 2 == p] for p in (0, 1)
+        ]
+        return list(map(winners, logs))
+
+    def stored():
+        seen = [(r.part, r.k, (r.n, None if r.op == "d" else "x")) for r in spark.table(full(table)).collect()]
+        assert len({s[:2] for s in seen}) == len(seen)
+        return [{k: found for part, k, found in seen if part == p} for p in (0, 1)]
+
+    assert workshop.json("compact", "ordered_marks", "--now", NOW, "--force")["ok"]
+    assert stored() == expected(rows)
+    workshop.ok("compact", "ordered_marks", "--now", NOW + 5000, "--force")
+    gone = {(p, k): found for p, log in enumerate(expected(rows)) for k, found in log.items() if found[1] is None}
+    alive_in_logs = [{k: f for k, f in log.items() if f[1] is not None} for log in expected(rows)]
+    assert gone and stored() == alive_in_logs
+    # what was deleted at a higher version stays so: the ledger knows the version, though the tombstone is gone
+    (p, k), _ = next(iter(gone.items()))
+    late = spark.createDataFrame([(100 + p, 0, NOW, k, "u")], "p int, o bigint, ms bigint, k string, v string")
+    late.selectExpr(*select).writeTo(full(table)).append()
+    view = spark.table("cleantail.sinks.ordered_marks_latest").collect()
+    shown = [{bytes(r.key).decode() for r in view if r.partition == p} for p in (0, 1)]
+    assert shown == [set(log) for log in alive_in_logs]
+    assert workshop.json("compact", "ordered_marks", "--now", NOW + 6000, "--force")["ok"]
+    assert stored() == alive_in_logs
+    assert workshop.json("check", "ordered_marks")["ok"]
+
+
+def test_a_rewrite_between_check_and_publish_starts_the_round_over(workshop, orderless, table_of):
+    topic = orderless("ordered_between", [batch(0, 12), batch(12, 12, late=5)])
+    table, platform = table_of(topic.name), workshop.platform()
+    checked = checked_round(workshop, table)
+    topic.rewrite()
+    topic.append([(24, 99, NOW, "k0", "came meanwhile")])
+    done = publish_or_start_over(Run(table, platform), checked)
+    assert done.published == (0,)
+    best = winners(topic.records[:24])
+    assert topic.stored() == {k: [n, *([24] if k == "k0" else [])] for k, (n, _) in best.items()}
+    topic.require_state()
