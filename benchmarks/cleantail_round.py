@@ -132,7 +132,7 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
 def scan_keys(table: TopicTable) -> None:
     """Reads the least that has to be read to know which records are superseded."""
     columns = table.topic.columns
-    key, offset = (columns.of(KEY)[0], columns.offset) if columns else (KEY, OFFSET)
+    key, offset = (columns.of(KEY)[0], columns.partition_and_offset[1]) if columns else (KEY, OFFSET)
     table.spark.table(table.name).selectExpr(f"sum(length({quoted(key)}))", f"sum({quoted(offset)})").collect()
 
 

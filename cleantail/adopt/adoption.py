@@ -19,26 +19,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleantail.config.columns import Columns
-from cleantail.config.topic_table import EVIDENCE, PROPERTY_SIDE_OF, RETRIES, VALUE
+from cleantail.config.topic_table import EVIDENCE, ORDER, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.human import counted
 from cleantail.lake.columns_property import property_of_columns
 from cleantail.log.segments import twice_text
 
 VECTORS_VERSION = 3
 """The first format version with deletion vectors."""
+LINEAGE = 3
+"""The first format version in which every record has an id."""
 DELETES_VERSION = 2
 """The first format version with position deletes, which is the least that a round needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLog:
-    """Describes one Kafka partition in the table. `last_offset` is inclusive; `duplicates` counts the records beyond
-    one an offset."""
+    """Describes one Kafka partition in the table. `last_offset` is inclusive, both are None in a table without offsets;
+    `duplicates` counts the records beyond one an offset."""
 
     partition: int
     records: int
-    first_offset: int
-    last_offset: int
+    first_offset: int | None
+    last_offset: int | None
     duplicates: int
 
 
@@ -67,6 +69,8 @@ class ForeignTable:
     deletes: str = ""
     vectors_of_gone_files: int = 0
     other_formats: tuple[str, ...] = ()
+    lacks_row_ids: bool = False
+    """Whether no commit has assigned row ids to its records yet."""
     owner: str | None = None
     adopted_columns: str | None = None
     wrong: tuple[str, ...] = field(default=())
@@ -109,6 +113,12 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
             f"its format version is {foreign.format_version}, which has no deletes of rows: --upgrade makes it "
             f"{VECTORS_VERSION}, for good. Its sink and all its readers must know version {VECTORS_VERSION} first"
         )
+    elif columns is not None and not columns.has_offsets and version_after(foreign.format_version, upgrade) < LINEAGE:
+        texts.append(
+            f"its format version is {foreign.format_version}, and it has no offsets: they come of row lineage, which "
+            f"version {LINEAGE} has. --upgrade makes it {LINEAGE}, for good. Its sink and all its readers must know "
+            f"version {LINEAGE} first"
+        )
     if foreign.deletes:
         texts.append(foreign.deletes)
     if len(foreign.topics) > 1:
@@ -131,6 +141,12 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         )
     elif foreign.value_is_required and columns.deleted is None:
         texts.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
+    if not columns.has_offsets:
+        texts.append(
+            f"no offsets: the highest {columns.order} of a key wins, ties go to what was committed later, and "
+            "offsets are made of Iceberg's row lineage (docs/semantics.md, 3.13). What rewrites this table has to keep "
+            "row ids, as its specification asks; a topic of it cannot be restored into Kafka"
+        )
     if foreign.format_version == DELETES_VERSION and not upgrade:
         texts.append(
             "format version 2: a round writes a small position delete file for every data file that it changes. "
@@ -178,6 +194,8 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
         texts.append(f"format version {foreign.format_version} -> {version}")
     if foreign.owner != topic or foreign.adopted_columns != property_of_columns(columns):
         texts.append("table properties cleantail.topic and cleantail.columns")
+    if foreign.lacks_row_ids and not columns.has_offsets:
+        texts.append("a commit without records, with which Iceberg assigns row ids")
     texts += [f"table property {name}: {RETRIES[name]}" for name in foreign.missing_retries]
     return texts
 
@@ -200,14 +218,17 @@ def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
         *mapped,
         f"  not mapped: {', '.join(rest) or 'none'}",
     ]
-    lines += [
-        f"partition {log.partition}: {counted(log.records, 'record')}, offsets {log.first_offset} to "
-        f"{log.last_offset}, {counted(log.duplicates, 'duplicate')}"
-        for log in foreign.logs
-    ]
+    lines += [f"partition {log.partition}: {counted(log.records, 'record')}, {_offsets(log)}" for log in foreign.logs]
     in_order = foreign.files - foreign.files_out_of_order
-    lines.append(f"files in offset order: {in_order} of {foreign.files}; {_nulls(foreign, columns)}")
+    order = "" if ORDER in columns else f"files in offset order: {in_order} of {foreign.files}; "
+    lines.append(f"{order}{_nulls(foreign, columns)}")
     return lines
+
+
+def _offsets(log: ForeignLog) -> str:
+    if log.first_offset is None:
+        return "without offsets"
+    return f"offsets {log.first_offset} to {log.last_offset}, {counted(log.duplicates, 'duplicate')}"
 
 
 def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
-from cleantail.adopt.layouts import REQUIRED, Layout
+from cleantail.adopt.layouts import Layout, required
 from cleantail.config.columns import Columns
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION, PROPERTY_TOPIC, RETRIES, TOMBSTONE
+from cleantail.config.topic_table import KEY, OFFSET, PROPERTY_TOPIC, RETRIES, TOMBSTONE
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
-from cleantail.lake.data_files import parts_of
 from cleantail.lake.parquet_footers import null_count
+from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.marked_records import marked_records
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.lake.runs.foreign_deletes import require_own_deletes
@@ -50,6 +50,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         missing_retries=tuple(name for name in RETRIES if name not in properties),
         deletes=deletes,
         vectors_of_gone_files=of_gone_files,
+        lacks_row_ids=(snapshot := table.current_snapshot()) is not None and snapshot.first_row_id is None,
         wrong=(*_wrong(layout.paths, kinds), *_wrong_mark(columns, kinds)),
     )
     if columns is None or inspected.wrong or inspected.deletes:
@@ -58,9 +59,12 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
 
 
 def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
-    for name in REQUIRED:
+    for name in required(paths):
         if name not in paths:
-            yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN"
+            other = (
+                ", or in a table without offsets which decides, with --column order=COLUMN" if name == OFFSET else ""
+            )
+            yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN{other}"
     for name, path in ((name, path) for name, text in paths.items() for path in text.split(",")):
         if path not in kinds:
             yield f"{name}: the table has no column {path}; it has {', '.join(kinds)}"
@@ -115,7 +119,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     shared = unordered = unbounded = 0
     for task in tasks:
         logs, in_order = _of_file(table, columns, layout.topic_path, task, topics)
-        shared += len(parts_of(table, task.file, columns)) > 1
+        shared += len(parts_of(table, task.file, columns) if columns.has_offsets else logs) > 1
         unordered += not in_order
         unbounded += not _has_bounds(table, columns, task.file)
         for partition, values in logs.items():
@@ -124,7 +128,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
         "files": len(tasks),
         "registered_twice": twice,
         "topics": tuple(sorted(topics)),
-        "logs": tuple(_log(p, parts) for p, parts in sorted(offsets.items())),
+        "logs": tuple(_log(p, parts, columns.has_offsets) for p, parts in sorted(offsets.items())),
         "files_of_several_logs": shared,
         "files_out_of_order": unordered,
         "files_without_bounds": unbounded,
@@ -149,16 +153,18 @@ def _of_file(
 ) -> tuple[dict[int, Any], bool]:
     """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
     import numpy as np
+    import pyarrow as pa
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
-    from cleantail.lake.records.log_records import field_of
+    from cleantail.lake.records.topic_columns import field_of
 
     # 1. read nothing but partition, offset and, where there is one, the topic's name
-    paths = [columns.partition, columns.offset, *([topic_path] if topic_path else [])]
-    scan = ArrowScan(table.metadata, table.io, table.schema().select(*paths), AlwaysTrue())
+    paths = [path for path in (columns.partition, columns.offset, topic_path) if path]
+    scan = ArrowScan(table.metadata, table.io, table.schema().select(*(paths or columns.of(KEY))), AlwaysTrue())
     records = scan.to_table([task])
-    partition, offset = (field_of(records, path) for path in paths[:2])
+    nowhere = pa.array(np.zeros(len(records), np.int64))
+    partition, offset = (field_of(records, p) if p else nowhere for p in (columns.partition, columns.offset))
     if partition.null_count or offset.null_count:
         raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
     # 2. what they say
@@ -166,19 +172,22 @@ def _of_file(
         topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
     logs = {int(p): values[partitions == p] for p in np.unique(partitions)}
-    return logs, all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
+    return logs, not columns.has_offsets or all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
 
 
-def _log(partition: int, parts: list[Any]) -> ForeignLog:
+def _log(partition: int, parts: list[Any], has_offsets: bool) -> ForeignLog:
     import numpy as np
 
     offsets = np.concatenate(parts)
+    if not has_offsets:
+        return ForeignLog(partition, len(offsets), None, None, 0)
     count, distinct = len(offsets), len(np.unique(offsets))
     return ForeignLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
 
 
 def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
-    ids = {table.schema().find_field(columns.paths[name]).field_id for name in (PARTITION, OFFSET)}
+    paths = [path for path in (columns.partition, columns.offset) if path]
+    ids = {table.schema().find_field(path).field_id for path in paths}
     return ids <= set(file.lower_bounds or {}) & set(file.upper_bounds or {})
 
 

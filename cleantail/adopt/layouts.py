@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 
 REQUIRED = (PARTITION, OFFSET, KEY)
+ORDERED = (ORDER, KEY)
+"""What has to be known of a table whose records have no offsets."""
 TOPIC = "topic"
 _NAMES = {TIMESTAMP: ("timestamp", "record_timestamp"), TIMESTAMP_TYPE: ("timestamp_type", "timestampType")}
 _SINKS = {
@@ -35,6 +37,11 @@ class Layout:
     topic_path: str | None
 
 
+def required(paths: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the columns that every record of a table with such a mapping needs."""
+    return ORDERED if ORDER in paths else REQUIRED
+
+
 def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
     """Returns the layout of a table with these column paths. The paths of `named_paths`, which a person has named, win
     over what is guessed."""
@@ -51,6 +58,8 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
         }
         hits = {name: [path for path in paths if path in names] for name, paths in candidates.items()}
         guessed = {name: paths[0] for name, paths in hits.items() if paths}
+    if ORDER in named_paths:  # that decides in place of offsets, which the table may have nevertheless
+        guessed = {name: path for name, path in guessed.items() if name not in (PARTITION, OFFSET)}
     topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
     return Layout(_sink(prefix), guessed | dict(named_paths), topic_path)
 

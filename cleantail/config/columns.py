@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from cleantail.config.settings.config_model import Model, cross_field_error
-from cleantail.config.topic_table import TOMBSTONE
+from cleantail.config.topic_table import OFFSET, ORDER, PARTITION, TOMBSTONE
 
 PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
@@ -74,8 +74,16 @@ class Deleted(Model):
 class Columns(Model):
     """Column -> where the table has it; a column that is left out is in no record."""
 
-    partition: ColumnPath = Field(description="Kafka partition: a whole number.")
-    offset: ColumnPath = Field(description="Kafka offset: a whole number.")
+    partition: ColumnPath | None = Field(
+        default=None,
+        description="Kafka partition: a whole number. Required with `offset`; a table with `order` is one log without.",
+    )
+    offset: ColumnPath | None = Field(default=None, description="Kafka offset: a whole number.")
+    order: ColumnPath | None = Field(
+        default=None,
+        description="In place of `offset`, in a table of format version 3 that has none: the record with the highest "
+        "value of a key wins, a whole number or a timestamp. Ties go to the one that was committed later.",
+    )
     key: ColumnPaths = Field(
         description="Record key: bytes, or anything with a text, which counts as that. A list of columns is a key of "
         "several parts."
@@ -92,7 +100,13 @@ class Columns(Model):
 
     @model_validator(mode="after")
     def _require_whole(self) -> Columns:
-        """Refuses a value of several columns without a mark: of these nothing says that they are a tombstone."""
+        """Refuses a mapping without an order, or with two; and a value of several columns without a mark: of these
+        nothing says that they are a tombstone."""
+        if (self.offset is None) == (self.order is None):
+            allowed = "the column of offset, or that of order in a table without offsets, not both"
+            raise cross_field_error("offset", self.offset, allowed, "missing" if self.offset is None else "")
+        if self.offset is not None and self.partition is None:
+            raise cross_field_error("partition", None, "the column of the partition, beside that of offset", "missing")
         if isinstance(self.value, tuple) and self.deleted is None:
             allowed = "one column, or `deleted` beside it: of several columns none says that the record deletes its key"
             raise cross_field_error("value", list(self.value), allowed)
@@ -114,8 +128,26 @@ class Columns(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the columns of a topic table that are mapped."""
+        """Returns the columns of a topic table that are mapped, and ORDER where that is."""
         return tuple(str(name) for name in type(self).model_fields if name != "deleted" and getattr(self, name))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Returns the columns of a topic table that records have: partition and offset in any case."""
+        mapped = (name for name in self.names if name not in (PARTITION, OFFSET, ORDER))
+        return (PARTITION, OFFSET, *mapped)
+
+    @property
+    def partition_and_offset(self) -> tuple[str, str]:
+        """Returns the paths of both, of a mapping that has offsets."""
+        assert self.partition is not None and self.offset is not None, "a mapping with `order` has no offsets"
+        return self.partition, self.offset
+
+    @property
+    def has_offsets(self) -> bool:
+        """Returns whether a column holds the offset. Where none does it is made of row lineage
+        (cleantail.log.ranks.row_offsets)."""
+        return self.offset is not None
 
     def parts(self, name: str) -> tuple[str, ...]:
         """Returns the paths of the parts of a column; none where it has one path."""
@@ -124,8 +156,8 @@ class Columns(Model):
 
     @property
     def is_of_kafka(self) -> bool:
-        """Returns whether key and value are a column each, as Kafka has them."""
-        return not (self.parts("key") or self.parts("value"))
+        """Returns whether there are Kafka's offsets, and key and value are a column each, as Kafka has them."""
+        return self.has_offsets and not (self.parts("key") or self.parts("value"))
 
     def of(self, name: str) -> tuple[str, ...]:
         """Returns the paths that a column of a topic table is made of."""

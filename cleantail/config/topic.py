@@ -28,6 +28,7 @@ from cleantail.config.settings.config_model import (
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.sources.kafka_source import KafkaSource
 from cleantail.config.sources.topic_source import ANY_TOPIC, Source
+from cleantail.config.topic_table import OFFSET, ORDER
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -110,7 +111,7 @@ class Topic(TopicDefaults):
     def _refuse_checks_of_unmapped_columns(self) -> Topic:
         """Refuses, of an adopted table, checks of columns that `columns:` does not map. A check calls a column as a
         topic table does, whatever its name in the adopted one."""
-        columns = self.columns.names if self.columns else ()
+        columns = self.columns.shown if self.columns else ()
         problems = [
             (("checks", number), problem)
             for number, check in enumerate(self.checks if columns else ())
@@ -118,6 +119,19 @@ class Topic(TopicDefaults):
         ]
         if problems:
             raise problems_error(problems)
+        return self
+
+    @model_validator(mode="after")
+    def _decide_by_order(self) -> Topic:
+        """Makes the column of `order` decide between the records of a key, where one is mapped. Refuses another
+        strategy beside it, and that strategy without such a column."""
+        strategy, ordered = self.config.compaction_strategy, self.columns is not None and not self.columns.has_offsets
+        allowed = "offset, timestamp or header; in an adopted table with columns.order only order, or none"
+        if (strategy == ORDER) != ordered and (not ordered or strategy != OFFSET):
+            raise cross_field_error("config.compaction.strategy", strategy, allowed)
+        if ordered:
+            decided = self.config.model_copy(update={"compaction_strategy": ORDER})
+            object.__setattr__(self, "config", decided)
         return self
 
     @model_validator(mode="after")

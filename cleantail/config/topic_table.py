@@ -14,6 +14,9 @@ HEADERS = "headers"
 TOMBSTONE = "tombstone"
 """Whether the record's value is null: written beside it, so that tombstones are counted without reading a value."""
 
+ORDER = "order"
+"""The column that decides between records of one key in an adopted table without offsets, as a whole number."""
+
 COLUMNS = {
     PARTITION: "int",
     OFFSET: "bigint",

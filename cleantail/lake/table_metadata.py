@@ -16,6 +16,7 @@ from cleantail.lake.data_files import data_files_of
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile, lost_records
+from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_needed, read_spans
 from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
@@ -119,23 +120,21 @@ def table_facts(
 def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
     """Returns the data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
-    data = [m for m in manifests if content_of(m) == DATA]
-    deletes: dict[str, list[DeleteFile]] = {}
+    data, deletes = [m for m in manifests if content_of(m) == DATA], dict[str, list[DeleteFile]]()
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         of_deletes = [m for m in manifests if content_of(m) == DELETES]
         for of_manifest in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
             for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
-    # those of a data file that is gone stay in the metadata for a while
-    return once(
-        log
-        for entry in entries_of(table, data)
-        for log in data_files_of(table, entry, _lost(table, deletes.get(entry.data_file.file_path), entry))
-    )
+    lineages, entries = lineages_where_needed(table, snapshot), list(entries_of(table, data))
+    read_spans(table, (entry.data_file for entry in entries if lineages))
 
+    def lost(entry: ManifestEntry) -> int:
+        # those of a data file that is gone stay in the metadata for a while
+        of_file = deletes.get(entry.data_file.file_path)
+        return lost_records(table.io, of_file, entry.sequence_number or 0) if of_file else 0
 
-def _lost(table: Table, deletes: list[DeleteFile] | None, entry: ManifestEntry) -> int:
-    return lost_records(table.io, deletes, entry.sequence_number or 0) if deletes else 0
+    return once(log for e in entries for log in data_files_of(table, e, lost(e), lineages))
 
 
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
@@ -174,12 +173,14 @@ def _arrived(
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
     """Returns data files that appends added after `sequence_number` up to the snapshot; None where that part of the
-    history has expired."""
+    history has expired, or is from before the table's records had the row ids that their offsets are made of."""
     added: list[DataFile] = []
     oldest = None
     for oldest in ancestry(table, snapshot):
         if (oldest.sequence_number or 0) <= sequence_number:
             return added
+        if lacks_row_ids(table, oldest):
+            return None
         added += files_added_by(table, oldest)
     return None if oldest is not None and oldest.parent_snapshot_id is not None else added
 
@@ -210,7 +211,8 @@ def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     entries = [e for e in entries_of(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
-    return [log for e in entries if content_of(e.data_file) == DATA for log in data_files_of(table, e, 0)]
+    lineages, data = lineages_where_needed(table, snapshot), [e for e in entries if content_of(e.data_file) == DATA]
+    return [log for e in data for log in data_files_of(table, e, 0, lineages)]
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:

@@ -15,6 +15,8 @@ the mapping, which cannot hold a quote. By column of a topic table:
    marks a tombstone. With `deleted` the mark alone decides: then the value is null, and an unmarked null is empty.
 6. `headers` is a list of structs of key and value.
 7. A column that the mapping leaves out is null in every record, but for `value`: an empty value is no tombstone.
+8. With `order` the offset is made of row lineage (cleantail.log.ranks.row_offsets), the partition is 0 where none is
+   mapped, and there is a column more: `order`, a whole number, of a timestamp its microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from cleantail.config.topic_table import (
     HEADERS,
     KEY,
     OFFSET,
+    ORDER,
     PARTITION,
     TIMESTAMP,
     TIMESTAMP_TYPE,
     TOMBSTONE,
     VALUE,
 )
+from cleantail.log.ranks.row_offsets import OFFSET_SQL
 
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 """Spark's names of the types of whole numbers."""
@@ -54,6 +58,8 @@ def problem_of(column: str, kind: str) -> str | None:
         fits = kind == "binary" or kind in (*AS_TEXT, *FRACTIONS, *TIMES) or _is_decimal(kind)
         fields = ": name its fields, as --column key=STRUCT.FIELD,STRUCT.FIELD" if kind.startswith("struct") else ""
         return None if fits else f"a column of one value is needed{fields}"
+    if column == ORDER:
+        return None if kind in (*WHOLE, *TIMES) else "a whole number, or a timestamp is needed"
     if column == TOMBSTONE:
         return None if kind in AS_TEXT else "text, a truth value or a whole number is needed"
     if column == TIMESTAMP:
@@ -70,12 +76,17 @@ def _is_decimal(kind: str) -> bool:
 def expressions(columns: Columns, kinds: Mapping[str, str]) -> dict[str, str]:
     """Returns, for each column of a topic table, SQL over the stored columns. `kinds` maps a path to Spark's name of
     its type."""
-    return {name: _expression(name, columns, kinds) for name in COLUMNS}
+    ordered = {} if columns.has_offsets else {ORDER: _whole(quoted(columns.of(ORDER)[0]), kinds[columns.of(ORDER)[0]])}
+    return {name: _expression(name, columns, kinds) for name in COLUMNS} | ordered
 
 
 def _expression(name: str, columns: Columns, kinds: Mapping[str, str]) -> str:
     if name == VALUE:
         return _value(columns, kinds)
+    if name == OFFSET and not columns.has_offsets:
+        return OFFSET_SQL
+    if name == PARTITION and columns.partition is None:
+        return f"CAST(0 AS {COLUMNS[name]})"
     if not columns.of(name):
         return f"CAST(NULL AS {COLUMNS[name]})"
     if name == KEY:
@@ -99,11 +110,16 @@ def _key(column: str, kind: str) -> str:
         number = f"(CAST({column} AS DOUBLE) + CAST(0 AS DOUBLE))"
         bits = f"reflect('java.lang.Double', 'doubleToLongBits', {number})"
         return f"CAST(IF({column} IS NULL, NULL, {bits}) AS BINARY)"
+    return _bytes(_whole(column, kind), "bigint") if kind in TIMES else _bytes(column, kind)
+
+
+def _whole(column: str, kind: str) -> str:
+    """Returns SQL that gives a whole number: of a timestamp its microseconds since 1970."""
     if kind == "timestamp":
-        return _bytes(f"unix_micros({column})", "bigint")
+        return f"unix_micros({column})"
     if kind == "timestamp_ntz":
-        return _bytes(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})", "bigint")
-    return _bytes(column, kind)
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})"
+    return f"CAST({column} AS BIGINT)"
 
 
 def _decimal(column: str, scale: int) -> str:

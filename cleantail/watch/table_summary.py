@@ -15,6 +15,7 @@ from pathlib import Path
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.lake import data_files, table_metadata
+from cleantail.lake.records import log_parts, row_lineage
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log import log_figures as log_figures_code
 from cleantail.log import partition_state, segments
@@ -28,7 +29,7 @@ from cleantail.rounds import size_history
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved
 
-CODE = (log_figures_code, segments, partition_state, data_files, table_metadata, size_history)
+CODE = (log_figures_code, segments, partition_state, data_files, log_parts, row_lineage, table_metadata, size_history)
 """The modules that a summary follows from."""
 
 

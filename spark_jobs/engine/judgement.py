@@ -41,7 +41,7 @@ from spark_jobs.engine.touched_records import (
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
 
 UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
-"""Strategy -> the measure that counts dirty records which it cannot rank by what they have."""
+"""Strategy -> the measure that counts dirty records which it cannot rank by what they have, where there are such."""
 
 
 @dataclass(slots=True)
@@ -159,8 +159,8 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
             copy = copies.among(records, in_dirty)
             _count_records(tally, bounds, records, live, copy)
             versions = records.versions(task)
-            if versioned(task):
-                tally.add(records, {UNUSABLE[task.configs.compaction_strategy]: versions.unusable & in_dirty})
+            if unusable := UNUSABLE.get(task.configs.compaction_strategy):
+                tally.add(records, {unusable: versions.unusable & in_dirty})
             rest = (records.offset < bounds.end[records.log]) & ~copy & ~records.keyless
             past = records.offset < bounds.start[records.log]
             flags = flags_of(task, past) + np.where(live, LIVE, 0) + np.where(past, PAST, 0)

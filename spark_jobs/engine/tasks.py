@@ -113,6 +113,7 @@ def _with_footer(file: LogFile) -> LogFile:
         again=file.again,
         arrived=file.arrived,
         first_row_id=file.first_row_id,
+        updated=file.updated,
     )
 
 

@@ -1,11 +1,16 @@
-"""Records of an adopted table in the columns of a topic table (cleantail.log.column_sql)."""
+"""Records of an adopted table in the columns of a topic table (cleantail.log.column_sql), and the bounds of offsets
+that no column holds (cleantail.log.ranks.row_offsets)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.log.column_sql import expressions
+from cleantail.log.ranks.row_offsets import Lineage, offset_range, spans_of_metrics
+from spark_jobs.iceberg.iceberg_reads import PlannedFile
 
 METADATA = ("_file", "_pos", "_row_id")
 """Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
@@ -30,3 +35,20 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
     kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
     sql_of_columns = expressions(columns, dict(zip(paths, kinds, strict=True)))
     return [f"{sql} AS `{name}`" for name, sql in sql_of_columns.items()]
+
+
+def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
+    """Returns what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
+    takes a call of the JVM for each."""
+    row_ids = [f.data_file["first-row-id"] for f in registrations if f.data_file.get("first-row-id") is not None]
+    updated = min(f.updated for f in registrations) if with_updates else 0
+    return Lineage(min(map(int, row_ids), default=None), updated)
+
+
+def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
+    """Returns the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
+    lineage of its own. Raises TableError without row ids."""
+    spans = spans_of_metrics(file.counts("null-value-counts"), *file.bounds)
+    return (
+        (None, None) if spans is None else offset_range(int(file.data_file["record-count"]), lineage, file.path, spans)
+    )

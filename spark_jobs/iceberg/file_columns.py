@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cleantail.config.columns import Columns, part_name
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE
 from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
+from cleantail.lake.records.topic_columns import whole_numbers
+from cleantail.log.ranks.row_offsets import LINEAGE_IDS, ROW_ID
 
 FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
@@ -67,7 +69,14 @@ def adopted_layout(table: Any, columns: Columns) -> Layout:
     layout = dict(layout_of(table, columns.paths))
     if columns.deleted is not None and TOMBSTONE in layout:
         layout[TOMBSTONE] = replace(layout[TOMBSTONE], marks=columns.deleted.values)
+    if not columns.has_offsets:
+        layout |= {name: ColumnPath((number,), ((name,),), "long") for name, number in LINEAGE_IDS.items()}
     return layout
+
+
+def has_offsets(layout: Layout) -> bool:
+    """Returns whether a column holds the offset; else row lineage gives it."""
+    return ROW_ID not in layout
 
 
 def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
@@ -150,6 +159,8 @@ def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath =
             return _micros(array)
         if column in (PARTITION, OFFSET):
             return array.cast(pa.int64())
+        if column == ORDER:
+            return whole_numbers(array)
         return array.cast(HEADER_LIST) if column == HEADERS else array
     except pa.ArrowException as e:
         raise TableError(f"{where} has a column {column} of the type {array.type}: {e}") from None

@@ -172,6 +172,17 @@ class PlannedFile:
         """Returns the data sequence number."""
         return int(self.task.file().dataSequenceNumber())
 
+    @property
+    def updated(self) -> int:
+        """Returns the file sequence number, which records inherit as that of their last change."""
+        return int(self.task.file().fileSequenceNumber())
+
+    @property
+    def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """Returns the lower and the upper bounds of the columns, by field id."""
+        lower, upper = self.counts("lower-bounds"), self.counts("upper-bounds")
+        return ({n: bytes.fromhex(b) for n, b in lower.items()}, {n: bytes.fromhex(b) for n, b in upper.items()})
+
     def counts(self, name: str) -> dict[int, Any]:
         """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""
         pairs = self.data_file.get(name) or {"keys": (), "values": ()}

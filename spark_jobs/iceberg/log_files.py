@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
-from cleantail.config.topic_table import KEY
+from cleantail.config.topic_table import KEY, OFFSET
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file
+from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.deletion_vectors import positions_of
-from spark_jobs.iceberg.file_columns import Layout, parts_in, paths_in, topic_arrays
+from spark_jobs.iceberg.file_columns import Layout, has_offsets, parts_in, paths_in, topic_arrays
 
 BATCH_RECORDS = 1 << 17
 
@@ -53,7 +55,8 @@ class LogFile:
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
     one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
-    the row id of its first record, where it has one. `before` and `after` are the delete files in base and branch.
+    the row id of its first record, where it has one; `updated`, where offsets are made of it, its file sequence number.
+    `before` and `after` are the delete files in base and branch.
     `marked`: every record says whether it is a tombstone.
     `lost` is true where the branch no longer has the file. `again`: the delete files of each further registration of a
     file that the table names more than once; of those `before` are what the last one has, since what is deleted there
@@ -78,6 +81,7 @@ class LogFile:
     lost: bool = False
     arrived: int = 0
     first_row_id: int | None = None
+    updated: int = 0
     again: tuple[Deletes, ...] = ()
     key_bytes: int = 0
     row_groups: int = 1
@@ -93,6 +97,15 @@ class LogFile:
         """Returns whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
         return low < end and inside and (self.upper_offset is None or self.upper_offset >= low)
+
+    def may_hold_all(self, offsets: pa.Array) -> bool:
+        """Returns whether these offsets are all within the file's bounds."""
+        if not len(offsets):
+            return True
+        ends = pc.min_max(offsets)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        below = self.lower_offset is None or self.lower_offset <= low
+        return below and (self.upper_offset is None or high <= self.upper_offset)
 
     def lies_in(self, low: int, end: int) -> bool:
         """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
@@ -164,7 +177,8 @@ def column_batches(
     io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
-    records of the file's piece, deleted ones included. A column that the file has not is not in the mapping.
+    records of the file's piece, deleted ones included. A column that the file has not is not in the mapping. An offset
+    that no column holds is made of row lineage.
 
     Raises TableError when the file has not as many records as its metadata say.
     """
@@ -175,13 +189,28 @@ def column_batches(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
         parts = parts_in(layout, KEY) if KEY in columns else []
-        paths = paths_in(parquet.schema_arrow, layout, [*columns, *parts])
+        makes_offsets = OFFSET in columns and not has_offsets(layout)
+        lineage = LINEAGE_IDS if makes_offsets else ()
+        paths = paths_in(parquet.schema_arrow, layout, [*columns, *parts, *lineage])
         at, groups = _row_groups(parquet.metadata, file)
         for batch in parquet.iter_batches(
             BATCH_RECORDS, row_groups=groups, columns=list(dict.fromkeys(paths.values())), use_threads=False
         ):
-            yield at, topic_arrays(batch, paths, layout, file.path)
+            arrays = topic_arrays(batch, paths, layout, file.path)
+            if makes_offsets:
+                arrays = _with_offsets(arrays, file, at, batch.num_rows)
+            yield at, arrays
             at += batch.num_rows
+
+
+def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: int) -> dict[str, pa.Array]:
+    """Returns the columns of a batch with the offsets that its records have by their lineage."""
+    own = [arrays.pop(name, None) for name in (ROW_ID, LAST_UPDATED)]
+    lineage = Lineage(file.first_row_id, file.updated)
+    offsets = record_offsets(range(at, at + records), lineage, file.path, *own)
+    if not file.may_hold_all(offsets):
+        raise TableError(f"{file.path} has other row ids than its metadata say")
+    return arrays | {OFFSET: offsets}
 
 
 def _row_groups(footer: pq.FileMetaData, file: LogFile) -> tuple[int, list[int]]:

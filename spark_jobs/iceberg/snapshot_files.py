@@ -18,6 +18,7 @@ from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import TableError
+from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.file_columns import Layout, adopted_layout, layout_of, parts_in
@@ -97,20 +98,21 @@ class SnapshotFiles:
         facts = file.data_file
         if facts["file-format"].upper() != "PARQUET":
             raise TableError(f"{file.path} is {facts['file-format']}, and only Parquet can be read. {AS_PARQUET}")
-        lowest, highest = (
-            {name: bytes.fromhex(bound) for name, bound in file.counts(side).items()}
-            for side in ("lower-bounds", "upper-bounds")
-        )
+        lowest, highest = file.bounds
         nulls, known_keys = file.counts("null-value-counts"), self._keys_are_bytes
         again = self._again.get(file_hash, ())
-        row_ids = [f.data_file["first-row-id"] for f in (file, *again) if f.data_file.get("first-row-id") is not None]
+        lineage = lineage_of((file, *again), with_updates=OFFSET not in ids)
+        if OFFSET in ids:
+            low, high = (_as_long(side.get(ids[OFFSET])) for side in (lowest, highest))
+        else:
+            low, high = made_bounds(file, lineage)
         return LogFile(
             hash=file_hash,
             path=file.path,
             records=int(facts["record-count"]),
             log=self._log_of(file, lowest, highest, ids),
-            lower_offset=_as_long(lowest.get(ids[OFFSET])),
-            upper_offset=_as_long(highest.get(ids[OFFSET])),
+            lower_offset=low,
+            upper_offset=high,
             low_key=lowest.get(ids[KEY]) if known_keys else None,
             high_key=highest.get(ids[KEY]) if known_keys else None,
             null_keys=_null_keys(nulls, ids),
@@ -118,7 +120,8 @@ class SnapshotFiles:
             marked=self._has_marks or (TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0),
             before=_deleted(file),
             arrived=min(f.arrived for f in (file, *again)),
-            first_row_id=min(map(int, row_ids), default=None),
+            first_row_id=lineage.first_row_id,
+            updated=lineage.updated,
             again=self._deletes_again(file_hash),
             key_bytes=sum(file.counts("column-sizes").get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
             row_groups=len(facts.get("split-offsets") or (0,)),
@@ -130,6 +133,8 @@ class SnapshotFiles:
         """Returns the one log that a file has records of; None where an adopted table's file may have several."""
         if self.columns is None:
             return self._own_log(file)
+        if self.columns.partition is None:
+            return 0
         low, high = (_as_long(side.get(ids[PARTITION])) for side in (lowest, highest))
         without_log = file.counts("null-value-counts").get(ids[PARTITION])
         return low if low is not None and low == high and not without_log else None

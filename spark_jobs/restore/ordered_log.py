@@ -23,7 +23,15 @@ from cleantail.errors import TableError
 from cleantail.log.ranks.versions import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.rewrites.live_batches import BATCH_RECORDS, live_batches, opened
-from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, as_topic_column, column_of, parts_in, paths_in
+from spark_jobs.iceberg.file_columns import (
+    HEADER_LIST,
+    Layout,
+    as_topic_column,
+    column_of,
+    has_offsets,
+    parts_in,
+    paths_in,
+)
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
 STAMP = "stamp"
@@ -132,6 +140,8 @@ def require_as_in_kafka(layout: Layout, path: str) -> None:
             f"{path} has keys or values of several columns, or a column that marks deletes: a topic in Kafka has "
             "bytes, and what they were the table does not say"
         )
+    if not has_offsets(layout):
+        raise TableError(f"{path} has no offsets of Kafka, and its records are in another order than a log's")
 
 
 def _column(name: str, array: pa.Array, path: str) -> pa.Array:

@@ -50,7 +50,7 @@ RECONCILE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "
 RECONCILE_RULES += ["gone_at_source_left", "imbalance"]
 NO_KEYS = KeyCounts(0, 0)
 Measure = Callable[[StagedUnit], list[LogMeasure]]
-STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"]}
+STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"], "order": []}
 
 
 @dataclass(frozen=True, slots=True)

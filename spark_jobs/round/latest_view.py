@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pyspark.errors import PySparkException
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, PARTITION, VALUE
+from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, ORDER, PARTITION, VALUE
 from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranks.spark_sql import latest_timestamp_sql, rank_sql
@@ -62,7 +62,8 @@ def _source(table: TopicTable) -> str:
     if table.topic.columns is None:
         return table.name
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
-    shown = ", ".join(f"`{name}`" for name in COLUMNS)
+    ordered = () if table.topic.columns.has_offsets else (ORDER,)
+    shown = ", ".join(f"`{name}`" for name in (*COLUMNS, *ordered))
     # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
     records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"

@@ -6,8 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from cleantail.config.columns import Columns, Deleted, columns_of_texts
+from cleantail.config.sources.table_source import TableSource
+from cleantail.config.topic import Topic
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
 
+ORDERED = {"order": "updated_at", "key": "k"}
 PLAIN = {"partition": "p", "offset": "o", "key": "k", "value": "v"}
 WIDE = {"partition": "p", "offset": "o", "key": ["s.a", "b"], "value": ["c", "d"],
         "deleted": {"column": "op", "values": ["d"]}}  # fmt: skip
@@ -57,3 +60,47 @@ def test_the_texts_of_the_command_line_say_the_same():
 def test_what_cannot_be_meant_is_refused(changed, message):
     with pytest.raises(ValidationError, match=message):
         Columns.model_validate(PLAIN | changed)
+
+
+def test_a_column_may_decide_in_place_of_offsets():
+    columns = Columns.model_validate(ORDERED)
+    assert columns_of_properties({PROPERTY_COLUMNS: property_of_columns(columns)}) == columns
+    assert columns.paths == {"order": "updated_at", "key": "k"}
+    assert columns.texts == {"order": "updated_at", "key": "k"}
+    assert not (columns.has_offsets or columns.is_of_kafka)
+    # records have both nevertheless, for checks and for readers
+    assert columns.shown == ("partition", "offset", "key")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"key": "k"}, "the column of offset, or that of order in a table without offsets, not both"),
+        (PLAIN | {"order": "o"}, "the column of offset, or that of order in a table without offsets, not both"),
+        ({"offset": "o", "key": "k"}, "the column of the partition, beside that of offset"),
+    ],
+    ids=["neither", "both", "no partition"],
+)
+def test_a_mapping_has_one_order(mapping, message):
+    with pytest.raises(ValidationError, match=message):
+        Columns.model_validate(mapping)
+
+
+def topic(columns, strategy=None):
+    config = {"compaction.strategy": strategy} if strategy else {}
+    return Topic.model_validate({"topic": "t", "table": "a.t", "columns": columns, "config": config})
+
+
+def test_where_a_column_decides_it_is_the_strategy_and_the_only_one():
+    assert topic(ORDERED).config.compaction_strategy == "order"
+    assert topic(ORDERED, "order") == topic(ORDERED) == topic(ORDERED, "offset")
+    assert Topic.model_validate(topic(ORDERED).model_dump()) == topic(ORDERED)
+    assert topic(PLAIN, "timestamp").config.compaction_strategy == "timestamp"
+    for columns, strategy in ((ORDERED, "timestamp"), (PLAIN, "order"), (None, "order")):
+        with pytest.raises(ValidationError, match="in an adopted table with columns.order only order, or none"):
+            topic(columns, strategy)
+
+
+def test_a_table_without_offsets_is_no_source_of_a_topic_s_own_table():
+    with pytest.raises(ValidationError, match="a table with `order` can only be adopted"):
+        TableSource.model_validate({"name": "a.t", "columns": ORDERED})

@@ -335,7 +335,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {compaction.strategy: heder}",
-            'config.compaction.strategy: "heder" is not allowed: offset, timestamp or header (did you mean header?)',
+            'config.compaction.strategy: "heder" is not allowed: offset, timestamp or header; order with columns.order (did you mean header?)',
             id="strategy",
         ),
         pytest.param(

@@ -127,7 +127,7 @@ def test_an_empty_strategy_is_offset():
 
 @pytest.mark.parametrize("strategy", ["Offset", "latest", 1], ids=repr)
 def test_an_unknown_strategy_is_an_error(strategy):
-    with pytest.raises(ValidationError, match="'offset', 'timestamp' or 'header'"):
+    with pytest.raises(ValidationError, match="'offset', 'timestamp', 'header' or 'order'"):
         read(**{"compaction.strategy": strategy})
 
 

@@ -2,7 +2,7 @@
 
 import struct
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from kernel_builders import data_file
@@ -109,6 +109,8 @@ def test_microseconds_become_milliseconds():
 class History:
     """A table with these snapshots, the oldest first; `added` are the data files that each one added."""
 
+    properties = MappingProxyType({})
+
     def __init__(self, monkeypatch, *snapshots, expired=0):
         kept = []
         for n, (operation, added) in enumerate(snapshots, 1):
@@ -136,7 +138,9 @@ class History:
         monkeypatch.setattr(
             table_metadata, "entries_of", lambda table, manifests: [entries[f.path] for m in manifests for f in m.added]
         )
-        monkeypatch.setattr(table_metadata, "data_files_of", lambda table, entry, deleted: [entry.data_file.file])
+        monkeypatch.setattr(
+            table_metadata, "data_files_of", lambda table, entry, deleted, lineages: [entry.data_file.file]
+        )
 
     @property
     def last(self):

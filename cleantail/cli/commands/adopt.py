@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.adopt import adoption
-from cleantail.adopt.layouts import REQUIRED
+from cleantail.adopt.layouts import required
 from cleantail.cli import parameters
 from cleantail.cli.command import Invocation, command
 from cleantail.cli.completion import column_names
@@ -24,7 +24,7 @@ from cleantail.config.columns import Columns, Deleted, columns_of_texts
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS
+from cleantail.config.topic_table import COLUMNS, ORDER
 from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.kafka.import_config import validated, write_file
 
@@ -127,8 +127,10 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
     paths = dict(written[1].columns.texts) if written and written[1].columns else {}
     for setting in settings:
         name, equals, path = setting.partition("=")
-        if name not in COLUMNS or not equals or not path:
-            raise CleantailError(f"--column {setting}: NAME=COLUMN, where NAME is one of {', '.join(COLUMNS)}")
+        if name not in (*COLUMNS, ORDER) or not equals or not path:
+            raise CleantailError(
+                f"--column {setting}: NAME=COLUMN, where NAME is one of {', '.join((*COLUMNS, ORDER))}"
+            )
         paths[name] = path
     return guess_layout(table.schema().column_names, paths)
 
@@ -139,7 +141,7 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
     try:
         return columns_of_texts(layout.paths, deleted)
     except ValidationError as e:
-        if set(REQUIRED) <= set(layout.paths):
+        if set(required(layout.paths)) <= set(layout.paths):
             error = e.errors()[0]
             context = error.get("ctx", {})
             raise CleantailError(f"--column {context.get('key', '')}: {context.get('allowed', error['msg'])}") from None

@@ -24,7 +24,7 @@ from cleantail.config.settings.config_model import (
 )
 
 CleanupPolicy = Literal["compact", "delete"]
-CompactionStrategy = Literal["offset", "timestamp", "header"]
+CompactionStrategy = Literal["offset", "timestamp", "header", "order"]
 HeaderOccurrence = Literal["last", "first"]
 KeylessPolicy = Literal["fail", "quarantine", "drop"]
 ReconcilePolicy = Literal["trigger", "needed"]
@@ -50,7 +50,10 @@ POLICY_SCHEMA = {
     ],
     "x-allowed": "compact, delete or compact,delete",
 }
-STRATEGY_SCHEMA = {"enum": ["offset", "timestamp", "header", ""], "x-allowed": "offset, timestamp or header"}
+STRATEGY_SCHEMA = {
+    "enum": ["offset", "timestamp", "header", "order", ""],
+    "x-allowed": "offset, timestamp or header; order with columns.order",
+}
 
 
 class KafkaConfigs(Configs):
@@ -152,7 +155,7 @@ class KafkaConfigs(Configs):
         "compaction.strategy",
         "offset",
         "What decides between records of one key: highest offset, record timestamp, or version in a header; "
-        "ties go to the highest offset.",
+        "ties go to the highest offset. In an adopted table with `columns.order` that column decides (order).",
         KIP_280,
     )
     compaction_strategy_header: PrintableText = config(

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cleantail.config.columns import Columns
-from cleantail.config.settings.config_model import Model, matching
+from cleantail.config.settings.config_model import Model, cross_field_error, matching
 
 MAIN = "main"
 """Iceberg's name of the branch that readers see."""
@@ -45,6 +45,14 @@ class TableSource(Model):
         "read: fail, or continue behind them, with what was passed over in the evidence and an alert.",
     )
     branch: BranchName = Field(default=MAIN, description="The branch of the table that is read.")
+
+    @model_validator(mode="after")
+    def _require_offsets(self) -> TableSource:
+        """Refuses a source whose records have no offsets: a topic's own table needs them."""
+        if not self.columns.has_offsets:
+            allowed = "a mapping with partition and offset: a table with `order` can only be adopted"
+            raise cross_field_error("columns.order", self.columns.order, allowed)
+        return self
 
     @property
     def in_own_catalog(self) -> bool:

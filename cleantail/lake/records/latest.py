@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends, log_starts
@@ -119,8 +119,8 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     """Returns one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
     deletion.
 
-    `records`: the topic table's columns, one log, no null keys, in the order in which they came: of copies of one
-    record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
+    `records`: the topic table's columns, and ORDER where that decides; one log, no null keys, in the order in which
+    they came: of copies of one record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
     """
     import numpy as np
     import pyarrow as pa
@@ -129,7 +129,8 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     keys = records[KEY].combine_chunks().dictionary_encode()
     number, count = keys.indices.to_numpy(), len(keys.dictionary)
     timestamps, headers = (records[name].combine_chunks() for name in (TIMESTAMP, HEADERS))
-    versions = versions_of(timestamps, headers, len(records), configs, now_ms)
+    orders = records[ORDER].combine_chunks() if ORDER in records.column_names else None
+    versions = versions_of(timestamps, headers, len(records), configs, now_ms, orders)
     offset = records[OFFSET].to_numpy()
     best = best_ranks(number, versions, offset, count)
     gone = np.zeros(count, np.bool_)
@@ -138,7 +139,8 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
     survives = (offset == best.offset[number]) & ~gone[number] & pc.is_valid(records[VALUE]).to_numpy()
     rows = np.flatnonzero(survives)
     _, first_of_key = np.unique(number[rows], return_index=True)
-    return records.take(pa.array(rows[first_of_key])).sort_by(OFFSET)
+    state = records.take(pa.array(rows[first_of_key])).sort_by(OFFSET)
+    return state if orders is None else state.drop_columns(ORDER)
 
 
 def _ranks(remembered: Mapping[bytes, Rank], keys: pa.Array) -> Ranks:

@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.columns import Columns
 from cleantail.config.topic_table import (
     COLUMNS,
-    HEADERS,
     KEY,
     OFFSET,
+    ORDER,
     PARTITION,
-    TIMESTAMP,
-    TIMESTAMP_TYPE,
     TOMBSTONE,
     VALUE,
 )
 from cleantail.lake.columns_property import columns_of_properties
-from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked
+from cleantail.lake.records.lineage_records import records_with_offsets
+from cleantail.lake.records.row_lineage import lineages_of
+from cleantail.lake.records.topic_columns import MADE_OFFSET, as_topic_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import DataScan, Table
-
-
-NO_KINDS: Mapping[str, str] = {}
-"""Where a type says all by itself."""
 
 
 def log_records(
@@ -76,10 +72,16 @@ def adopted_records(
     """Returns live records of an adopted table, at least those of a log."""
     from pyiceberg.expressions import AlwaysTrue, EqualTo
 
-    plain = "." not in columns.partition
-    condition = EqualTo(columns.partition, partition) if plain else AlwaysTrue()
+    plain = columns.partition if columns.partition is not None and "." not in columns.partition else None
+    condition = EqualTo(plain, partition) if plain is not None else AlwaysTrue()
     scan = table.scan(row_filter=condition, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
-    return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS), _kinds(table, columns))
+    if columns.has_offsets:
+        return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS), _kinds(table, columns))
+    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    tasks = scan.plan_files() if arrivals is None else _arrived(scan, arrivals)
+    stored = records_with_offsets(table, columns, tasks, lineages_of(table, snapshot))
+    names = [*COLUMNS, *((ORDER,) if arrivals is not None else ())]
+    return as_topic_columns(stored, columns, names, _kinds(table, columns))
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
@@ -89,13 +91,20 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
     if arrivals is None:
         return scan.to_arrow()
-    # of files that came together by name: so do rounds and the view
-    files = sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
+    files = _arrived(scan, arrivals)
     return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
 
 
+def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
+    """Returns the files of a scan as they came; of those that came together by name: so do rounds and the view."""
+    return sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
+
+
 def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
-    """Returns the named columns of all records in some data files, deleted ones too."""
+    """Returns the named columns of all records in some data files, deleted ones too. Offsets that no column has are 0
+    here: a file's lineage tells them."""
+    import numpy as np
+    import pyarrow as pa
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.table import FileScanTask
@@ -103,6 +112,8 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], files: 
     schema = table.schema().select(*(path for name in names for path in _read(columns, name)))
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     stored = scan.to_table([FileScanTask(file) for file in files])
+    if not columns.has_offsets:
+        stored = stored.append_column(MADE_OFFSET, pa.array(np.zeros(len(stored), np.int64)))
     return as_topic_columns(stored, columns, names, _kinds(table, columns))
 
 
@@ -124,111 +135,3 @@ def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) ->
     in_log = pc.equal(records[PARTITION], partition)
     in_log = pc.and_(in_log, pc.greater_equal(records[OFFSET], from_offset))
     return records.filter(pc.and_(in_log, pc.is_valid(records[KEY])) if keyed else in_log)
-
-
-def as_topic_columns(
-    stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
-) -> pa.Table:
-    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. TOMBSTONE may be
-    among the names where a column marks deletes."""
-    import pyarrow as pa
-
-    return pa.table([_topic_column(stored, columns, name, kinds) for name in names], names=list(names))
-
-
-def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[str, str]) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    deleted = columns.deleted
-    gone = marked(field_of(stored, deleted.column), deleted.values) if deleted and name in (VALUE, TOMBSTONE) else None
-    if name == TOMBSTONE:
-        return gone
-    parts = [field_of(stored, path) for path in columns.of(name)]
-    if name == KEY:
-        keys = [key_bytes(part, kinds.get(path, "")) for part, path in zip(parts, columns.of(KEY), strict=True)]
-        return joined_parts(keys) if len(keys) > 1 else keys[0].cast(_types()[KEY])
-    if len(parts) > 1:
-        return pc.if_else(gone, pa.scalar(None, pa.binary()), json_objects(columns.of(name), parts))
-    array = _converted(name, parts[0] if parts else None, len(stored))
-    if gone is None:
-        return array
-    return pc.if_else(gone, pa.scalar(None, pa.binary()), pc.fill_null(array, b""))
-
-
-def field_of(stored: pa.Table, path: str) -> pa.Array:
-    """Returns a column, or a field of a struct; null where the struct is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column, *fields = path.split(".")
-    chunks = stored[column]
-    array = chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
-    for field in fields:
-        array = pc.struct_field(array, field)
-    return array
-
-
-def _converted(name: str, stored: pa.Array | None, records: int) -> pa.Array:
-    import pyarrow as pa
-
-    column_type = _types()[name]
-    if stored is None:
-        return pa.array([b""] * records, column_type) if name == VALUE else pa.nulls(records, column_type)
-    if name == TIMESTAMP:
-        return _stamps(stored, column_type)
-    if name == VALUE:
-        return _bytes(stored, column_type)
-    if name == HEADERS:
-        return pa.array([_headers(value) for value in stored.to_pylist()], column_type)
-    return stored.cast(column_type)
-
-
-def _types() -> dict[str, pa.DataType]:
-    import pyarrow as pa
-
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    return {
-        PARTITION: pa.int32(),
-        OFFSET: pa.int64(),
-        TIMESTAMP: pa.timestamp("us", tz="UTC"),
-        TIMESTAMP_TYPE: pa.int32(),
-        KEY: pa.binary(),
-        VALUE: pa.binary(),
-        HEADERS: pa.list_(header),
-    }
-
-
-def _stamps(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if pa.types.is_integer(stored.type):
-        return stored.cast(pa.timestamp("ms")).cast(pa.timestamp("us")).cast(column_type)
-    return stored.cast(column_type) if stored.type.tz else stored.cast(pa.timestamp("us")).cast(column_type)
-
-
-def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
-    import json
-
-    import pyarrow as pa
-
-    kind = stored.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return stored.cast(column_type)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return stored.cast(pa.string()).cast(column_type)
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind):
-        return stored.cast(pa.string()).cast(column_type)
-    texts = (
-        None if v is None else json.dumps({"value": v}, default=str, separators=(",", ":")) for v in stored.to_pylist()
-    )
-    return pa.array([None if text is None else text.encode() for text in texts], column_type)
-
-
-def _headers(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Returns the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
-    if value is None:
-        return None
-    keys = (h["key"] for h in value)
-    texts = [k.decode("utf-8", "replace") if isinstance(k, bytes) else k for k in keys]
-    return [{"key": key, "value": h["value"]} for key, h in zip(texts, value, strict=True)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import HEADERS, OFFSET, TIMESTAMP
+from cleantail.config.topic_table import HEADERS, OFFSET, ORDER, TIMESTAMP
 from cleantail.log.ranks.strategies import VERSION_BYTES, future_ms
 
 
@@ -33,7 +33,10 @@ def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """Returns the version of a record as a long, null where it has none: its header, or its timestamp in ms."""
+    """Returns the version of a record as a long, null where it has none: its header, its timestamp in ms,
+    or its order."""
+    if configs.compaction_strategy == "order":
+        return f"`{ORDER}`"
     if configs.compaction_strategy == "header":
         value = f"{header_sql(configs)}.value"
         return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"

@@ -5,6 +5,7 @@
    version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
 3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
    headers the last counts, or the first by cleantail.header.occurrence.
+4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version.
 
 cleantail.log.ranks.spark_sql says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
 numpy and pyarrow are imported where they are used: a DAG file imports the kernel each time that Airflow parses it.
@@ -99,10 +100,26 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
     return Versions(usable, version, named & ~usable)
 
 
+def order_versions(orders: pa.Array) -> Versions:
+    """Returns the versions by `order`. `orders`: whole numbers, or null."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    has = pc.is_valid(orders).to_numpy(zero_copy_only=False)
+    return Versions(has, pc.fill_null(orders, 0).to_numpy(zero_copy_only=False), np.zeros(len(has), np.bool_))
+
+
 def versions_of(
-    timestamps: pa.Array | None, headers: pa.Array | None, records: int, configs: KafkaConfigs, now_ms: int
+    timestamps: pa.Array | None,
+    headers: pa.Array | None,
+    records: int,
+    configs: KafkaConfigs,
+    now_ms: int,
+    orders: pa.Array | None = None,
 ) -> Versions:
-    """Returns the versions of the records by the topic's strategy; the column that it does not need may be None."""
+    """Returns the versions of the records by the topic's strategy; a column that it does not need may be None."""
+    if configs.compaction_strategy == "order" and orders is not None:
+        return order_versions(orders)
     if configs.compaction_strategy == "timestamp" and timestamps is not None:
         return timestamp_versions(timestamps, configs, now_ms)
     if configs.compaction_strategy == "header" and headers is not None:

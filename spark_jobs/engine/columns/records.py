@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, versions_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.log_files import LogFile, column_batches
 
-VERSION_COLUMN = {"timestamp": (TIMESTAMP,), "header": (HEADERS,), "offset": ()}
+VERSION_COLUMN = {"timestamp": (TIMESTAMP,), "header": (HEADERS,), "order": (ORDER,), "offset": ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Records:
     tombstone: Booleans | None
     timestamps: pa.Array | None
     headers: pa.Array | None
+    orders: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -42,10 +43,10 @@ class Records:
         if chosen.all():
             return self
         mask = pa.array(chosen)
-        arrays = (self.key, self.timestamps, self.headers)
-        key, timestamps, headers = (None if array is None else array.filter(mask) for array in arrays)
+        arrays = (self.timestamps, self.headers, self.orders)
+        key, *more = (None if array is None else array.filter(mask) for array in (self.key, *arrays))
         tombstone = None if self.tombstone is None else self.tombstone[chosen]
-        return Records(self.log[chosen], self.offset[chosen], self.pos[chosen], key, tombstone, timestamps, headers)
+        return Records(self.log[chosen], self.offset[chosen], self.pos[chosen], key, tombstone, *more)
 
     def logs(self) -> list[int]:
         """Returns the places of the logs that there are records of."""
@@ -64,7 +65,7 @@ class Records:
 
     def versions(self, task: LogTask) -> Versions:
         """Returns the records' versions by the topic's strategy."""
-        return versions_of(self.timestamps, self.headers, len(self), task.configs, task.now_ms)
+        return versions_of(self.timestamps, self.headers, len(self), task.configs, task.now_ms, self.orders)
 
 
 def records_of(
@@ -107,7 +108,8 @@ def _records(
         key = with_log(log, key)
     pos = np.arange(at, at + len(offset), dtype=np.int64)
     flags = _tombstones(file, arrays, len(offset)) if tombstones else None
-    return Records(log, offset, pos, key, flags, arrays.get(TIMESTAMP), arrays.get(HEADERS))
+    more = (arrays.get(name) for name in (TIMESTAMP, HEADERS, ORDER))
+    return Records(log, offset, pos, key, flags, *more)
 
 
 def _logs(task: LogTask, file: LogFile, partitions: pa.Array | None, records: int) -> Any:

@@ -32,6 +32,7 @@ class RewriteTask:
     sources    the files, in offset order
     schema     the table's
     layout     where the files have the offset
+    in_order   whether they have to follow each other by it; an offset of row lineage goes along, wherever a record is
     settings   of the new files
     new_path   what the names of the new files begin with
     location   any path in the store that has the files, by which its file IO is chosen
@@ -43,6 +44,7 @@ class RewriteTask:
     settings: WriteSettings
     new_path: str
     location: str
+    in_order: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, 
         written = task.schema.written(parquet.schema_arrow, file.path)
         new.begin(written, parquet.metadata)
         for positions, batch in live_batches(parquet, live, task.settings.batch_bytes):
-            order.require(offsets_of(batch, task.layout, file.path), file.path)
+            if task.in_order:
+                order.require(offsets_of(batch, task.layout, file.path), file.path)
             new.add(as_written(batch, task.schema, written, source.lineage(positions)))
     return int(np.count_nonzero(live))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cleantail.config.columns import Columns
 from cleantail.config.topic_table import FILE_BYTES, OFFSET
 from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
@@ -26,6 +27,13 @@ TARGET = "write.target-file-size-bytes"
 UNSORTED = 0
 """Iceberg's number for no order."""
 WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-record-count", "page-row-limit")
+
+
+def offset_paths(columns: Columns | None) -> dict[str, str]:
+    """Returns where a table has the offset; nothing where no column holds it."""
+    if columns is None:
+        return {OFFSET: OFFSET}
+    return {} if columns.offset is None else {OFFSET: columns.offset}
 
 
 def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSettings:
@@ -83,7 +91,7 @@ def _order_id(table: TopicTable, iceberg: Any) -> int:
     """Returns the id of the table's sort order, where that is the order of offsets in which the files are; else that of
     none."""
     order, columns = iceberg.sortOrder(), table.topic.columns
-    offset: Layout = layout_of(iceberg, {OFFSET: OFFSET if columns is None else columns.offset})
+    offset: Layout = layout_of(iceberg, offset_paths(columns))
     fields = [(int(f.sourceId()), str(f.direction()), str(f.transform())) for f in each(order.fields())]
     by_offset = OFFSET in offset and fields == [(offset[OFFSET].ids[-1], "ASC", "identity")]
     return int(order.orderId()) if by_offset else UNSORTED

@@ -46,10 +46,21 @@ def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
     properties |= {"format-version": str(new_version)} if version < new_version else {}
     present = texts(table.properties())
     properties |= {name: value for name, value in RETRIES.items() if name not in present}
-    if all(present.get(key) == value for key, value in properties.items()):
+    lacks_ids = not topic.columns.has_offsets and _lacks_row_ids(table)
+    if all(present.get(key) == value for key, value in properties.items()) and not lacks_ids:
         return False
-    update = table.updateProperties()
+    transaction = table.newTransaction()
+    update = transaction.updateProperties()
     for key, value in properties.items():
         update.set(key, value)
     update.commit()
+    if lacks_ids:
+        transaction.newFastAppend().commit()
+    transaction.commitTransaction()
     return True
+
+
+def _lacks_row_ids(table: Any) -> bool:
+    """Returns whether no commit of format version 3 has assigned row ids to the table's records yet."""
+    snapshot = table.currentSnapshot()
+    return snapshot is not None and snapshot.firstRowId() is None

@@ -43,17 +43,18 @@ def guarded(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
 
 def _checks(columns: Columns, kinds: Mapping[str, str]) -> list[tuple[str, str]]:
     """Returns (condition, SQL that raises) in their order."""
-    partition, offset = quoted(columns.partition), quoted(columns.offset)
+    paths = columns.partition_and_offset
+    partition, offset = map(quoted, paths)
 
     def error(path: str, reason: str) -> str:
         at = [f"coalesce(CAST({column} AS STRING), '')" for column in (partition, offset)]
         return f"raise_error(concat('{MARK}', '{BAD}', '{MARK}', '{path}', '{MARK}', '{reason}', {_joined(at)}))"
 
     wrong = [
-        (f"{partition} IS NULL", error(columns.partition, "is null")),
-        (f"{partition} < 0 OR {partition} > {INT_MAX}L", error(columns.partition, "is no partition of Kafka")),
-        (f"{offset} IS NULL", error(columns.offset, "is null")),
-        (f"{offset} < 0 OR {offset} = {LONG_MAX}L", error(columns.offset, "is no offset of Kafka")),
+        (f"{partition} IS NULL", error(paths[0], "is null")),
+        (f"{partition} < 0 OR {partition} > {INT_MAX}L", error(paths[0], "is no partition of Kafka")),
+        (f"{offset} IS NULL", error(paths[1], "is null")),
+        (f"{offset} < 0 OR {offset} = {LONG_MAX}L", error(paths[1], "is no offset of Kafka")),
     ]
     if columns.timestamp:
         ms = _milliseconds(columns.timestamp, kinds)
@@ -77,7 +78,7 @@ def _joined(parts: list[str]) -> str:
 def beyond(columns: Columns, next_offsets: Mapping[int, int]) -> str:
     """Returns SQL over the stored columns for records at or beyond these offsets, and those of other partitions. What
     has no partition or offset stays: the guards tell of it."""
-    partition, offset = quoted(columns.partition), quoted(columns.offset)
+    partition, offset = map(quoted, columns.partition_and_offset)
     below = " OR ".join(f"({partition} = {p:d} AND {offset} < {end:d})" for p, end in sorted(next_offsets.items()))
     return f"NOT coalesce({below or 'false'}, false)"
 

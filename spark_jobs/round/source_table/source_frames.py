@@ -107,7 +107,8 @@ class SourceFrames:
     def _between(self, files: Sequence[Any]) -> Column:
         """Returns a condition by which Iceberg leaves most other files unopened: between which partitions and offsets
         these lie, where their metadata say so. A null is of any: the guards tell of it."""
-        return self._inside(files, self.columns.partition) & self._inside(files, self.columns.offset)
+        partition, offset = self.columns.partition_and_offset
+        return self._inside(files, partition) & self._inside(files, offset)
 
     def _inside(self, files: Sequence[Any], path: str) -> Column:
         number = self.iceberg.schema().findField(path).fieldId()

@@ -106,7 +106,7 @@ def _by_task(
     written: list[WrittenFile] = []
     try:
         iceberg = table.load()
-        for group in batch:
+        for group in batch if table.topic.columns is None or table.topic.columns.has_offsets else ():
             _require_no_overlap(group)
         tasks = [rewrite_task(table, platform, iceberg, files) for files in old]
         [rewritten] = run_tasks(table, platform, rewrite_all, [tasks], "rewrite files without deleted records")

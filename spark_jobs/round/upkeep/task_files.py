@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import OFFSET, TOMBSTONE
+from cleantail.config.topic_table import TOMBSTONE
 from spark_jobs.engine.rewrites.live_batches import Source
 from spark_jobs.engine.rewrites.rewrite_task import RewriteTask
-from spark_jobs.engine.rewrites.table_files import write_settings
+from spark_jobs.engine.rewrites.table_files import offset_paths, write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.delete_files import deleted_positions_of, format_version
 from spark_jobs.iceberg.file_columns import layout_of
@@ -31,13 +31,13 @@ def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Seq
     _require_plain(iceberg, files)
     first = files[0].task.file()
     spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
-    paths = {OFFSET: OFFSET if columns is None else columns.offset}
     schema = getattr(table.jvm, "org.apache.iceberg.SchemaParser").toJson(iceberg.schema())
     own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
     return RewriteTask(
         sources=tuple(_source(file) for file in files),
         schema=TableSchema(str(schema), version, TOMBSTONE if own else ""),
-        layout=layout_of(iceberg, paths),
+        layout=layout_of(iceberg, offset_paths(columns)),
+        in_order=columns is None or columns.has_offsets,
         settings=write_settings(texts(iceberg.properties()), platform.cleaner.cleantail_task_memory_bytes),
         new_path=_new_path(iceberg, spec, first.partition()),
         location=platform.warehouse,
@@ -83,4 +83,4 @@ def _source(file: PlannedFile) -> Source:
         before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
         first_row_id=None if row_id is None else int(row_id),
     )
-    return Source(log_file, int(file.task.file().fileSequenceNumber()))
+    return Source(log_file, file.updated)

@@ -1,0 +1,160 @@
+"""Adapter: the row lineage of data files, which PyIceberg 0.12 does not read (cleantail.log.ranks.row_offsets).
+
+A data file's first row id is in its manifest's entry, or follows from that of the manifest, which the manifest list
+has. Manifests never change, and one gets its first row id once: what was read of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from cleantail.lake.columns_property import columns_of_properties
+from cleantail.lake.delete_entries import DATA, ENTRY_DELETED
+from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+MANIFEST_READERS = 8
+CACHED_FILES = 100_000
+"""Files whose lineage is remembered at once."""
+Lineages = Mapping[str, Lineage]
+NO_LINEAGES: Lineages = {}
+_manifests: dict[tuple[str, int | None], Lineages] = {}
+_spans_by_file: dict[str, Spans] = {}
+
+
+def lineages_where_needed(table: Table, snapshot: Snapshot | None) -> Lineages:
+    """Returns lineages_of an adopted table whose offsets are made of them; nothing of any other."""
+    return lineages_of(table, snapshot) if _makes_offsets(table) else NO_LINEAGES
+
+
+def lacks_row_ids(table: Table, snapshot: Snapshot) -> bool:
+    """Returns whether the table's offsets are made of row ids, and its records had none yet at that snapshot."""
+    return _makes_offsets(table) and snapshot.first_row_id is None
+
+
+def _makes_offsets(table: Table) -> bool:
+    columns = columns_of_properties(table.properties)
+    return columns is not None and not columns.has_offsets
+
+
+def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
+    """Returns data file -> what its records inherit, for the files of a snapshot: of a file that is registered more
+    than once as it came first."""
+    if snapshot is None:
+        return {}
+    lineages: dict[str, Lineage] = {}
+    with ThreadPoolExecutor(MANIFEST_READERS) as threads:
+        for of_manifest in threads.map(lambda m: _of_manifest(table.io, m), list(_manifests_of(table, snapshot))):
+            for path, lineage in of_manifest.items():
+                lineages[path] = lineage.or_earlier(lineages.get(path))
+    return lineages
+
+
+def _manifests_of(table: Table, snapshot: Snapshot) -> Iterator[Any]:
+    """Yields the manifests of data files, with all that version 3 has of them."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile, PartitionFieldSummary
+
+    schema = MANIFEST_LIST_FILE_SCHEMAS[3]
+    types: Any = {-1: ManifestFile, 508: PartitionFieldSummary}
+    names = [field.name for field in schema.fields]
+    with AvroFile[ManifestFile](table.io.new_input(snapshot.manifest_list), schema, types) as manifests:
+        for manifest in manifests:
+            facts = {name: manifest[number] for number, name in enumerate(names)}
+            if int(getattr(facts["content"], "value", facts["content"]) or 0) == DATA:
+                yield facts
+
+
+def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
+    key = (str(manifest["manifest_path"]), manifest["first_row_id"])
+    if key not in _manifests:
+        if sum(map(len, list(_manifests.values()))) >= CACHED_FILES:
+            _manifests.clear()
+        _manifests[key] = dict(_entries(io, manifest))
+    return _manifests[key]
+
+
+def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
+    """Yields each live data file of a manifest. One without a row id of its own has the next one after those before it
+    (Iceberg's specification, First Row ID Inheritance)."""
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
+
+    names = [field.name for field in DATA_FILE_TYPE[3].fields]
+    at = {name: names.index(name) for name in ("file_path", "record_count", "first_row_id")}
+    types: Any = {-1: ManifestEntry, 2: DataFile}
+    next_id, added_in = manifest["first_row_id"], manifest["sequence_number"]
+    with AvroFile[ManifestEntry](
+        io.new_input(str(manifest["manifest_path"])), MANIFEST_ENTRY_SCHEMAS[3], types
+    ) as entries:
+        for entry in entries:
+            if entry.status == ENTRY_DELETED:
+                continue
+            file, first = entry.data_file, entry.data_file[at["first_row_id"]]
+            if first is None and next_id is not None:
+                first, next_id = next_id, next_id + int(file[at["record_count"]])
+            sequence_number = entry[3] if entry[3] is not None else added_in
+            yield str(file[at["file_path"]]), Lineage(first, int(sequence_number or 0))
+
+
+def spans_of(table: Table, file: Any) -> Spans:
+    """Returns what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
+    process."""
+    path = str(file.file_path)
+    if path not in _spans_by_file:
+        if len(_spans_by_file) >= CACHED_FILES:
+            _spans_by_file.clear()
+        metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})
+        _spans_by_file[path] = spans_of_metrics(*metrics) or _spans_in_file(table.io, path)
+    return _spans_by_file[path]
+
+
+def read_spans(table: Table, files: Iterable[Any]) -> None:
+    """Reads what spans_of will say of these files, several at a time."""
+    with ThreadPoolExecutor(MANIFEST_READERS) as threads:
+        list(threads.map(lambda file: spans_of(table, file), files))
+
+
+def _spans_in_file(io: FileIO, path: str) -> Spans:
+    """Returns the same by the columns themselves."""
+    import pyarrow.parquet as pq
+
+    with io.new_input(path).open() as source:
+        file = pq.ParquetFile(source)
+        names = _lineage_names(file.schema_arrow)
+        return _span(file, names.get(ROW_ID)), _span(file, names.get(LAST_UPDATED))
+
+
+def _lineage_names(schema: Any) -> dict[str, str]:
+    """Returns the names of the columns of lineage that a file has, by their field ids."""
+    names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in schema}
+    return {name: names[number] for name, number in LINEAGE_IDS.items() if number in names}
+
+
+def _span(file: Any, name: str | None) -> Span | None:
+    import pyarrow.compute as pc
+
+    if name is None or not file.metadata.num_rows:
+        return None
+    column = file.read(columns=[name])[name]
+    ends = pc.min_max(column)
+    if not ends["min"].is_valid:  # every record inherits
+        return None
+    return Span(ends["min"].as_py(), ends["max"].as_py(), bool(column.null_count))
+
+
+def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:
+    """Returns the columns of lineage that a file has itself, all records of them, deleted ones included."""
+    import pyarrow.parquet as pq
+
+    with io.new_input(path).open() as source:
+        file = pq.ParquetFile(source)
+        names = _lineage_names(file.schema_arrow)
+        stored = file.read(columns=list(names.values()))
+        return {name: stored[column].combine_chunks() for name, column in names.items()}
