@@ -92,13 +92,26 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
 def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np.int64]:
     """Returns the positions of a data file in position deletes. Raises TableError, naming `where`, when they are
     damaged."""
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
-        deletes = pq.read_table(source, columns=["file_path", "pos"])
+        # each name once: a delete file has one for every position, and is as a rule of one data file
+        deletes = pq.read_table(source, columns=["file_path", "pos"], read_dictionary=["file_path"])
+        parts = [_positions_in(batch, data_file) for batch in deletes.to_batches()]
     except (pa.ArrowException, OSError) as e:
         raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
-    positions: npt.NDArray[np.int64] = deletes.filter(pc.equal(deletes["file_path"], data_file))["pos"].to_numpy()
-    return positions
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _positions_in(deletes: Any, data_file: str) -> npt.NDArray[np.int64]:
+    """Returns the positions of a data file among some position deletes, whose names are numbers of a dictionary."""
+    import pyarrow.compute as pc
+
+    paths, positions = deletes.column("file_path"), deletes.column("pos")
+    named = pc.equal(paths.dictionary, data_file)
+    if paths.null_count or not pc.all(named).as_py():
+        positions = positions.filter(named.take(paths.indices))
+    numbers: npt.NDArray[np.int64] = positions.to_numpy(zero_copy_only=False)
+    return numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,13 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from cleantail.log.policy.offset_map import round_end
-from cleantail.log.ranks.versions import Booleans
+from cleantail.log.ranks.versions import Booleans, Longs
+from cleantail.log.ranks.winners import Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import Copies, DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import (
     KEY_AND_OFFSET,
     TouchedKeys,
+    last_offsets,
     number_keys,
     offset_of_key,
     without_keys_from,
@@ -24,16 +26,52 @@ from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
+FileName = tuple[int, int]
+"""The hash of a file's name, and the number of its piece."""
+
+
+def name_of(file: LogFile) -> FileName:
+    return file.hash, file.piece
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    """The last dirty record of each key, where that alone says which record wins: by `offset`.
+
+    `offsets`: by the key's number; `ordered`: the same, ascending. `files`: the dirty records of each file that has no
+    others by its bounds, without their keys, so that nobody reads it again to see which of them win.
+    """
+
+    offsets: Longs
+    ordered: Longs
+    files: Mapping[FileName, Sequence[Records]]
+
+    def among(self, records: Records) -> Booleans:
+        """Returns which of the records are the last of their keys."""
+        ends = np.searchsorted(self.ordered, [records.offset.min(), records.offset.max() + 1])
+        return np.isin(records.offset, self.ordered[slice(*ends)])
+
 
 @dataclass(frozen=True, slots=True)
 class DirtyPart:
     """Says what the first pass over a task's files has found. `task` is as it was given, with the ends at which its
-    maps are full. `touched` is the database's table of that name."""
+    maps are full. `touched` is the database's table of that name. `last`: None where more has to be compared."""
 
     task: LogTask
     touched: TouchedKeys
     copies: Copies
     records: Mapping[int, int]
+    last: LastRecords | None = None
+
+    @property
+    def best(self) -> Ranks | None:
+        """Returns the best rank of each touched key, where it is known."""
+        return None if self.last is None else ranks_by_offset(self.last.offsets)
+
+    def decides(self, file: LogFile, keep: Booleans) -> bool:
+        """Returns whether it is known which records of a file win: all that `keep` has are dirty, and were met."""
+        met = None if self.last is None else self.last.files.get(name_of(file))
+        return met is not None and sum(map(len, met)) == np.count_nonzero(keep)
 
     def may_touch(self, file: LogFile) -> bool:
         """Returns whether the file can have a touched key, by its bounds. Where several logs have one task their keys
@@ -43,13 +81,17 @@ class DirtyPart:
 
 def read_dirty_part(task: LogTask, io: FileIO, database: Any) -> DirtyPart:
     """Reads the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
-    offsets, last_keyed = DirtyOffsets(), [-1]
+    offsets, last_keyed, plain = DirtyOffsets(), [-1], [_by_offset(task)]
+    files: dict[FileName, list[Records]] = {}
 
     def batches() -> Iterator[pa.RecordBatch]:
         for file, records in dirty_records(task, io):
             offsets.add(file, records)
+            plain[0] = plain[0] and not records.keyless.any()
             if len(records) and task.max_keys is not None and not records.keyless.all():
                 last_keyed[0] = max(last_keyed[0], int(records.offset[~records.keyless].max()))
+            if len(records) and plain[0] and _is_dirty_file(task, file):
+                files.setdefault(name_of(file), []).append(replace(records, key=None))
             yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
 
     touched = number_keys(database, batches())
@@ -58,7 +100,38 @@ def read_dirty_part(task: LogTask, io: FileIO, database: Any) -> DirtyPart:
         end = round_end(offset_of_key(database, task.max_keys), last_keyed[0], work.end_offset)
         if end < work.end_offset:
             task, touched = replace(task, works=(work.ending_at(end),)), without_keys_from(database, end)
-    return DirtyPart(task, touched, offsets.copies(task.files), offsets.records)
+    copies, last = offsets.copies(task.files), None
+    if plain[0] and not copies:
+        by_number = last_offsets(database, touched.count)
+        last = LastRecords(by_number, np.sort(by_number), files)
+    return DirtyPart(task, touched, copies, offsets.records, last)
+
+
+def _by_offset(task: LogTask) -> bool:
+    """Returns whether the last dirty record of a key wins, and its offset names it, as far as the task tells: in one
+    log, by `offset`, with no remembered deletions and no map that may be full before the end."""
+    by_offset = task.configs.compaction_strategy == "offset" and not task.remembered.files
+    return by_offset and len(task.works) == 1 and task.max_keys is None
+
+
+def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
+    """Returns whether all records of the file are dirty, by its bounds."""
+    [work] = task.works
+    return file.log is not None and file.lies_in(work.first_dirty_offset, work.end_offset)
+
+
+def decided_records(
+    dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
+) -> Iterator[tuple[Records, Booleans]]:
+    """Yields the records of a file that the dirty part decides, without their keys, and which of them win. The file is
+    read again only where it has `tombstones` that are asked for."""
+    assert dirty.last is not None, "decides(file, keep) was asked"
+    met: Iterable[Records] = dirty.last.files[name_of(file)]
+    if tombstones and file.null_values != 0:
+        met = records_of(io, dirty.task, file, keep, keys=False, tombstones=True)
+    for records in met:
+        if len(records):
+            yield records, dirty.last.among(records)
 
 
 def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]]:

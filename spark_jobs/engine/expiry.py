@@ -24,9 +24,9 @@ from cleantail.rounds.checked.staged_units import EXPIRED
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, number_keys
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.judgement import Tally
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
 from spark_jobs.engine.removals import Removed
+from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes

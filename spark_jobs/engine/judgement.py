@@ -9,10 +9,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +19,11 @@ from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
+from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.tombstone_entries import EntryTally, Ledgers
+from spark_jobs.engine.tally import Tally
+from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.touched_records import (
     DIRTY,
     LIVE,
@@ -44,61 +42,6 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 """Strategy -> the measure that counts dirty records which it cannot rank by what they have, where there are such."""
 
 
-@dataclass(slots=True)
-class LogTally:
-    """Holds the counts of one log: measures by name, and tombstones by entry."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    tombstones: EntryTally = field(default_factory=EntryTally)
-
-
-class Tally:
-    """Counts by log. `logs` has a tally for each of the task's works, in their order."""
-
-    def __init__(self, task: LogTask, ledgers: Ledgers) -> None:
-        self.task, self.ledgers = task, ledgers
-        self.logs = [LogTally() for _ in task.works]
-
-    def add(self, records: Records, measures: Mapping[str, Booleans]) -> None:
-        """Adds to each measure how many records it names, by log."""
-        for log in records.logs():
-            of_log = records.log == log if len(self.logs) > 1 else slice(None)
-            for name, named in measures.items():
-                self.logs[log].counts[name] += int(np.count_nonzero(named[of_log]))
-
-    def add_places(self, place: np.ndarray[Any, Any], measures: Mapping[str, Booleans], sign: int = 1) -> None:
-        """Does the same for touched records. `place`: number of the log x files of the task + number of the file."""
-        log = place // max(len(self.task.files), 1)
-        for name, named in measures.items():
-            for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):
-                self.logs[number].counts[name] += sign * count
-
-    def count_dirty(self, records_by_log: Mapping[int, int]) -> None:
-        """Counts the records of the dirty part."""
-        for log, records in records_by_log.items():
-            self.logs[log].counts["map_records"] += records
-
-    def add_tombstones(self, records: Records, live: Booleans, guards: Booleans | None = None) -> None:
-        """Counts the tombstones among the records, where the ledgers say that there can be any."""
-        if records.tombstone is None or not records.tombstone.any():
-            return
-        for log in records.logs():
-            ledger = self.ledgers.get(self.task.works[log].partition)
-            chosen = records.tombstone & (records.log == log)
-            if ledger is None or not chosen.any():
-                continue
-            chosen[chosen] = ledger.looked_at(records.offset[chosen])
-            offsets = records.offset[chosen]
-            held = np.zeros(len(offsets), np.bool_) if guards is None else guards[chosen]
-            self.logs[log].tombstones.add(ledger.entry_ends(offsets), live[chosen], held, offsets)
-
-    def result(self) -> list[LogCounts]:
-        return [
-            LogCounts(work.partition, dict(tally.counts), tally.tombstones.by_entry())
-            for work, tally in zip(self.task.works, self.logs, strict=True)
-        ]
-
-
 def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
     """Returns, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
     deleted. `properties`: of PyIceberg's FileIO."""
@@ -109,7 +52,7 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
         tally.count_dirty(dirty.records)
         touched = touched_records(task, database, looked_at(dirty, io, tally))
         ranks = remembered_ranks(task, io, database, dirty.touched.count)
-        judge_touched(tally, touched, dirty.touched.count, ranks)
+        judge_touched(tally, touched, dirty.touched.count, ranks, dirty.best)
         return tally.result()
 
 
@@ -152,6 +95,9 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
         _count_foreign(io, tally, file, ~alive(file.records, before) & alive_after)
         copies = dirty.copies.of(file)
         keep = alive(file.records, before)
+        if dirty.decides(file, keep):
+            _count_decided(dirty, io, tally, file, keep, alive_after)
+            continue
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
             live = alive_after[records.pos]
             tally.add_tombstones(records, live)
@@ -207,6 +153,23 @@ def judge_touched(
             "map_keys": verdict.best,
         },
     )
+
+
+def _count_decided(
+    dirty: DirtyPart, io: FileIO, tally: Tally, file: LogFile, keep: Booleans, alive_after: Booleans
+) -> None:
+    """Counts the records of a file that is dirty as a whole, whose keys were read with the dirty part."""
+    for records, wins in decided_records(dirty, io, file, keep, tombstones=True):
+        live, everyone = alive_after[records.pos], np.ones(len(records), np.bool_)
+        tally.add_tombstones(records, live)
+        measures = {
+            **dict.fromkeys(("records_in", "records_read"), everyone),
+            **dict.fromkeys(("records_out", "records_kept"), live),
+            "map_keys": wins,
+            "missing_winners": wins & ~live,
+            "duplicate_keys": live & ~wins,
+        }
+        tally.add(records, measures)
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:

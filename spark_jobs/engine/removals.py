@@ -23,7 +23,7 @@ from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.dirty_part import DirtyPart, is_dirty, read_dirty_part
+from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
 from spark_jobs.engine.touched_records import (
     DIRTY,
@@ -103,7 +103,7 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
         removed = Removed()
         records = touched_records(dirty.task, database, competing(dirty, task, io, removed))
         ranks = remembered_ranks(dirty.task, io, database, dirty.touched.count)
-        add_superseded(removed, records, dirty.touched.count, ranks)
+        add_superseded(removed, records, dirty.touched.count, ranks, dirty.best)
         return removed.result(dirty.task, task)
 
 
@@ -139,6 +139,10 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
             continue
         copies = dirty.copies.of(file)
         keep = alive(file.records, read_deletes(io, file.before, file))
+        if dirty.decides(file, keep):
+            for records, wins in decided_records(dirty, io, file, keep):
+                removed.add_records(SUPERSEDED, task, number, records, ~wins)
+            continue
         for records in records_of(io, task, file, keep, versions=versioned(task)):
             keyless = records.keyless
             below, past = records.offset < bounds.end[records.log], records.offset < bounds.start[records.log]

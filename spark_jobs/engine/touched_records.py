@@ -19,6 +19,7 @@ from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
 from spark_jobs.engine.columns.key_numbers import Number, with_key_number
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes
 
 COMPETES, LIVE, PAST, DIRTY = 1, 2, 4, 8
@@ -179,4 +180,4 @@ def positions_by_place(place: Numbers, pos: Longs) -> dict[int, BitMap64]:
     order = np.argsort(place, kind="stable")
     names, starts = np.unique(place[order], return_index=True)
     parts = np.split(pos[order], starts[1:])
-    return {int(name): BitMap64(part.astype(np.uint64)) for name, part in zip(names, parts, strict=True)}
+    return {int(name): bitmap_of(part) for name, part in zip(names, parts, strict=True)}

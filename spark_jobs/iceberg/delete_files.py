@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
-from spark_jobs.iceberg.deletion_vectors import positions_of, puffin_file
+from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.java_json import DescribedFiles
 from spark_jobs.iceberg.log_files import DeletedPositions
@@ -81,7 +81,7 @@ def format_version(table: Any) -> int:
 
 def position_file(data_file: str, positions: BitMap64) -> bytes:
     """Returns the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
-    pos = np.fromiter(positions, dtype=np.int64, count=len(positions))
+    pos = np.array(positions.to_array(), np.int64)
     path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
     schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
     written = io.BytesIO()
@@ -99,7 +99,7 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
     """Returns the positions of a data file in a position delete file. Raises TableError, naming `where`, when it is
     damaged."""
-    return BitMap64(positions_of_file(io.BytesIO(content), data_file, where).astype(np.uint64))
+    return bitmap_of(positions_of_file(io.BytesIO(content), data_file, where))
 
 
 def _content(table: Any, path: str, start: int, length: int) -> bytes:

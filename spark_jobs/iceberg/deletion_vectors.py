@@ -8,8 +8,11 @@
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 from pyroaring import BitMap64
@@ -72,6 +75,14 @@ def positions_of(blob: bytes, where: str) -> BitMap64:
     if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
         raise TableError(f"{where} is not a deletion vector, or a damaged one")
     return BitMap64.deserialize(body[4:])
+
+
+def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
+    """Returns the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
+    one of numpy element by element."""
+    whole = array("Q")
+    whole.frombytes(np.ascontiguousarray(numbers, np.uint64).view(np.uint8).data)
+    return BitMap64(whole)
 
 
 def file_hash(path: str) -> int:

@@ -18,7 +18,7 @@ from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
-from spark_jobs.iceberg.deletion_vectors import positions_of
+from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of
 from spark_jobs.iceberg.file_columns import Layout, has_offsets, parts_in, paths_in, topic_arrays
 
 BATCH_RECORDS = 1 << 17
@@ -156,14 +156,14 @@ def _vector_name(deletes: DeletedPositions) -> str:
 def _positions(io: FileIO, deletes: DeletedPositions, data_file: str) -> BitMap64:
     with io.new_input(deletes.path).open() as stream:
         if deletes.start is None:
-            return BitMap64(positions_of_file(stream, data_file, deletes.path).astype(np.uint64))
+            return bitmap_of(positions_of_file(stream, data_file, deletes.path))
         stream.seek(deletes.start)
         return positions_of(stream.read(deletes.length), deletes.path)
 
 
 def all_of(records: int) -> BitMap64:
     """Returns every position of a file of so many records."""
-    return BitMap64(np.arange(records, dtype=np.uint64))
+    return BitMap64(range(records))
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,14 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from cleantail.errors import TableError
-from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, lost_records, vectors_by_file
+from cleantail.lake.position_deletes import (
+    POSITIONS,
+    VECTORS,
+    DeleteFile,
+    lost_records,
+    positions_of_file,
+    vectors_by_file,
+)
 
 
 def vector(number, records=3, path="v.puffin"):
@@ -48,3 +55,11 @@ def test_a_vector_that_is_older_than_its_file_is_refused_with_the_way_out():
 def test_vectors_are_told_by_their_data_file():
     one, other = vector(5), DeleteFile("b.parquet", "p.parquet", POSITIONS, 1, 5)
     assert vectors_by_file([one, other, one]) == {"a.parquet": [one, one]}
+
+
+def test_position_deletes_of_several_files_are_told_apart(tmp_path):
+    place = tmp_path / "several.parquet"
+    names = ["a.parquet", "b.parquet", "a.parquet"]
+    pq.write_table(pa.table({"file_path": names, "pos": pa.array([1, 1, 4], pa.int64())}), place)
+    found = {name: positions_of_file(place, name, "").tolist() for name in (*names, "c.parquet")}
+    assert found == {"a.parquet": [1, 4], "b.parquet": [1], "c.parquet": []}

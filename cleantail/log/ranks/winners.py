@@ -82,6 +82,13 @@ def ranks_of(keys: Numbers, ranks: Ranks) -> Ranks:
     return Ranks(ranks.has[keys], ranks.version[keys], ranks.offset[keys])
 
 
+def ranks_by_offset(highest: Longs) -> Ranks:
+    """Returns the best rank of each key by `offset`, of which `highest` has the highest offset."""
+    import numpy as np
+
+    return Ranks(np.zeros(len(highest), np.bool_), np.zeros(len(highest), np.int64), highest)
+
+
 def record_ranks(versions: Versions, offsets: Longs) -> Ranks:
     """Returns the records' own ranks."""
     return Ranks(versions.has, versions.version, offsets)

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 
 from cleantail.log.ranks.versions import Booleans, Longs
 from spark_jobs.engine.columns.records import Records
+from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.log_files import LogFile
 
 FileOfLog = tuple[int, int, int]
@@ -35,12 +36,12 @@ class DirtyOffsets:
         """Adds the dirty records of one file, in the file's order."""
         for log in records.logs():
             offsets = records.offset[records.log == log]
-            bitmap, name = BitMap64(offsets.astype(np.uint64)), (log, file.hash, file.piece)
+            bitmap, name = bitmap_of(offsets), (log, file.hash, file.piece)
             before = self.offsets.setdefault(name, BitMap64())
             twice = before & bitmap
             if len(bitmap) < len(offsets):
                 values, counts = np.unique(offsets, return_counts=True)
-                twice |= BitMap64(values[counts > 1].astype(np.uint64))
+                twice |= bitmap_of(values[counts > 1])
             if twice:
                 self.repeated.setdefault(name, BitMap64()).update(twice)
             before |= bitmap

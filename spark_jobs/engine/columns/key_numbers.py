@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from cleantail.log.ranks.versions import Longs
 from spark_jobs.engine.columns.task_database import reading
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 
@@ -32,12 +33,12 @@ class TouchedKeys:
 
 
 def number_keys(database: Any, batches: Iterable[pa.RecordBatch]) -> TouchedKeys:
-    """Gives each key of the batches (`key`, `offset`) a number, with the lowest offset that it has: the table `touched`
-    of the database. Records without a key are passed over."""
+    """Gives each key of the batches (`key`, `offset`) a number, with the lowest and the highest offset that it has: the
+    table `touched` of the database. Records without a key are passed over."""
     with reading(database, "dirty", KEY_AND_OFFSET, batches):
         database.execute(
-            'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first FROM dirty '
-            "WHERE key IS NOT NULL GROUP BY key"
+            'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first, '
+            'max("offset") AS last FROM dirty WHERE key IS NOT NULL GROUP BY key'
         )
     return _touched(database)
 
@@ -54,6 +55,14 @@ def without_keys_from(database: Any, offset: int) -> TouchedKeys:
     database.execute("DROP TABLE touched")
     database.execute("ALTER TABLE fewer RENAME TO touched")
     return _touched(database)
+
+
+def last_offsets(database: Any, count: int) -> Longs:
+    """Returns the highest offset of each of `count` keys, by the key's number."""
+    rows = database.sql("SELECT rowid AS number, last FROM touched").to_arrow_table()
+    last: Longs = np.empty(count, np.int64)
+    last[rows["number"].to_numpy()] = rows["last"].to_numpy()
+    return last
 
 
 def _touched(database: Any) -> TouchedKeys:

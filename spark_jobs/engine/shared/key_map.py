@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.ranks.versions import Longs
-from cleantail.log.ranks.winners import Ranks
+from cleantail.log.ranks.winners import Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.task_database import reading, task_database
@@ -133,18 +132,13 @@ def by_numbers(
         records = touched_records(task, database, batches, number="number")
         if not versioned(task):
             remembered = remembered_ranks(task, io, database, count, number="number")
-            yield 0, (RESULT, decide(task, records, count, remembered, _by_offset(keys["offset"].to_numpy())))
+            yield 0, (RESULT, decide(task, records, count, remembered, ranks_by_offset(keys["offset"].to_numpy())))
         else:
             yield from _to_buckets(records, count, task.buckets)
             if task.is_first_share:
                 ranks = remembered_ranks(task, io, database, count, number="number")
                 yield from _ranks_to_buckets(ranks, task.buckets)
     yield 0, (RESULT, result())
-
-
-def _by_offset(highest: Longs) -> Ranks:
-    """Returns the best rank of each key by `offset`."""
-    return Ranks(np.zeros(len(highest), np.bool_), np.zeros(len(highest), np.int64), highest)
 
 
 def _bounds(count: int, buckets: int) -> list[int]:

@@ -25,7 +25,6 @@ from cleantail.log.log_measure import LogMeasure
 from cleantail.log.ranks.versions import Booleans
 from cleantail.rounds.checked.staged_units import StagedUnit
 from spark_jobs.engine.columns.records import Records
-from spark_jobs.engine.judgement import Tally
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.measures import files_of_round, measure_of_log, with_branch_deletes, with_registrations
 from spark_jobs.engine.registrations import on_branch, records_again
@@ -33,6 +32,7 @@ from spark_jobs.engine.source.broker_keys import read_source_keys
 from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
 from spark_jobs.engine.source.gone_keys import LogBounds, judge_gone
 from spark_jobs.engine.source.table_keys import Counting
+from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.iceberg.tables import TopicTable
 
