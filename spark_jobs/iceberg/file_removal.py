@@ -86,7 +86,6 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
 
 def actions_of(spark: SparkSession) -> Any:
     """Returns Iceberg's own actions."""
-    """Returns Iceberg's own actions."""
     return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 
