@@ -37,6 +37,7 @@ NAMES = (
     "reading",
     "restore",
     "ingestion",
+    "small_logs",
     "small_topics",
 )
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.fresh_process import BenchmarkError, say
+from benchmarks.fresh_process import BenchmarkError, in_fresh_process, say
+from benchmarks.group_evaluation import evaluate_twice
 from benchmarks.in_airflow import IDLE_S, SETTLED_AFTER_S, airflow, idle_share, span
 from benchmarks.lake import Lake
 from benchmarks.options import Options
@@ -27,6 +28,8 @@ NOTES = (
     "From the moment at which Airflow starts the run to its end, on the embedded Airflow (LocalExecutor) as shipped, "
     "whose own processes are on the same cores; one repetition. As many packs at once as there are cores.",
     "Work of a pack: from the begin of the first task run_pack to the end of the last.",
+    "Evaluation alone: what the task evaluate does without Airflow, twice in a fresh process, after the last run. Cold "
+    "is its first one, with the imports that it makes itself.",
     f"Idle: processor time of all of Airflow's processes over {IDLE_S} s in which no run is due.",
 )
 
@@ -61,7 +64,22 @@ def run(options: Options) -> Table:
         time.sleep(SETTLED_AFTER_S)
         share = idle_share(lake)
     rows.append((f"Airflow idle: {share:.1%} of a core", len(names) + 1, None, None))
+    # 4. the evaluation by itself, in a fresh process
+    say("the evaluation by itself")
+    rows += _evaluation(lake)
     return Table("groups", f"A group of {len(names)} small topics under Airflow", COLUMNS, tuple(rows), NOTES)
+
+
+def _evaluation(lake: Lake) -> list[tuple[Value, ...]]:
+    """Returns the rows of an evaluation of all topics, and of a second one in the same process."""
+    seen, topics = in_fresh_process(evaluate_twice, lake), len(list((lake.config / "topics").glob("*.yaml")))
+    if seen.due:
+        raise BenchmarkError(f"{seen.due} topics are due after a run in which nothing was")
+    return [
+        ("evaluation alone, cold", topics, seen.cold_s, seen.cold_s / topics),
+        ("evaluation alone, warm", topics, seen.warm_s, seen.warm_s / topics),
+        (f"its process: {seen.peak_mib} MiB at most, {seen.begun_mib} MiB at its begin", topics, None, None),
+    ]
 
 
 def _write(lake: Lake, names: list[str]) -> None:
@@ -89,11 +107,12 @@ def _land(lake: Lake, names: list[str], number: int) -> None:
     for name in names:
         folder = lake.home / "landing" / name
         folder.mkdir(parents=True, exist_ok=True)
-        lines = (_line(p, number * RECORDS + o) for p in range(PARTITIONS) for o in range(RECORDS))
+        lines = (line(p, number * RECORDS + o) for p in range(PARTITIONS) for o in range(RECORDS))
         (folder / f"{number}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def _line(partition: int, offset: int) -> Mapping[str, Any]:
+def line(partition: int, offset: int) -> Mapping[str, Any]:
+    """Returns a record as the files have it: every key occurs twice or thrice in a file."""
     payload = None if offset % 20 == 19 else f"value {offset}"
     ts = FIRST_TIMESTAMP_MS + offset
     return {"partition": partition, "offset": offset, "ts": ts, "key": f"k{offset * 7 % KEYS}", "payload": payload}

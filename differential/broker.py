@@ -61,9 +61,13 @@ class Broker:
     def checkpoints(self, topic: str) -> dict[int, int]:
         """Returns partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
         not in it."""
+        return {partition: offset for (name, partition), offset in self.all_checkpoints().items() if name == topic}
+
+    def all_checkpoints(self) -> dict[tuple[str, int], int]:
+        """Returns (topic, partition) -> first dirty offset, of all logs that were ever cleaned."""
         file = self.logs / "cleaner-offset-checkpoint"
         rows = [line.split() for line in file.read_text().splitlines()[2:]] if file.exists() else []
-        return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
+        return {(name, int(partition)): int(offset) for name, partition, offset in rows}
 
     def segment_bases(self, topic: str, partition: int) -> list[int]:
         """Returns the base offsets of the segments, ascending: the last one is the active segment's."""

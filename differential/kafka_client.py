@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from cleantail.home.conditions import holds_within
 from cleantail.sources.kcat import Record
 from differential.broker import BrokerError
 from differential.histories import Draft, Segment
@@ -56,6 +57,15 @@ class KafkaClient:
                 raise BrokerError(f"{topic}: the broker does not know of it")
             time.sleep(0.05)
 
+    def create_all(self, topics: Sequence[str], partitions: int, configs: Mapping[str, object]) -> None:
+        """Makes topics by one request, and returns when the broker knows of the last one."""
+        as_text = {name: str(value) for name, value in configs.items()}
+        made = self._admin.create_topics([NewTopic(topic, partitions, 1, config=as_text) for topic in topics])
+        for done in made.values():
+            done.result(ANSWER_TIMEOUT_S)
+        if not holds_within(lambda: self._knows(topics[-1]), every_s=0.05, within_s=ANSWER_TIMEOUT_S):
+            raise BrokerError(f"{topics[-1]}: the broker does not know of it")
+
     def _knows(self, topic: str) -> bool:
         try:
             self._admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_TIMEOUT_S)
@@ -85,6 +95,16 @@ class KafkaClient:
             if time.monotonic() > until:
                 raise BrokerError(f"{topic}: the broker does not show {dict(configs)}")
             time.sleep(0.05)
+
+    def alter_all(self, topics: Sequence[str], configs: Mapping[str, object]) -> None:
+        """Changes configs of topics, one request for all."""
+        entries = [
+            ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+            for name, value in configs.items()
+        ]
+        resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries) for topic in topics]
+        for done in self._admin.incremental_alter_configs(resources).values():
+            done.result(ANSWER_TIMEOUT_S)
 
     def _shows(self, topic: str, configs: Mapping[str, object]) -> bool:
         [described] = self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()

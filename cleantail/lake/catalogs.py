@@ -43,23 +43,42 @@ LOGIN_LIVES_S = 60.0
 """How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
 MOST_KEPT = 8
 """How many catalogs a process keeps open: its own, and those whose tables topics read."""
-_opening = threading.Lock()
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
+_opening = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Gives a forked process a lock of its own: a thread that it does not have may have held its parent's."""
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     """Returns the catalog as this process has opened it before by the same settings. Opening it asks for its own
-    tables, which takes longer than to load a topic's: a process that works on many topics does it once."""
+    tables, which takes longer than to load a topic's: a process that works on many topics does it once. Several threads
+    may ask: one of them opens it."""
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
+    # who has it need not wait while another catalog is opened, which may be out of reach
+    if kept := _kept(platform, settings):
+        return kept
     with _opening:
-        kept = _opened.get(settings)
-        if kept is None or is_outdated(platform, kept[0], time.monotonic()):
-            _opened.pop(settings, None)
-            while len(_opened) >= MOST_KEPT:
-                _opened.pop(next(iter(_opened)), None)
-            kept = _opened[settings] = (time.monotonic(), open_catalog(platform, env))
-        return kept[1]
+        if kept := _kept(platform, settings):
+            return kept
+        _opened.pop(settings, None)
+        while len(_opened) >= MOST_KEPT:
+            _opened.pop(next(iter(_opened)), None)
+        catalog = open_catalog(platform, env)
+        _opened[settings] = (time.monotonic(), catalog)
+        return catalog
+
+
+def _kept(platform: Platform, settings: tuple[object, ...]) -> Catalog | None:
+    opened_s, catalog = _opened.get(settings, (0.0, None))
+    return None if is_outdated(platform, opened_s, time.monotonic()) else catalog
 
 
 def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:

@@ -34,7 +34,7 @@ MANIFEST_READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Describes one moment of a topic table: snapshot, live data files, what arrived since each log's last round, state.
+    """Describes one moment of a topic table: snapshot, live data files, what arrived since each last round, state.
 
     `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
     `position` is how far the topic was read at its source, None where no read has filled it.

@@ -86,16 +86,19 @@ def with_footers(
 ) -> list[LogFile]:
     """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
     footers say. Spark tasks read these, once for a file: it never changes."""
-    silent = {f.path: f for f in files if f.lower_offset is None or f.upper_offset is None}
-    unread = [f for path, f in silent.items() if path not in _footers]
-    if unread:
+    silent = {f.path for f in files if f.lower_offset is None or f.upper_offset is None}
+    # held here: another thread may forget what all have read
+    read = {path: footer for path in silent if (footer := _footers.get(path)) is not None}
+    if unread := [f for f in files if f.path in silent and f.path not in read]:
         tasks = max(min(parallelism(platform.spark), len(unread)), 1)
         shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
+        of_tasks = run_tasks(table, platform, read_footers, shares, "read the footers of files")
+        fresh = {file.path: file for of_task in of_tasks for file in of_task}
         if len(_footers) > REMEMBERED_FOOTERS:
             _footers.clear()
-        for read in run_tasks(table, platform, read_footers, shares, "read the footers of files"):
-            _footers.update((file.path, file) for file in read)
-    known = [_with_footer(file) if file.path in silent else file for file in files]
+        _footers.update(fresh)
+        read |= fresh
+    known = [_with_footer(file, read[file.path]) if file.path in silent else file for file in files]
     return [file for file in known if file.log is None or file.log in logs]
 
 
@@ -103,10 +106,10 @@ REMEMBERED_FOOTERS = 100_000
 _footers: dict[str, LogFile] = {}
 
 
-def _with_footer(file: LogFile) -> LogFile:
+def _with_footer(file: LogFile, footer: LogFile) -> LogFile:
     """Returns the file with the bounds of its footer, and with the delete files and registrations that it has now."""
     return replace(
-        _footers[file.path],
+        footer,
         before=file.before,
         after=file.after,
         lost=file.lost,

@@ -3,7 +3,8 @@ their rows in one commit. What a single check would find, this finds: the rules 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from cleantail.config.platform import Platform
 from cleantail.rounds.checked.check_results import CheckResult
@@ -16,15 +17,18 @@ from spark_jobs.round.evidence import answer_rows, append_evidence
 from spark_jobs.round.evidence_store import append_rows_of, evidence_table
 
 
-def check_together(platform: Platform, rounds: Sequence[MeasuredRound]) -> list[CheckedRound | Exception]:
+def check_together(
+    platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
+) -> list[CheckedRound | Exception]:
     """Returns each of the rounds as it was checked, or what its own check raised. The evidence has the checked ones by
-    then; raises where it cannot be written."""
+    then; raises where it cannot be written. `at` is entered with the name of a topic whose records are looked at."""
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
     kept = []
     for measured, of_rules in zip(rounds, results, strict=True):
         try:
-            judged, all_results = judged_round(measured, platform, of_rules)
+            with at(measured.table.topic.topic):
+                judged, all_results = judged_round(measured, platform, of_rules)
         except Exception as error:
             checked.append(error)
             continue

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 
 from py4j.protocol import Py4JNetworkError
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.log.policy.shares import one_of, parallelism
@@ -33,6 +35,7 @@ from cleantail.rounds.packs.kept_outcomes import PackOutcomes
 from spark_jobs.iceberg.session import is_gone, make_active
 from spark_jobs.packs.checked_together import Answers, check_together
 from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
+from spark_jobs.quality.judge import imported
 
 logger = logging.getLogger("cleantail.packs")
 NO_CLIENTS: Mapping[str, Settings] = {}
@@ -50,33 +53,43 @@ def run_pack(
     outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
     most = min(parallelism(platform.spark), SIDE_BY_SIDE)
-    for names in outcomes.batches(request.topics, BATCH):
-        topics, threads = [], min(most, len(names))
-        of_each = platform.model_copy(update={"spark": one_of(platform.spark, threads)})
-        for name in names:
-            topic = found[name]
-            if isinstance(topic, ConfigError):
-                outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
-            elif topic.waits_for_people:
-                outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
-            else:
-                died = outcomes.died_at(name)
-                topics.append(TopicStations(spark, of_each, topic, request, clients.get(name), outcomes.begun, died))
-        _run_batch(spark, platform, topics, outcomes, threads)
+    # the same threads to the end: each asks Great Expectations for a context of its own, and the JVM for a thread
+    with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
+        for names in outcomes.batches(request.topics, BATCH):
+            threads = min(most, len(names))
+            of_each = platform.model_copy(update={"spark": one_of(platform.spark, threads)})
+            topics = [
+                TopicStations(spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name))
+                for name in names
+                if (topic := _to_do(name, found[name], outcomes)) is not None
+            ]
+            _run_batch(platform, topics, outcomes, pool if threads > 1 else None)
     return PackResult.of(outcomes[name] for name in request.topics)
 
 
+def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:
+    """Returns the topic; None, and its outcome is known, where its YAML is wrong or it may wait for a person."""
+    if isinstance(topic, ConfigError):
+        outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
+        return None
+    if topic.waits_for_people:
+        outcomes.ended(TopicOutcome(name, reason=PASSED_OVER))
+        return None
+    return topic
+
+
 def _run_batch(
-    spark: SparkSession,
-    platform: Platform,
-    topics: Sequence[TopicStations],
-    outcomes: PackOutcomes,
-    threads: int,
+    platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes, pool: Executor | None
 ) -> None:
-    """Takes topics through their stations together, so many at a time."""
+    """Takes topics through their stations together, side by side in the threads of the pool, where there is one."""
 
     def prepare(stations: TopicStations) -> None:
-        _guarded(stations, stations.prepare)
+        def work() -> None:
+            if (earlier := stations.look_back()) is not None:
+                outcomes.found(earlier)
+            stations.prepare()
+
+        _guarded(stations, work)
         if stations.outcome.error or stations.plan is None:
             outcomes.ended(stations.outcome)
         else:
@@ -91,13 +104,13 @@ def _run_batch(
         outcomes.ended(stations.outcome)
 
     # 1. each to where its round waits to be checked
-    _side_by_side(spark, prepare, topics, threads)
+    _side_by_side(prepare, topics, pool)
     going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
     # 2. all checks at once
-    checked = _checked(platform, [stations for stations in going if stations.measured is not None])
+    checked = _checked(platform, [stations for stations in going if stations.measured is not None], outcomes)
     # 3. each to its end
     answers = Answers(platform)
-    _side_by_side(spark, finish, going, threads)
+    _side_by_side(finish, going, pool)
     # 4. what became of the rounds
     try:
         answers.append()
@@ -106,32 +119,58 @@ def _run_batch(
 
 
 def _side_by_side(
-    spark: SparkSession, work: Callable[[TopicStations], None], topics: Sequence[TopicStations], threads: int
+    work: Callable[[TopicStations], None], topics: Sequence[TopicStations], pool: Executor | None
 ) -> None:
-    """Does the work for each topic, so many at a time. After an error, which only the end of the application is, no
-    further one is begun."""
-    with ThreadPoolExecutor(threads, initializer=make_active, initargs=(spark,)) as pool:
-        begun = [pool.submit(work, stations) for stations in topics]
-        try:
-            for future in begun:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    """Does the work for each topic. After an error, which only the end of the application is, no further one is
+    begun, and those that are under way come to their ends."""
+    if pool is None:
+        for stations in topics:
+            work(stations)
+        return
+    _import_beforehand()
+    begun = [pool.submit(work, stations) for stations in topics]
+    try:
+        wait(begun, return_when=FIRST_EXCEPTION)
+        for future in (future for future in begun if future.done()):
+            future.result()
+    finally:
+        for future in begun:
+            future.cancel()
 
 
-def _checked(platform: Platform, waiting: Sequence[TopicStations]) -> dict[str, CheckedRound | Exception]:
+def _import_beforehand() -> None:
+    """Imports what else is imported where it is first used: of two threads that meet on their ways through one package,
+    Python lets one go on with half of it."""
+    imported()
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow  # noqa: F401
+
+
+def _checked(
+    platform: Platform, waiting: Sequence[TopicStations], outcomes: PackOutcomes
+) -> dict[str, CheckedRound | Exception]:
     """Returns the checked round of each topic, or why its check failed; nothing where they could not be checked
-    together: each is made and checked anew then."""
-    rounds = [stations.measured for stations in waiting if stations.measured is not None]
+    together: each is made and checked anew then. While Spark goes by the topic's own checks through its records, the
+    application may die of it, so that is kept as well."""
+    rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
         return {}
+    outcome_of = {stations.topic.topic: stations.outcome for stations in waiting if stations.topic.checks}
+
+    @contextmanager
+    def at(topic: str) -> Iterator[None]:
+        if topic in outcome_of:
+            outcomes.begun(outcome_of[topic], COMPACT)
+        yield
+        if topic in outcome_of:
+            outcomes.waits(outcome_of[topic], COMPACT)
+
     try:
-        results = check_together(platform, rounds)
+        results = check_together(platform, list(rounds.values()), at)
     except CleantailError as error:
         logger.warning("the rounds are checked one by one: %s", error)
         return {}
-    return {stations.topic.topic: result for stations, result in zip(waiting, results, strict=True)}
+    return dict(zip(rounds, results, strict=True))
 
 
 def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:

@@ -49,6 +49,7 @@ from cleantail.rounds.pack_results import (
 from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.packs.untold_rounds import with_untold
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.kafka.reading import read_topic
@@ -80,9 +81,9 @@ class StationError(Exception):
 @dataclass(slots=True)
 class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
-    `begun`: is told how far the topic has come, and with which station it goes on; `died`: an earlier try of the same
-    run ended while it was at the topic; `outcome`: what became of it so far; `measured`: its round, once it waits to be
-    checked."""
+    `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
+    same run came to tell that ended while it was at the topic, None where none did; `outcome`: what became of it so
+    far; `measured`: its round, once it waits to be checked."""
 
     spark: SparkSession
     platform: Platform
@@ -90,7 +91,7 @@ class TopicStations:
     request: PackRequest
     client: Settings | None = None
     begun: Begun = _to_nobody
-    died: bool = False
+    died: TopicOutcome | None = None
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -101,6 +102,17 @@ class TopicStations:
     @property
     def table(self) -> TopicTable:
         return TopicTable.of(self.spark, self.topic, self.platform)
+
+    def look_back(self) -> TopicOutcome | None:
+        """Returns all that the earlier try had done that died at the topic, None where none did. Raises
+        StationError."""
+        if self.died is None:
+            return None
+        with self._at(EVALUATE):
+            require_usable(self.topic, self.platform, os.environ)
+            if not self.table.exists():
+                return self.died
+            return with_untold(self.table, self.platform, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
         """Ingests, evaluates, and makes and measures the round, which then waits to be checked. Where nothing is due,
@@ -156,7 +168,7 @@ class TopicStations:
     def _drop_branches_of_the_dead(self) -> None:
         """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
         others go once they are stale."""
-        if self.died:
+        if self.died is not None:
             # ct_TIME_ without what is not known: the sequence number that the round went by, and its unit
             of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")
             self.table.drop_branches(

@@ -18,6 +18,7 @@ from pyiceberg.table import Transaction
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OvertakenError
+from cleantail.home.locks import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.retries import COMMITS
 from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow
@@ -63,8 +64,9 @@ def evidence_table(platform: Platform) -> Table:
     try:
         table = catalog.load_table(f"{namespace}.{EVIDENCE}")
     except NoSuchTableError:
-        catalog.create_namespace_if_not_exists(namespace)
-        table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
+        with exclusive(platform.home, "evidence"):  # PyIceberg lets one of two that make a namespace at once fail
+            catalog.create_namespace_if_not_exists(namespace)
+            table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
 
     def with_all_columns() -> None:
         if not set(SCHEMA.names) - set(table.schema().column_names):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cleantail_airflow.groups.group_incidents import book_of
 from cleantail_airflow.groups.left_over import variable_name
 from tests.airflow_site import NOW_MS, Site, StubbedJobs, failure, forget_incidents
 
@@ -342,7 +343,30 @@ def test_a_topic_that_another_group_has_by_now_is_left_out(
     assert (str(finished.state), alerts_of(group)) == ("success", [])
 
 
-def test_an_evaluation_that_failed_is_told_to_the_channels_of_the_topics(
+def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_well(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told topic by topic, a catalog that is out of reach would be a thousand messages to one channel."""
+    from cleantail.errors import OutsideError
+
+    def unreachable(*_: Any) -> None:
+        raise OutsideError("the catalog is out of reach")
+
+    forget_incidents(book_of("pairs"))
+    with monkeypatch.context() as patch:
+        patch.setattr("cleantail.lake.catalogs.kept_catalog", unreachable)
+        finished = group.dag("pairs").test()
+    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
+    [(topic, event, reason)] = alerts_of(group)
+    assert (topic, event, "out of reach" in reason) == ("group pairs", "run_failed", True)
+    # nothing is due, but that it is well again is told
+    assert str(group.dag("pairs").test().state) == "success"
+    lines = [json.loads(line) for line in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
+    assert [(line["topic"], line["state"]) for line in lines] == [("group pairs", "open"), ("group pairs", "over")]
+    assert lines[1]["page"].endswith("/dags/pairs")
+
+
+def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cleantail.errors import OutsideError
@@ -351,10 +375,38 @@ def test_an_evaluation_that_failed_is_told_to_the_channels_of_the_topics(
         raise OutsideError("the catalog is out of reach")
 
     monkeypatch.setattr("cleantail.lake.catalogs.kept_catalog", unreachable)
-    finished = group.dag("pairs").test()
-    assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
-    told = sorted((topic, event, "out of reach" in reason) for topic, event, reason in alerts_of(group))
-    assert told == [("left", "run_failed", True), ("right", "run_failed", True)]
+    group.dag("pairs").test(run_conf={"topic": "left"})
+    assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("left", "run_failed")]
+
+
+def events_of(topic: str) -> list[dict[str, Any]]:
+    """What the events of a topic's asset say."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        of_topic = session.query(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        rows = of_topic.filter(AssetModel.uri == f"x-cleantail://{topic}").order_by(AssetEvent.id).all()
+        return [dict(row.extra) for row in rows]
+
+
+def test_a_task_that_is_cleared_sends_no_event_again_and_what_is_new_is_sent(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event starts the DAGs that wait for the topic."""
+    group.topic("once-told", group="pairs")
+    due(group, monkeypatch, "once-told")
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("once-told")]})
+    dag = group.dag("pairs")
+    first = dag.test()
+    again = {"logical_date": first.logical_date, "run_after": first.run_after}
+    assert dag.test(**again).run_id == first.run_id
+    assert [event["snapshot_id"] for event in events_of("once-told")] == ["8"]
+    later = outcome("once-told")
+    later["compacted"]["snapshot_id"] = 9
+    jobs.answer("run_pack", {"ok": True, "topics": [later]})
+    dag.test(**again)
+    assert [event["snapshot_id"] for event in events_of("once-told")] == ["8", "9"]
 
 
 def test_a_rollback_that_failed_is_told_to_its_topic(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:

@@ -14,11 +14,11 @@ from py4j.protocol import Py4JNetworkError
 
 from cleantail.errors import OutsideError
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
-from cleantail.rounds.packs.kept_outcomes import BEGUN, read_outcomes
+from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
 from spark_jobs import run_pack as job
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.packs import pack_run, topic_stations
+from spark_jobs.packs import checked_together, pack_run, topic_stations
 from tests.jobs.test_rounds import record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
@@ -56,9 +56,9 @@ def landed(workshop):
 def run(workshop):
     """Runs the job over topics, in this process; gives its exit code, its reason and, by topic, its result."""
 
-    def run_topics(*topics, outcomes=OUTCOMES, **more):
+    def run_topics(*topics, outcomes=OUTCOMES, now_ms=None, **more):
         file = workshop.config / "result.json"
-        request = PackRequest(topics, int(time.time() * 1000), outcomes=outcomes, **more)
+        request = PackRequest(topics, now_ms or int(time.time() * 1000), outcomes=outcomes, **more)
         arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
         code = job.main([*arguments, "--result", str(file)])
         document = json.loads(file.read_text())
@@ -109,9 +109,9 @@ def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed
 
 
 def test_a_log_in_quarantine_rests_though_its_topic_is_in_the_next_pack(workshop, made, run):
-    red = made("pack-resting", DIGITS, checks=[LETTERS])
-    assert run(red)[0] == 1
-    code, _, outcomes = run(red, outcomes="packs/of-the-next-run.jsonl")
+    red, now_ms = made("pack-resting", DIGITS, checks=[LETTERS]), int(time.time() * 1000)
+    assert run(red, now_ms=now_ms)[0] == 1
+    code, _, outcomes = run(red, outcomes="packs/of-the-next-run.jsonl", now_ms=now_ms + 1)
     assert (code, outcomes[red]["reason"]) == (0, "nothing is due")
 
 
@@ -260,6 +260,51 @@ def test_what_was_appended_by_an_application_that_died_later_is_told_by_its_next
     monkeypatch.undo()
     code, _, outcomes = run(topic, outcomes="packs/appended.jsonl")
     assert (code, outcomes[topic]["ingested"]["records"], published(outcomes[topic])) == (0, 3, [0])
+
+
+def test_what_was_published_right_before_the_application_died_is_told_by_its_next_try(
+    workshop, landed, run, monkeypatch
+):
+    """Nothing is due by then: without it no event of the asset would ever tell of what was published."""
+    topic = landed("pack-untold")
+    real, request = topic_stations.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
+
+    def dies_after(running, plan, checked):
+        real(running, plan, checked)
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies_after)
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    assert offsets(workshop, topic) == [2]
+    monkeypatch.undo()
+    file = workshop.config / "again.json"
+    assert job.main([*arguments, "--result", str(file)]) == 0
+    [outcome] = json.loads(file.read_text())["topics"]
+    told = outcome["compacted"]
+    assert (told["published"], told["checkpoints"], outcome["ingested"]["records"]) == ([0], {"0": 3}, 3)
+    rows = [row for row in workshop.evidence(topic) if row["outcome"] == "published"]
+    assert (told["round"], len(rows)) == (rows[0]["round"], 1)
+
+
+def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
+    """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
+    names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
+    real = checked_together.judged_round
+
+    def dies(measured, platform, of_rules):
+        if measured.table.topic.topic == names[1]:
+            raise KeyboardInterrupt
+        return real(measured, platform, of_rules)
+
+    monkeypatch.setattr(checked_together, "judged_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(*names)
+    home = workshop.platform().home
+    assert PackOutcomes(home, OUTCOMES).batches(names, 20) == [[names[0], names[2]], [names[1]]]
+    monkeypatch.undo()
+    code, _, outcomes = run(*names)
+    assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
 
 
 def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):

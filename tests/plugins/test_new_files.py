@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.errors import OutsideError
 from cleantail.lake.runs.new_files import new_files
 from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail.sources.source_files import content_digest
@@ -56,5 +57,20 @@ def test_an_absolute_pattern_is_taken_as_it_is_in_a_folder_that_the_platform_nam
 
 
 def test_no_match_needs_no_catalog(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.home / "landing").mkdir()
     monkeypatch.setattr("cleantail.lake.runs.new_files.kept_catalog", lambda *_: pytest.fail("the catalog was opened"))
     assert found(site, "landing/*.jsonl") == ([], [])
+
+
+@pytest.mark.parametrize("path", ["landing/*.jsonl", "landing/orders.jsonl", "landing/**/*.jsonl"])
+def test_a_folder_that_is_gone_is_an_error_where_the_table_has_files_of_it_and_none_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A disk that is not mounted would look as if nothing were new, for ever."""
+    assert found(site, path) == ([], [])  # nobody has written a file yet
+    table = SimpleNamespace(properties={f"{PROPERTY_INGESTED}{'0' * 64}": "1"})
+    monkeypatch.setattr("cleantail.lake.runs.new_files.load_table", lambda *_: table)
+    with pytest.raises(OutsideError, match="landing of source.path is not there, and the table of orders has files"):
+        found(site, path)
+    (site.home / "landing").mkdir()
+    assert found(site, path) == ([], [])

@@ -15,7 +15,7 @@ import pytest
 from cleantail.config.events import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.alerting.incidents import Book, Condition, Look, observed
-from cleantail_airflow.alerts import alerting
+from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import EarlyLook, red_alarms, tell, tell_now
 from cleantail_airflow.alerts.red_check import failures_of
 from tests.airflow_environment import BASE_URL
@@ -261,7 +261,7 @@ def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(si
 
 def test_a_channel_that_fails_is_logged_without_its_secrets(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Recorder()
-    monkeypatch.setattr(alerting, "logger", log)
+    monkeypatch.setattr(channels, "logger", log)
     connect(monkeypatch, free_port(), host="http://127.0.0.1/services/T0/hunter2", login="me", password="hunter3")
     Channels(site, {"type": "webhook", "conn_id": "cleantail_ops_hook"}).tell(lost())
     assert log.lines == ["alert by webhook over connection cleantail_ops_hook failed: ConnectionError"]

@@ -50,6 +50,12 @@ def beginning_of(pattern: str, home: Path) -> Path:
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
 
+def folder_of(pattern: str, home: Path) -> Path:
+    """Returns the folder in which the search for a pattern begins."""
+    beginning = beginning_of(pattern, home)
+    return beginning if _MAGIC.search(pattern) else beginning.parent
+
+
 def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
     return f"a path that begins, before its first * ? or [, in {_allowed(home, sources)}"
 

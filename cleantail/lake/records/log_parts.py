@@ -62,15 +62,15 @@ def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -
 def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     """Returns the logs; what they have of offsets is 0 where the table has none."""
     key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns))))
-    if key not in _parts_by_file:
-        if len(_parts_by_file) >= CACHED_FILES:
-            _parts_by_file.clear()
+    if (known := _parts_by_file.get(key)) is None:
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
         if single and columns.parts(KEY) and single.null_keys is None:
             single = None  # which keys have no part at all only the records tell
         parts = (single,) if single else tuple(_from_records(table, file, columns))
-        _parts_by_file[key] = _with_marks(table, file, columns, parts) if columns.deleted else parts
-    return _parts_by_file[key]
+        if len(_parts_by_file) >= CACHED_FILES:
+            _parts_by_file.clear()
+        _parts_by_file[key] = known = _with_marks(table, file, columns, parts) if columns.deleted else parts
+    return known
 
 
 def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -6,10 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from cleantail.config.claims.source_paths import matching_files
+from cleantail.config.claims.source_paths import folder_of, matching_files
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.log.partition_state import ingested_files
 from cleantail.sources.digest_cache import DigestCache
@@ -18,12 +18,25 @@ from cleantail.sources.digest_cache import DigestCache
 def new_files(topic: Topic, platform: Platform) -> tuple[list[Path], list[Path]]:
     """Returns the files that match source.path, and those of them whose content was not ingested, by name.
 
-    A file that cannot be read counts as new: the job then says what is wrong with it.
+    A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError where the
+    folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
     """
     matching = matching_files(platform, topic.source.path) if topic.source.path else []
-    ingested = _ingested(topic, platform) if matching else frozenset()
+    gone = _gone_folder(topic, platform) if topic.source.path and not matching else None
+    ingested = _ingested(topic, platform) if matching or gone else frozenset()
+    if gone and ingested:
+        raise OutsideError(
+            f"the folder {gone} of source.path is not there, and the table of {topic.topic} has files of it: whether "
+            "there are new ones is not known, and nothing was appended. Bring it back, or change source.path"
+        )
     with DigestCache(platform.home, platform.limits.of_input) as cache:
         return matching, [file for file in matching if _digest(cache, file) not in ingested]
+
+
+def _gone_folder(topic: Topic, platform: Platform) -> Path | None:
+    """Returns the folder in which source.path begins to look, where there is none."""
+    folder = folder_of(topic.source.path or "", platform.home)
+    return None if folder.is_dir() else folder
 
 
 def _ingested(topic: Topic, platform: Platform) -> frozenset[str]:

@@ -60,9 +60,14 @@ class PackOutcomes:
         others = [topic for topic in left if topic not in alone]
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]
 
-    def died_at(self, topic: str) -> bool:
-        """Returns whether an earlier try ended while it was at this topic."""
-        return topic in self._earlier and self._earlier[topic].error in (BEGUN, WAITS, SUSPECTED)
+    def died_at(self, topic: str) -> TopicOutcome | None:
+        """Returns what an earlier try that ended while it was at this topic came to tell of it; None where none did."""
+        earlier = self._earlier.get(topic)
+        return earlier if earlier is not None and earlier.error in (BEGUN, WAITS, SUSPECTED) else None
+
+    def found(self, earlier: TopicOutcome) -> None:
+        """Takes what an earlier try had done, where it did not come to tell all of it."""
+        self._earlier[earlier.topic] = earlier
 
     def begun(self, outcome: TopicOutcome, station: str) -> None:
         """Takes how far a topic has come when a station begins with it."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -34,18 +33,13 @@ from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
 from cleantail.watch.alerting.notifications import (
-    Listener,
     Notification,
-    after_sending,
-    before_sending,
-    due_notifications,
-    without_answer,
-    without_settled,
 )
 from cleantail_airflow.alerts.alert_values import asks_for_values, with_values
+from cleantail_airflow.alerts.channels import tell_channels
 from cleantail_airflow.alerts.incident_book import BookStore, locked_book
 from cleantail_airflow.alerts.messages import Message, Place, message_of
-from cleantail_airflow.alerts.notifiers import channel_label, deliver
+from cleantail_airflow.alerts.notifiers import channel_label
 from cleantail_airflow.alerts.red_check import Failure
 
 EVALUATED = "evaluated_ms"
@@ -188,48 +182,14 @@ def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogS
 def tell(
     topic: Topic, platform: Platform, book_store: BookStore, failures: Iterable[Failure], context: Context
 ) -> list[str]:
-    """Brings every channel up to date with the book. Returns the channels that could not be reached.
+    """Brings every channel of the topic up to date with its book. Returns the channels that could not be reached."""
+    place, red = place_of(topic.topic, platform, context), list(failures)
 
-    Whenever the task dies, and whatever a channel had heard by then, the next task that tells knows from the book what
-    it has to tell again.
-    """
-    place, red, unreached = place_of(topic.topic, platform, context), list(failures), []
-    channels = _channels(topic)
-    for alert, listener in channels:
-        for notification in due_notifications(book_store.load(), listener):
-            # 1. The book says what is being told, before a message goes out.
-            by = uuid.uuid4().hex
-            book_store.save(before_sending(book_store.load(), listener, notification, by))
-            # 2. The message goes out; one that is not taken ends what this channel is told.
-            message = message_of(_with_links(notification, place), red, place)
-            if asks_for_values(topic, alert, notification.event):
-                message = with_values(message, topic, platform)
-            if not _delivered(alert, message, context, platform):
-                unreached.append(channel_label(alert))
-                book_store.save(without_answer(book_store.load(), listener, notification, by))
-                break
-            # 3. The book says what the channel has been told.
-            book_store.save(after_sending(book_store.load(), listener, notification, by))
-    book_store.save(without_settled(book_store.load(), [listener for _, listener in channels]))
-    return list(dict.fromkeys(unreached))
+    def message(alert: Alert, notification: Notification) -> Message:
+        message = message_of(_with_links(notification, place), red, place)
+        return with_values(message, topic, platform) if asks_for_values(topic, alert, notification.event) else message
 
-
-def _channels(topic: Topic) -> list[tuple[Alert, Listener]]:
-    """Joins the entries of a channel that stands in the YAML twice, for other events."""
-    alerts = {alert.name: alert for alert in topic.alerts}
-    events = {name: {e for alert in topic.alerts if alert.name == name for e in alert.events} for name in alerts}
-    return [(alert, Listener(name, frozenset(events[name]))) for name, alert in alerts.items()]
-
-
-def _delivered(alert: Alert, message: Message, context: Context, platform: Platform) -> bool:
-    """Sends the message. Returns False where the channel did not take it."""
-    try:
-        deliver(alert, message, context, platform)
-    except Exception as error:  # whatever a library raises must not silence the next channel
-        logger.error("alert by %s failed: %s", channel_label(alert), type(error).__name__)
-        return False
-    logger.info("alert sent by %s: %s", channel_label(alert), message.subject)
-    return True
+    return tell_channels(topic.alerts, platform, book_store, message, context)
 
 
 def _with_links(notification: Notification, place: Place) -> Notification:

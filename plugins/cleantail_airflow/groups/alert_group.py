@@ -14,6 +14,7 @@ from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOu
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.incident_book import locked_book
+from cleantail_airflow.groups.group_incidents import tell_of_evaluation
 from cleantail_airflow.groups.group_params import TOPIC, Asked
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
 from cleantail_airflow.groups.group_topics import topics_of_group
@@ -55,13 +56,19 @@ class AlertGroupOperator(BaseOperator):
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. the channels
+        unreached = self._tell_of_group([], context)
         names = {*plan.due, *plan.broken, *plan.to_tell}
         self._tell(
-            names, lambda name: self._run_of(name, plan, outcomes.get(name), name in waiting, context), None, context
+            names,
+            lambda name: self._run_of(name, plan, outcomes.get(name), name in waiting, context),
+            None,
+            context,
+            unreached,
         )
 
     def _tell_without_plan(self, context: Context) -> None:
-        """Tells what became of a rollback, and of an evaluation that failed, which concerns all topics alike."""
+        """Tells what became of a rollback, and of an evaluation that failed, which concerns all topics alike: so it is
+        told once, unless the run was for one topic."""
         ended = ended_tasks(context)
         failed = failed_tasks(ended, context)
         try:
@@ -73,16 +80,29 @@ class AlertGroupOperator(BaseOperator):
         if not (failed or asked.rollback_to):
             self.log.info("evaluate made no plan: its log says why")
             return
+        if not asked.topic:
+            _require_told(self._tell_of_group(failed, context))
+            return
         run = RunOfTopic(int(time.time() * 1000), ended, failed, asked.partition, all_tried=False)
         self._tell(None, lambda _: run, asked.topic, context)
 
+    def _tell_of_group(self, failed: Sequence[FailedTask], context: Context) -> list[str]:
+        """Tells that the evaluation failed, or that it is well again; returns the channels that were not reached."""
+        unreached = tell_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
+        return [f"{channel} of the group" for channel in unreached]
+
     def _tell(
-        self, names: Collection[str] | None, run_of: Callable[[str], RunOfTopic], only: str | None, context: Context
+        self,
+        names: Collection[str] | None,
+        run_of: Callable[[str], RunOfTopic],
+        only: str | None,
+        context: Context,
+        before: Sequence[str] = (),
     ) -> None:
         """Tells the channels of these topics, as far as they are in the group still; None is all. Raises
-        AirflowException where a channel was not reached."""
+        AirflowException where a channel was not reached, now or `before`."""
         platform = platform_of(self.config_dir)
-        unreached: dict[str, None] = {}
+        unreached = dict.fromkeys(before)
         for name, topic in topics_of_group(self.group, self.config_dir, only):
             if not isinstance(topic, Topic) or not topic.alerts or (names is not None and name not in names):
                 continue
@@ -90,8 +110,7 @@ class AlertGroupOperator(BaseOperator):
             with locked_book(name, platform.home) as book_store:
                 told = tell_of_run(topic, platform, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
-        if unreached:
-            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+        _require_told(unreached)
 
     def _run_of(
         self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
@@ -110,6 +129,11 @@ class AlertGroupOperator(BaseOperator):
             overrun=expired.left_behind if expired else (),
             all_tried=not waits,
         )
+
+
+def _require_told(unreached: Collection[str]) -> None:
+    if unreached:
+        raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
 
 
 def _failed(

@@ -80,6 +80,7 @@ class EvaluateGroupOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED
+        from cleantail_airflow.groups.group_incidents import is_open
 
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
@@ -98,7 +99,7 @@ class EvaluateGroupOperator(BaseOperator):
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
-            self._skip_all_but(context, {ALERT} if plan.to_tell else set())
+            self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
         self._hand_on(context, plan, looked.not_due)
 
     def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,18 +108,34 @@ class StationOperator(LineageOperator, BaseOperator):
 
 
 class PublishStationOperator(StationOperator):
-    """Shows what was published, and updates the assets of these topics: DAGs that wait for them run."""
+    """Shows what was published, and updates the assets of these topics: DAGs that wait for them run. What an earlier
+    try of the task has told, before it was cleared, it does not tell again; Airflow has the events."""
 
     def __init__(self, *, group: str, **kwargs: Any) -> None:
-        super().__init__(group=group, outlets=[alias_of(group)], **kwargs)
+        alias = alias_of(group)
+        super().__init__(group=group, outlets=[alias], inlets=[alias], **kwargs)
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        events = context["outlet_events"][alias_of(self.group)]
+        events, told = context["outlet_events"][alias_of(self.group)], self._told_before(context)
         for outcome in outcomes:
             asset: Asset = asset_of(outcome.topic)
             for operation, result in outcome.rounds.items():
-                if result.published:
-                    events.add(asset, extra=extra_of(outcome.topic, OPERATIONS.get(operation, operation), result))
+                extra = extra_of(outcome.topic, OPERATIONS.get(operation, operation), result)
+                if result.published and _named_by(extra) not in told:
+                    events.add(asset, extra=extra)
+
+    def _told_before(self, context: Context) -> set[tuple[str, ...]]:
+        """Returns what the events of this run were about."""
+        past: Any = context["inlet_events"][alias_of(self.group)]
+        run: Any = context["dag_run"]
+        if hasattr(past, "after"):  # the oldest Airflow that we know gives all events alone
+            past = past.after(run.run_after.isoformat())
+        return {_named_by(event.extra) for event in past if event.source_run_id == run.run_id}
+
+
+def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns by what the event of a published round is known: its commit."""
+    return tuple(str(extra.get(name)) for name in ("topic", "operation", "snapshot_id"))
 
 
 OPERATIONS = {"expire_tombstones": "expire"}

@@ -1,0 +1,72 @@
+"""What is wrong with a group as a whole, as an evaluation that failed: one incident, which each channel of its topics
+hears of once, however many topics share the channel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from airflow.sdk import Context
+
+from cleantail.config.alert_channels import Alert
+from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.watch.alerting.incidents import Look, observed
+from cleantail.watch.alerting.notifications import Notification
+from cleantail_airflow.alerts.alerting import base_of, began_ms
+from cleantail_airflow.alerts.channels import tell_channels
+from cleantail_airflow.alerts.incident_book import load_book, locked_book
+from cleantail_airflow.alerts.messages import Message, Place, message_of
+from cleantail_airflow.groups.group_topics import topics_of_group
+from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCoverage
+from cleantail_airflow.outcomes.told_run import run_alarms
+from cleantail_airflow.task_ids import EVALUATE
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace(Place):
+    """The place that messages of a group lead to: its DAG. `topic` names the group, as no topic can be called."""
+
+    def page(self, partition: int | None = None) -> str:
+        return f"{self.base}/dags/{self.dag_id}"
+
+
+def book_of(group: str) -> str:
+    """Returns the name of the group's book of incidents: no topic's, which has no colon."""
+    return f"group:{group}"
+
+
+def is_open(group: str) -> bool:
+    """Returns whether something is wrong with the group, as far as its channels know."""
+    return bool(load_book(book_of(group)).incidents)
+
+
+def tell_of_evaluation(
+    group: str, config_dir: str, platform: Platform, context: Context, failed: Sequence[FailedTask]
+) -> list[str]:
+    """Tells that the evaluation of the group failed, or, without `failed`, that it is well again. Returns the channels
+    that could not be reached."""
+    if not failed and not is_open(group):
+        return []
+    place = _place_of(group, platform, context)
+
+    def message(_: Alert, notification: Notification) -> Message:
+        return message_of(notification, (), place)
+
+    with locked_book(book_of(group), platform.home) as book_store:
+        ended = [EndedTask(EVALUATE, "failed" if failed else "success")]
+        coverage, run_id = RunCoverage.of(ended, None, None), context["ti"].run_id
+        look = Look(tuple(run_alarms(failed)), coverage.includes, int(time.time() * 1000), began_ms(context), run_id)
+        book_store.save(observed(book_store.load(), look))
+        topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
+        alerts = [alert for topic in topics for alert in topic.alerts]
+        return tell_channels(alerts, platform, book_store, message, context)
+
+
+def _place_of(group: str, platform: Platform, context: Context) -> GroupPlace:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    dag_id = dag_id_of(group, platform.dag_prefix)
+    return GroupPlace(base_of(context), f"group {group}", dag_id, context["ti"].run_id, at)
