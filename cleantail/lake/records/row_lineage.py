@@ -73,11 +73,12 @@ def _manifests_of(table: Table, snapshot: Snapshot) -> Iterator[Any]:
 
 def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
     key = (str(manifest["manifest_path"]), manifest["first_row_id"])
-    if key not in _manifests:
+    if (known := _manifests.get(key)) is None:
+        known = dict(_entries(io, manifest))
         if sum(map(len, list(_manifests.values()))) >= CACHED_FILES:
             _manifests.clear()
-        _manifests[key] = dict(_entries(io, manifest))
-    return _manifests[key]
+        _manifests[key] = known
+    return known
 
 
 def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
@@ -107,12 +108,13 @@ def spans_of(table: Table, file: Any) -> Spans:
     """Returns what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
     process."""
     path = str(file.file_path)
-    if path not in _spans_by_file:
+    if (known := _spans_by_file.get(path)) is None:
+        metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})
+        known = spans_of_metrics(*metrics) or _spans_in_file(table.io, path)
         if len(_spans_by_file) >= CACHED_FILES:
             _spans_by_file.clear()
-        metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})
-        _spans_by_file[path] = spans_of_metrics(*metrics) or _spans_in_file(table.io, path)
-    return _spans_by_file[path]
+        _spans_by_file[path] = known
+    return known
 
 
 def read_spans(table: Table, files: Iterable[Any]) -> None:
