@@ -166,10 +166,11 @@ def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
 
 
 def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    """Yields each bucket that occurs, with the places where it does."""
+    """Yields each bucket that occurs, with the places where it does; none where a share's records are all deleted."""
     order: Longs = np.argsort(buckets, kind="stable")
     names, starts = np.unique(buckets[order], return_index=True)
-    for name, start, end in zip(names.tolist(), starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+    ends = [*starts[1:].tolist(), len(order)][: len(names)]
+    for name, start, end in zip(names.tolist(), starts.tolist(), ends, strict=True):
         yield name, order[start:end]
 
 
