@@ -33,7 +33,8 @@ def main() -> int:
             # behind the environment's own: what both have is the environment's
             "PYTHONPATH": os.pathsep.join([str(ROOT), f"{folder}/packages"]),
         }
-        command = [sys.executable, "-m", "pytest", "--durations=10", "tests/jobs/test_catalogs.py"]
+        files = ["tests/jobs/test_catalogs.py", "tests/jobs/test_data_docs_store.py"]
+        command = [sys.executable, "-m", "pytest", "--durations=10", *files]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 

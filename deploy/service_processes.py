@@ -24,6 +24,7 @@ import healthy
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+GATEWAY_FOLDER = Path.home() / ".cache" / "cleantail" / "bin"
 READY_WITHIN_S = 60
 STOPPED_WITHIN_S = 20
 LOOPBACK = "127.0.0.1"
@@ -144,15 +145,19 @@ def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[
 
 def _versitygw() -> str:
     """Returns the gateway of VERSITYGW or PATH; else Go builds it, once (about a minute)."""
-    folder = Path.home() / ".cache" / "cleantail" / "bin"
-    program = os.environ.get("VERSITYGW") or shutil.which("versitygw") or shutil.which("versitygw", path=str(folder))
-    if program:
+    if program := built_versitygw():
         return program
     if not shutil.which("go"):
         raise NotStarted("there is no S3 server: install Go, or versitygw, and name it in VERSITYGW")
     print("building versitygw ...", flush=True)
-    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(folder)})
-    return str(folder / "versitygw")
+    subprocess.run(["go", "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(GATEWAY_FOLDER)})
+    return str(GATEWAY_FOLDER / "versitygw")
+
+
+def built_versitygw() -> str | None:
+    """Returns the gateway where it is there already."""
+    here = shutil.which("versitygw") or shutil.which("versitygw", path=str(GATEWAY_FOLDER))
+    return os.environ.get("VERSITYGW") or here
 
 
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:

@@ -19,7 +19,15 @@ from tests.catalog_door import Door, door
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "deploy"))
 import catalog_services as services  # noqa: E402
-from service_processes import LOOPBACK, NotStarted, Processes, free_port, start_postgres, start_s3  # noqa: E402
+from service_processes import (  # noqa: E402
+    LOOPBACK,
+    NotStarted,
+    Processes,
+    built_versitygw,
+    free_port,
+    start_postgres,
+    start_s3,
+)
 
 SECRET, ID = "th1s-is-secret", "cleantail-id"
 REQUIRED = "CLEANTAIL_REQUIRE_CATALOGS"
@@ -118,11 +126,24 @@ def _rest_s3(processes: Processes, folder: Path):
         )
 
 
+STORE_LOGIN = {"CLEANTAIL_S3_ACCESS_KEY_ID": "the-id", "CLEANTAIL_S3_SECRET_ACCESS_KEY": SECRET}
+
+
+@contextmanager
+def s3_gateway(folder: Path):
+    """Yields the address of an S3 gateway, whose bucket `lake` is `folder/s3/lake`; it lets in who has STORE_LOGIN. One
+    that would have to be built first is required by `make test-services` alone."""
+    if not os.environ.get(REQUIRED):
+        _lacks((built_versitygw() is not None, "versitygw, which make test-services builds"))
+    (folder / "logs").mkdir()
+    with Processes(folder / "logs") as processes:
+        yield _s3(processes, folder)
+
+
 def _s3(processes: Processes, folder: Path) -> str:
     port = free_port()
     (folder / "s3" / "lake").mkdir(parents=True)  # versitygw's bucket is a folder
-    keys = {"CLEANTAIL_S3_ACCESS_KEY_ID": "the-id", "CLEANTAIL_S3_SECRET_ACCESS_KEY": SECRET}
-    start_s3(processes, folder / "s3", port, keys)
+    start_s3(processes, folder / "s3", port, STORE_LOGIN)
     return f"http://{LOOPBACK}:{port}"
 
 
@@ -161,7 +182,6 @@ def _glue(processes: Processes, folder: Path):
         "s3.path-style-access": "true",
         "client.region": "us-east-1",
     }
-    store = {"CLEANTAIL_S3_ACCESS_KEY_ID": "the-id", "CLEANTAIL_S3_SECRET_ACCESS_KEY": SECRET}
     env = {"AWS_ACCESS_KEY_ID": "the-id", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
     catalog = {"type": "glue", "warehouse": "s3://lake/warehouse", "properties": properties}
-    yield Site("glue", catalog, env | store, has_views=False)
+    yield Site("glue", catalog, env | STORE_LOGIN, has_views=False)

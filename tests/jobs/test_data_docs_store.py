@@ -10,6 +10,7 @@ import pytest
 from cleantail.config.platform import Catalog, Platform
 from spark_jobs.quality.data_docs_html import page
 from spark_jobs.quality.data_docs_store import LIST, DocsStore
+from tests.jobs.catalog_sites import SECRET, STORE_LOGIN, s3_gateway
 
 
 @pytest.fixture
@@ -58,3 +59,25 @@ def test_a_store_that_cannot_be_written_fails_nothing(
 
 def test_without_the_setting_there_is_no_store(tmp_path: Path) -> None:
     assert DocsStore.of(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path), {}, "copied") is None
+
+
+def test_on_s3_the_login_of_the_warehouse_opens_the_store_and_a_wrong_one_fails_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with s3_gateway(tmp_path) as endpoint:
+        properties = {"s3.endpoint": endpoint, "s3.path-style-access": "true", "client.region": "us-east-1"}
+        catalog = Catalog(warehouse="s3://lake/warehouse", properties=properties)
+        platform = Platform(catalog=catalog, home=tmp_path, config_dir=tmp_path, data_docs="s3://lake/docs")
+        for driver, time, login in (
+            ("one", "20260101T000000.000000Z", STORE_LOGIN),
+            ("two", "20260102T000000.000000Z", STORE_LOGIN),
+            ("refused", "20260103T000000.000000Z", STORE_LOGIN | {"CLEANTAIL_S3_SECRET_ACCESS_KEY": "wrong"}),
+        ):
+            store = DocsStore.of(platform, login, "copied")
+            assert store is not None
+            store.copy(*site_with(tmp_path / driver, f"round-{driver}", time))
+    folder = tmp_path / "s3" / "lake" / "docs" / "copied"  # the gateway's objects are plain files
+    index = (folder / "index.html").read_text()
+    assert 0 < index.index("round-two") < index.index("round-one") and "round-refused" not in index
+    assert len(list((folder / "validations").rglob("*.html"))) == 2
+    assert "Data Docs were not copied to s3://lake/docs: OSError" in caplog.text and SECRET not in caplog.text
