@@ -4,10 +4,13 @@ columns. What is compared is what Spark's view, the command line and the rounds'
 from __future__ import annotations
 
 import json
+import os
 
+import pyarrow as pa
 import pytest
 
 from cleantail.errors import TableError
+from cleantail.lake.catalogs import open_catalog
 from spark_jobs.restore.ordered_log import require_as_in_kafka
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW
@@ -148,3 +151,29 @@ def test_a_mapping_that_cannot_be_meant_is_refused_before_anything_is_changed(
     )
     assert code == 2 and message in err
     assert not list((workshop.config / "topics").iterdir())
+
+
+def test_a_timestamp_in_a_struct_of_which_the_metadata_have_no_bounds_is_that_of_the_footer(workshop, spark):
+    """PyIceberg's writer tells bounds of the columns at the top alone: without a time the newest file would stay active."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
+    meta = pa.struct([("at", pa.timestamp("us", "UTC"))])
+    schema = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("meta", meta), ("k", pa.string()), ("v", pa.string())])
+    table = open_catalog(workshop.platform(), os.environ).create_table("sinks.nested_time", schema)
+    for first in (0, 6):
+        made = [
+            {"p": 0, "o": n, "meta": {"at": (NOW - HOUR + n) * 1000}, "k": f"k{n % 4}", "v": f"v{n}"}
+            for n in range(first, first + 6)
+        ]
+        table.append(pa.Table.from_pylist(made, schema=schema))
+    [file, _] = [task.file for task in table.scan().plan_files()]
+    at, offset = (table.schema().find_field(name).field_id for name in ("meta.at", "o"))
+    assert at not in file.lower_bounds and offset in file.lower_bounds
+    mapped = ("partition=p", "offset=o", "timestamp=meta.at", "key=k", "value=v")
+    workshop.ok(
+        "adopt", "sinks.nested_time", *(x for pair in mapped for x in ("--column", pair)), "--topic", "nested-time"
+    )
+    settings(workshop, "nested-time")
+    [log] = workshop.json("status", "nested-time", "--now", NOW)["topics"]["nested-time"]
+    assert log["first_uncleanable_offset"] == 12
+    workshop.ok("compact", "nested-time", "--now", NOW)
+    assert [r["offset"] for r in workshop.read("nested-time")] == [8, 9, 10, 11]

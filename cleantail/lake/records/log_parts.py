@@ -104,13 +104,8 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     nulls = {name: counts.get(field.field_id) for name, field in fields.items()}
     scale = _scale(table, columns)
     ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)} | _without_column(columns)
-    if (
-        not columns.has_offsets
-        and columns.timestamp
-        and None in ranges[TIMESTAMP]
-        and nulls[TIMESTAMP] != file.record_count
-    ):
-        return None  # the footer tells the timestamps, which with offsets come with those
+    if columns.timestamp and None in ranges[TIMESTAMP] and nulls[TIMESTAMP] != file.record_count:
+        return None  # PyIceberg writes no bounds of nested columns: the footer tells the timestamps
     return _one_log(ranges, file.record_count, _of_columns(nulls, columns), scale)
 
 
