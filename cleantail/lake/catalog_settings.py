@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cleantail.config.platform import Platform
+from cleantail.config.settings.catalog import Catalog
 from cleantail.config.spark_network import authentication, network_problem
 from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
@@ -54,11 +55,21 @@ def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
 
 
 def needs_s3(platform: Platform) -> bool:
-    """Returns whether tables are on an object store, whose clients are in jars of their own."""
-    catalogs = (platform.catalog, *platform.source_catalogs.values())
+    """Returns whether tables are on an object store, whose clients are in jars of their own, as is that of Glue."""
+    catalogs = _catalogs(platform)
     locations = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
-    by_io = any(catalog.properties.get("io-impl", "").endswith("S3FileIO") for catalog in catalogs)
-    return by_io or any(location.startswith(("s3:", "s3a:", "s3n:")) for location in locations)
+    by_client = any(c.type == "glue" or c.properties.get("io-impl", "").endswith("S3FileIO") for c in catalogs)
+    return by_client or any(location.startswith(("s3:", "s3a:", "s3n:")) for location in locations)
+
+
+def needs_mysql(platform: Platform) -> bool:
+    """Returns whether a catalog is in MySQL, whose driver is a jar of its own."""
+    return any(catalog.type == "mysql" for catalog in _catalogs(platform))
+
+
+def _catalogs(platform: Platform) -> tuple[Catalog, ...]:
+    """Returns the platform's own catalog, and those that topics read."""
+    return (platform.catalog, *platform.source_catalogs.values())
 
 
 def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import CleantailError
-from cleantail.lake.jars.jar_list import TESTED_SPARK, kinds_of, listed, mixed_versions, on_class_path, packages
+from cleantail.lake.catalog_settings import needs_mysql, needs_s3
+from cleantail.lake.jars.jar_list import (
+    MYSQL,
+    S3,
+    TESTED_SPARK,
+    kinds_of,
+    listed,
+    mixed_versions,
+    on_class_path,
+    packages,
+)
 
 ROOT = Path(__file__).parents[2]
 SPARK = [jar for jar in listed() if jar.kind in kinds_of(TESTED_SPARK)]
@@ -95,3 +106,18 @@ def test_every_package_is_pinned_with_a_sha256_and_no_registry_is_named():
         assert pins and all(lines[i].endswith("\\") and "--hash=sha256:" in lines[i + 1] for i in pins)
         assert "://" not in "".join(lines) and "index-url" not in "".join(lines)
     assert "--require-hashes" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("catalog", "kinds"),
+    [
+        pytest.param(Catalog(), [], id="sqlite"),
+        pytest.param(Catalog(type="glue", warehouse="lake"), [S3], id="glue, wherever its tables are"),
+        pytest.param(Catalog(type="mysql", uri="mysql://db/iceberg", warehouse="/lake"), [MYSQL], id="mysql"),
+        pytest.param(Catalog(type="mysql", uri="mysql://db/iceberg", warehouse="s3://a/b"), [S3, MYSQL], id="both"),
+    ],
+)
+def test_the_catalog_says_which_jars_are_fetched_beside_those_of_spark(tmp_path, catalog, kinds):
+    platform = Platform(catalog=catalog, home=tmp_path, config_dir=tmp_path)
+    found = kinds_of(TESTED_SPARK, needs_s3(platform), needs_mysql(platform))
+    assert list(found) == [*kinds_of(TESTED_SPARK), *kinds]

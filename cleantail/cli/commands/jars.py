@@ -37,7 +37,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     Cleantail's list has. Nothing is fetched where platform.spark.jars leaves the jars to the cluster.
     """
     from cleantail.cli.reports.jars import Jars
-    from cleantail.lake.catalog_settings import jars_directory, needs_s3
+    from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
     from cleantail.lake.jars.jar_fetching import fetch, listed_jars, problems, take
     from cleantail.lake.jars.jar_list import kinds_of, mixed_versions, spark_version
 
@@ -47,7 +47,8 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     if call.platform.spark.jars_of_cluster:
         call.output.show(Jars(spark, None, (), fetched=False))
         return 0
-    directory, kinds = jars_directory(call.platform, os.environ), kinds_of(spark, s3 or needs_s3(call.platform))
+    directory = jars_directory(call.platform, os.environ)
+    kinds = kinds_of(spark, s3 or needs_s3(call.platform), needs_mysql(call.platform))
     missing = problems(directory, kinds)
     if missing and source is not None:
         take(source, directory, kinds)

@@ -72,14 +72,14 @@ def mixed_versions() -> str | None:
     return f"pyspark {spark} and pyspark-client {client} have files in common: install both in one version"
 
 
-def kinds_of(spark: str, s3: bool = False) -> tuple[str, ...]:
+def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ...]:
     """Returns the kinds of jars that an application of this version of Spark needs. Raises CleantailError for one of
     which no jars are listed, as Iceberg has none for it."""
     by_version = f"{SPARK}-{spark}"
     if not packages([by_version]):
         known = sorted({jar.kind.removeprefix(f"{SPARK}-") for jar in listed() if jar.kind.startswith(f"{SPARK}-")})
         raise CleantailError(f"Spark {spark} is not supported: {LIST.name} has Iceberg's jars for {', '.join(known)}")
-    return (SPARK, by_version, S3) if s3 else (SPARK, by_version)
+    return (SPARK, by_version, *((S3,) if s3 else ()), *((MYSQL,) if mysql else ()))
 
 
 def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
@@ -87,7 +87,7 @@ def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
-    kinds = (*kinds_of(spark or spark_version(), s3=True), MYSQL)
+    kinds = kinds_of(spark or spark_version(), s3=True, mysql=True)
     jars = [jar for jar in listed() if jar.kind in kinds]
     paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
     if not paths:
