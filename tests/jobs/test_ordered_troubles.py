@@ -82,3 +82,17 @@ def test_a_file_that_is_registered_twice_counts_once_and_ties_go_as_before(order
     topic.append([(12, 7, NOW - HOUR, "k0", "tie"), (13, 6, NOW - HOUR, "k1", "late")])
     topic.compact(NOW + 1)
     topic.require_winners(NOW + 1)
+
+
+def test_a_round_that_registers_a_file_of_the_active_segment_once_makes_its_records_the_latest(orderless, twice):  # noqa: F811
+    """They have new row ids then (docs/limits.md): the highest version still wins, and only ties may go another way."""
+    topic = orderless("ordered_active_twice", [[(0, 7, NOW, "a", "x"), (1, 9, NOW, "b", "x")]])
+    topic.append([(2, 8, NOW, "a", "y"), (3, 8, NOW, "b", "y"), (4, 1, NOW, "c", "y")])
+    sink = twice(full(topic.table))
+    sink.in_another_manifest([f for f in sink.files() if f.recordCount() == 2])
+    assert measures(topic.compact())[0]["deleted"]["registered_twice"] == 2
+    assert sum(map(len, topic.stored().values())) == 5
+    topic.require_state()
+    topic.compact(NOW + HOUR)
+    topic.require_winners(NOW + HOUR)
+    assert topic.stored() == {"a": [2], "b": [1], "c": [4]}
