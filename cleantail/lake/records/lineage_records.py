@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.columns import Columns
 from cleantail.errors import TableError
+from cleantail.human import counted
 from cleantail.lake.records.row_lineage import Lineages, lineage_columns, spans_of
 from cleantail.lake.records.topic_columns import MADE_OFFSET
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, ROW_ID, record_offsets, require_row_ids
@@ -44,7 +45,7 @@ def _files(table: Table, schema: Any, tasks: list[FileScanTask], lineages: Linea
         path = task.file.file_path
         stored = scan.to_table([FileScanTask(task.file)])
         if len(stored) != task.file.record_count:
-            raise TableError(f"{path} has {len(stored)} records, its metadata say {task.file.record_count}")
+            raise TableError(f"{path} has {counted(len(stored), 'record')}, its metadata say {task.file.record_count}")
         lineage = require_row_ids(lineages.get(path), path)
         own = lineage_columns(table.io, path) if any(spans_of(table, task.file)) else {}
         offsets = record_offsets(range(len(stored)), lineage, path, own.get(ROW_ID), own.get(LAST_UPDATED))
