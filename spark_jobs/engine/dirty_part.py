@@ -31,12 +31,13 @@ FileName = tuple[int, int]
 
 
 def name_of(file: LogFile) -> FileName:
+    """Returns by what a file is known in this task."""
     return file.hash, file.piece
 
 
 @dataclass(frozen=True, slots=True)
 class LastRecords:
-    """The last dirty record of each key, where that alone says which record wins: by `offset`.
+    """Holds the last dirty record of each key, where that alone says which record wins: by `offset`.
 
     `offsets`: by the key's number; `ordered`: the same, ascending. `files`: the dirty records of each file that has no
     others by its bounds, without their keys, so that nobody reads it again to see which of them win.

@@ -28,7 +28,7 @@ from cleantail_airflow.task_ids import EVALUATE
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace(Place):
-    """The place that messages of a group lead to: its DAG. `topic` names the group, as no topic can be called."""
+    """Names the page that messages of a group lead to: its DAG. `topic` names the group, as no topic can be called."""
 
     def page(self, partition: int | None = None) -> str:
         return f"{self.base}/dags/{self.dag_id}"
