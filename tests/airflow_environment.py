@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,24 @@ def airflow_db() -> Iterator[Path]:
 
     from cleantail_airflow.tasks.pool import ensure_pool
 
+    check_each_schema_once()
     initdb()
     ensure_pool()
     DagBundlesManager().sync_bundles_to_db()
     yield HOME / "airflow.db"
+
+
+def check_each_schema_once() -> None:
+    """Airflow validates a DAG's parameters several times a task, and jsonschema checks their schema each time: more than
+    a quarter of a run with quick jobs. Here a schema that was found right is not checked again."""
+    from jsonschema import Draft202012Validator
+
+    check, found_right = Draft202012Validator.check_schema, set()
+
+    def check_schema(schema: Any, *arguments: Any, **named: Any) -> None:
+        text = json.dumps(schema, sort_keys=True, default=repr)
+        if text not in found_right:
+            check(schema, *arguments, **named)
+            found_right.add(text)
+
+    Draft202012Validator.check_schema = check_schema
