@@ -22,6 +22,7 @@ from spark_jobs.engine.columns.key_numbers import (
     offset_of_key,
     without_keys_from,
 )
+from spark_jobs.engine.columns.offset_set import OffsetSet
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
@@ -39,18 +40,13 @@ def name_of(file: LogFile) -> FileName:
 class LastRecords:
     """Holds the last dirty record of each key, where that alone says which record wins: by `offset`.
 
-    `offsets`: by the key's number; `ordered`: the same, ascending. `files`: the dirty records of each file that has no
-    others by its bounds, without their keys, so that nobody reads it again to see which of them win.
+    `offsets`: by the key's number; `winners`: the same, to be asked. `files`: the dirty records of each file that has
+    no others by its bounds, without their keys, so that nobody reads it again to see which of them win.
     """
 
     offsets: Longs
-    ordered: Longs
+    winners: OffsetSet
     files: Mapping[FileName, Sequence[Records]]
-
-    def among(self, records: Records) -> Booleans:
-        """Returns which of the records are the last of their keys."""
-        ends = np.searchsorted(self.ordered, [records.offset.min(), records.offset.max() + 1])
-        return np.isin(records.offset, self.ordered[slice(*ends)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +78,47 @@ class DirtyPart:
 
 def read_dirty_part(task: LogTask, io: FileIO, database: Any) -> DirtyPart:
     """Reads the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
-    offsets, last_keyed, plain = DirtyOffsets(), [-1], [_by_offset(task)]
-    files: dict[FileName, list[Records]] = {}
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for file, records in dirty_records(task, io):
-            offsets.add(file, records)
-            plain[0] = plain[0] and not records.keyless.any()
-            if len(records) and task.max_keys is not None and not records.keyless.all():
-                last_keyed[0] = max(last_keyed[0], int(records.offset[~records.keyless].max()))
-            if len(records) and plain[0] and _is_dirty_file(task, file):
-                files.setdefault(name_of(file), []).append(replace(records, key=None))
-            yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
-
-    touched = number_keys(database, batches())
-    if task.max_keys is not None and last_keyed[0] >= 0:
+    first = _FirstPass(task, io)
+    touched = number_keys(database, first.batches())
+    if task.max_keys is not None and first.last_keyed >= 0:
         [work] = task.works
-        end = round_end(offset_of_key(database, task.max_keys), last_keyed[0], work.end_offset)
+        end = round_end(offset_of_key(database, task.max_keys), first.last_keyed, work.end_offset)
         if end < work.end_offset:
             task, touched = replace(task, works=(work.ending_at(end),)), without_keys_from(database, end)
-    copies, last = offsets.copies(task.files), None
-    if plain[0] and not copies:
+    copies, last = first.offsets.copies(task.files), None
+    if first.by_offset and not copies:
         by_number = last_offsets(database, touched.count)
-        last = LastRecords(by_number, np.sort(by_number), files)
-    return DirtyPart(task, touched, copies, offsets.records, last)
+        last = LastRecords(by_number, OffsetSet(by_number), first.files)
+    return DirtyPart(task, touched, copies, first.offsets.records, last)
+
+
+class _FirstPass:
+    """Reads the dirty records once, and keeps what later steps ask of them.
+
+    `last_keyed`: the highest offset of a record with a key, where the map may be full; -1 without any. `by_offset`: the
+    last dirty record of each key wins. `files`: as LastRecords has them.
+    """
+
+    def __init__(self, task: LogTask, io: FileIO) -> None:
+        self.offsets, self.last_keyed, self.by_offset = DirtyOffsets(), -1, _by_offset(task)
+        self.files: dict[FileName, list[Records]] = {}
+        self._task, self._io = task, io
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the keys and the offsets of the records, as the database takes them."""
+        for file, records in dirty_records(self._task, self._io):
+            if len(records):
+                self._keep(file, records)
+            yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
+
+    def _keep(self, file: LogFile, records: Records) -> None:
+        self.offsets.add(file, records)
+        keyless = records.keyless
+        self.by_offset = self.by_offset and not keyless.any()
+        if self._task.max_keys is not None and not keyless.all():
+            self.last_keyed = max(self.last_keyed, int(records.offset[~keyless].max()))
+        if self.by_offset and _is_dirty_file(self._task, file):
+            self.files.setdefault(name_of(file), []).append(replace(records, key=None))
 
 
 def _by_offset(task: LogTask) -> bool:
@@ -132,7 +145,7 @@ def decided_records(
         met = records_of(io, dirty.task, file, keep, keys=False, tombstones=True)
     for records in met:
         if len(records):
-            yield records, dirty.last.among(records)
+            yield records, dirty.last.winners.among(records.offset)
 
 
 def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]]:

@@ -1,0 +1,38 @@
+"""Some offsets of a log, and which records have one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cleantail.log.ranks.versions import Booleans, Longs
+
+FLAGS_FOR_EACH = 64
+"""Up to so many bytes for each offset a table of flags is kept: it is asked in a tenth of the time of a search."""
+
+
+class OffsetSet:
+    """Says of offsets whether they are in the set: by a flag for each offset of its range, or by search where those of
+    the set lie far apart."""
+
+    def __init__(self, offsets: Longs) -> None:
+        """`offsets`: in any order."""
+        self._first = int(offsets.min()) if len(offsets) else 0
+        width = int(offsets.max()) - self._first + 1 if len(offsets) else 0
+        self._flags, self._ordered = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        if width <= FLAGS_FOR_EACH * len(offsets):
+            self._flags = np.zeros(width, np.bool_)
+            self._flags[offsets - self._first] = True
+        else:
+            self._ordered = np.sort(offsets)
+
+    def among(self, offsets: Longs) -> Booleans:
+        """Returns which of the offsets are in the set."""
+        if len(self._ordered):
+            found: Booleans = np.isin(offsets, self._ordered)
+            return found
+        at = offsets - self._first
+        inside: Booleans = (at >= 0) & (at < len(self._flags))
+        if inside.all():
+            return self._flags[at]
+        inside[inside] = self._flags[at[inside]]
+        return inside
