@@ -18,6 +18,7 @@
 | large | ten times as many records, in four logs and in one: seconds for each record, and memory |
 | standalone | the same rounds on Spark standalone, with as many workers as the local master has threads |
 | in_airflow | a whole DAG run of a small topic under a real Airflow, and what that costs while nothing is to do |
+| small_logs | the same logs as a group's, cleaned by a broker with one cleaner thread |
 | small_topics | each station of a small topic, in an application that runs |
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 

@@ -14,32 +14,23 @@ from pathlib import Path
 from rich.console import Console
 
 import benchmarks
-from benchmarks.fresh_process import BenchmarkError, say
-from benchmarks.lake import Lake, spark_jars
-from benchmarks.machine import cores
-from benchmarks.options import Options
-from benchmarks.report import RESULTS, Table, print_table, write_results
+from benchmarks.harness.fresh_process import BenchmarkError, say
+from benchmarks.harness.lake import Lake, spark_jars
+from benchmarks.harness.machine import cores
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import RESULTS, Table, print_table, write_results
 from differential.broker import BrokerError, kafka_jars
 
-NAMES = (
-    "compare",
-    "first_clean",
-    "groups",
-    "growth",
-    "engine",
-    "large",
-    "standalone",
-    "startup",
-    "in_airflow",
-    "many_topics",
-    "page",
-    "reclaim",
-    "reading",
-    "restore",
-    "ingestion",
-    "small_logs",
-    "small_topics",
-)
+MODULES = {
+    "rounds": (
+        *("compare", "first_clean", "growth", "engine", "large", "standalone"),
+        *("reclaim", "reading", "restore", "ingestion"),
+    ),
+    "topics": ("groups", "startup", "in_airflow", "many_topics", "page", "small_logs", "small_topics"),
+}
+"""Package -> its modules that are benchmarks: each has a function `run`."""
+PACKAGES = {name: package for package, names in MODULES.items() for name in names}
+NAMES = tuple(PACKAGES)
 RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
@@ -69,7 +60,7 @@ def main(argv: list[str]) -> int:
 def _run_one(console: Console, name: str, options: Options, results: Path) -> None:
     say(f"benchmark {name}")
     # imported when it is its turn: one that needs a package too many does not stop the others
-    run: Callable[[Options], Table] = import_module(f"benchmarks.{name}").run
+    run: Callable[[Options], Table] = import_module(f"benchmarks.{PACKAGES[name]}.{name}").run
     table = run(options)
     print_table(console, table)
     for file in write_results(table, results):
@@ -86,7 +77,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
     parser.add_argument("--records", type=int, default=size, metavar="N", help=f"{SIZE_VARIABLE}, else {RECORDS:,}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
-    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"of many_topics and page ({TOPICS})")
+    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"many small ones ({TOPICS})")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
     arguments = parser.parse_args(argv)

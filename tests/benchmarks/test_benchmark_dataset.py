@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.kafka_cleaner import CLEANED_LINE
-from benchmarks.shape import Shape
+from benchmarks.harness.shape import Shape
+from benchmarks.systems.kafka_cleaner import CLEANED_LINE
 
 SHAPES = [
     pytest.param(Shape(4_000, 0.2), id="steady state, 20 % dirty"),

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ingestion, watched_command
 from benchmarks.__main__ import NAMES, main
-from benchmarks.compare import COLUMNS, Measured, _rows
-from benchmarks.growth import shapes
-from benchmarks.ingested_kafka import Measured as Measurement
-from benchmarks.report import Times
-from benchmarks.shape import Shape
-from benchmarks.watched_command import Finder, Watch
+from benchmarks.harness.report import Times
+from benchmarks.harness.shape import Shape
+from benchmarks.rounds import ingestion
+from benchmarks.rounds.compare import COLUMNS, Measured, _rows
+from benchmarks.rounds.growth import shapes
+from benchmarks.systems.ingested_kafka import Measured as Measurement
+from benchmarks.topics import watched_command
+from benchmarks.topics.watched_command import Finder, Watch
 
 
 def test_every_system_is_compared_with_the_whole_round_the_unchecked_one_and_the_scan() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.machine import ICEBERG, KAFKA, UNKNOWN, jar_version
-from benchmarks.report import Column, Table, Times, as_json, markdown, median, ratio, shown, write_results
+from benchmarks.harness.machine import ICEBERG, KAFKA, UNKNOWN, jar_version
+from benchmarks.harness.report import Column, Table, Times, as_json, markdown, median, ratio, shown, write_results
 
 TABLE = Table(
     "sample",

@@ -64,6 +64,12 @@ def _files():
     yield from ((ROOT / "dags", file) for file in sorted((ROOT / "dags").glob("*.py")))
 
 
+def _of_programs():
+    """The files of what is beside the product: to show it, to measure it, to compare it, to document it."""
+    for folder in ("benchmarks", "demo", "deploy", "differential", "docs_site"):
+        yield from (ROOT / folder).rglob("*.py")
+
+
 @cache
 def modules():
     """Module -> its file."""
@@ -117,7 +123,9 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 @pytest.mark.parametrize(
-    "folder", sorted({file.parent for _, file in _files()}), ids=lambda f: str(f.relative_to(ROOT))
+    "folder",
+    sorted({file.parent for file in (*(file for _, file in _files()), *_of_programs())}),
+    ids=lambda f: str(f.relative_to(ROOT)),
 )
 def test_a_folder_has_few_modules(folder):
     assert len([file for file in folder.glob("*.py") if file.name != "__init__.py"]) <= MOST_MODULES
@@ -154,14 +162,6 @@ def test_the_jobs_have_five_floors():
     assert len(drawn_floors("spark_jobs")) == 5
 
 
-@pytest.mark.parametrize(
-    "file",
-    sorted(
-        file
-        for folder in ("benchmarks", "demo", "deploy", "differential", "docs_site")
-        for file in (ROOT / folder).rglob("*.py")
-    ),
-    ids=lambda f: str(f.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("file", sorted(_of_programs()), ids=lambda f: str(f.relative_to(ROOT)))
 def test_so_has_a_module_of_the_programs_beside_them(file):
     assert len(file.read_text().splitlines()) <= MOST_LINES

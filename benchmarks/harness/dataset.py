@@ -1,0 +1,189 @@
+"""The records that are measured: a log of unique keys, then updates that each supersede one of them.
+
+    shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
+    built = build(lake, shape)
+
+Values do not compress and keys are in no order, as in a log that has lived. A data set is the same whenever and
+wherever it is made, and is made once for a directory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.shape import (
+    FIRST_TIMESTAMP_MS,
+    HORIZON_MS,
+    KEY_DIGITS,
+    NOW_MS,
+    OWN,
+    UUIDS,
+    VERSION_HEADER,
+    Shape,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_jobs.iceberg.tables import TopicTable
+
+BASE_TAG = "bench_base"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Describes a data set in a lake: what every repetition goes back to."""
+
+    topic: str
+    base_snapshot_id: int
+    known_sequence_number: int
+    log_bytes: int
+
+
+def build(lake: Lake, shape: Shape) -> Built:
+    """Returns the data set, made where the lake does not have it. It starts Spark, so it is called in a process of its
+    own."""
+    # 1. it is there already
+    note = lake.directory / f"{shape.topic}.json"
+    if note.exists():
+        return Built(**json.loads(note.read_text()))
+    # 2. the clean part, then the updates
+    table = empty_table(lake, shape)
+    fill(table, shape, 0, shape.keys_per_log)
+    clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
+    fill(table, shape, shape.keys_per_log, shape.per_log)
+    # 3. what every repetition goes back to
+    base = table.load().currentSnapshot()
+    # a tag keeps the files from whatever expires snapshots
+    table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
+    built = Built(
+        shape.topic, int(base.snapshotId()), clean_sequence_number, int(base.summary().get("total-files-size"))
+    )
+    note.write_text(json.dumps(asdict(built)))
+    return built
+
+
+def reset(table: TopicTable, shape: Shape, built: Built) -> None:
+    """Makes the table as before any round: its snapshot and its state."""
+    table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
+    table.set_properties(_states(shape, built))
+
+
+def _states(shape: Shape, built: Built) -> dict[str, str]:
+    from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState
+
+    state = PartitionState()
+    if not shape.first_clean:
+        end = shape.first_dirty_offset
+        horizons, sequence_number = (Horizon(end, HORIZON_MS),), built.known_sequence_number
+        # proven by the round that cleaned it: a proof from nothing is for every seventh day
+        state = PartitionState(end, 0, end, horizons, sequence_number, proven_ms=NOW_MS)
+    return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
+
+
+def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
+    """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    from spark_jobs.iceberg.branches import branch_name
+    from spark_jobs.iceberg.commits import append_files
+    from spark_jobs.iceberg.iceberg_reads import added_data_files
+
+    branch = branch_name(f"in_bench_{first}")
+    logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]
+    if shape.layout != OWN:
+        for log in logs:  # a sink's file has one log
+            log.selectExpr(*SINK_COLUMNS).writeTo(table.name).append()
+        return
+    frame = logs[0]
+    for log in logs[1:]:
+        frame = frame.unionAll(log)
+    table.create_branch(branch, None)
+    table.append_to(branch, frame)
+    append_files(table, added_data_files(table.load(), branch), {}, {"cleantail.operation": "ingest"})
+    table.drop_branch(branch)
+
+
+def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end: int) -> DataFrame:
+    first_part, updates = (shape.key_expression(updates) for updates in (False, True))
+    key = f"if(id < {shape.keys_per_log}, {first_part}, {updates})"
+    tombstones = round(shape.tombstone_share * 10_000)
+    hashes = ", ".join(f"sha2(concat(id, '-{partition}-{i}'), 512)" for i in range(shape.value_bytes // 64))
+    return spark.range(first, end, numPartitions=1).selectExpr(
+        f"{partition} AS `partition`",
+        "id AS `offset`",
+        f"timestamp_millis({FIRST_TIMESTAMP_MS} + id) AS `timestamp`",
+        "0 AS timestamp_type",
+        f"cast({_key_text(shape, key)} AS binary) AS `key`",
+        f"if(pmod(xxhash64(id, {partition}), 10000) < {tombstones}, NULL, unhex(concat({hashes}))) AS `value`",
+        f"cast({_headers(shape)} AS array<struct<key: string, value: binary>>) AS headers",
+    )
+
+
+def _key_text(shape: Shape, number: str) -> str:
+    if shape.keys == UUIDS:
+        return f"regexp_replace(md5(cast({number} AS string)), '(.{{8}})(.{{4}})(.{{4}})(.{{4}})', '$1-$2-$3-$4-')"
+    return f"concat('key-', lpad(cast({number} AS string), {KEY_DIGITS}, '0'))"
+
+
+def _headers(shape: Shape) -> str:
+    if shape.strategy != "header":
+        return "array()"
+    return f"array(named_struct('key', '{VERSION_HEADER}', 'value', unhex(lpad(hex(id), 16, '0'))))"
+
+
+SINK_COLUMNS = (
+    "named_struct('partition', `partition`, 'offset', `offset`, 'timestamp', `timestamp`, 'headers', headers, "
+    "'key', `key`, 'timestamp_type', timestamp_type) AS redpanda",
+    "`value`",
+)
+SINK_SCHEMA = (
+    "redpanda struct<`partition`: int, `offset`: bigint, `timestamp`: timestamp, "
+    "headers: array<struct<key: string, value: binary>>, key: binary, timestamp_type: int>, value binary"
+)
+
+
+def empty_table(lake: Lake, shape: Shape) -> TopicTable:
+    """Returns the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
+    if shape.layout == OWN:
+        lake.write_topic(shape.topic, shape.config)
+        table = lake.table(shape.topic)
+        table.drop()
+        table.ensure()
+        return table
+    name = f"sinks.{shape.topic}"
+    spark, full = lake.session(), f"{lake.platform.catalog.name}.{name}"
+    version = shape.layout[-1]
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.platform.catalog.name}.sinks")
+    spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
+    spark.sql(
+        f"CREATE TABLE {full} ({SINK_SCHEMA}) USING iceberg PARTITIONED BY (hours(redpanda.timestamp)) TBLPROPERTIES "
+        f"('format-version'='{version}', 'write.metadata.metrics.default'='none', 'write.distribution-mode'='none', "
+        "'write.spark.fanout.enabled'='true', 'write.parquet.compression-codec'='zstd')"
+    )
+    columns = {
+        "partition": "redpanda.partition", "offset": "redpanda.offset", "timestamp": "redpanda.timestamp",
+        "headers": "redpanda.headers", "key": "redpanda.key", "timestamp_type": "redpanda.timestamp_type",
+        "value": "value",
+    }  # fmt: skip
+    lake.write_topic(shape.topic, shape.config, table=name, columns=columns)
+    return _adopted(lake, shape)
+
+
+def _adopted(lake: Lake, shape: Shape) -> TopicTable:
+    from cleantail.cli import main
+
+    folder = lake.config / "adopting"
+    (folder / "topics").mkdir(parents=True, exist_ok=True)
+    (folder / "defaults.yaml").write_text((lake.config / "defaults.yaml").read_text())
+    if main(["adopt", f"sinks.{shape.topic}", "--topic", shape.topic, "--config", str(folder)]):
+        raise RuntimeError(f"table sinks.{shape.topic} could not be adopted")
+    (folder / "topics" / f"{shape.topic}.yaml").unlink(missing_ok=True)
+    return lake.table(shape.topic)
+
+
+def forget(lake: Lake, shape: Shape) -> None:
+    """Deletes the data set's files, and the note that it was made."""
+    lake.table(shape.topic).drop()
+    (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

@@ -1,0 +1,31 @@
+"""What the command line asks of a run of the benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.harness.dataset import forget
+from benchmarks.harness.fresh_process import in_fresh_process
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
+    for many_topics and page."""
+
+    lake: Lake
+    records: int
+    repetitions: int
+    topics: int
+    keep: bool
+
+    def forget(self, shape: Shape) -> None:
+        """Deletes the data set, unless it is to be kept."""
+        if not self.keep:
+            in_fresh_process(forget, self.lake, shape)
+
+    @property
+    def text(self) -> str:
+        return f"Medians of {self.repetitions} repetitions after a first one."

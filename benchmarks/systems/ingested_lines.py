@@ -1,0 +1,88 @@
+"""A file of kcat lines, ingested by Cleantail, and parsed line by line by Python alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.harness.fresh_process import Stopwatch, require_records, say
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.report import Times
+from benchmarks.harness.shape import FIRST_TIMESTAMP_MS, KEY_DIGITS
+from benchmarks.systems.ingested_kafka import Measured
+from benchmarks.systems.spark_costs import Meter
+
+TOPIC = "bench_lines"
+PARTITIONS = 4
+WRITTEN = 10_000
+INGESTING = "ingesting"
+
+
+def write_lines(file: Path, lines: int) -> None:
+    """Writes so many lines as kcat does, of the partitions in turn; a value is 256 characters of two digests."""
+    with file.open("w") as stream:
+        for first in range(0, lines, WRITTEN):
+            stream.writelines(_lines(first, min(first + WRITTEN, lines)))
+
+
+def _lines(first: int, end: int) -> Iterator[str]:
+    for number in range(first, end):
+        partition, offset = number % PARTITIONS, number // PARTITIONS
+        value = "".join(hashlib.sha512(f"{number}-{i}".encode()).hexdigest() for i in range(2))
+        yield (
+            f'{{"topic":"{TOPIC}","partition":{partition},"offset":{offset},"tstype":"create",'
+            f'"ts":{FIRST_TIMESTAMP_MS + number},"broker":0,"key":"key-{number:0{KEY_DIGITS}}","payload":"{value}"}}\n'
+        )
+
+
+def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Measured:
+    """Measures how long so many processes take to parse all lines, each its part of the file."""
+    size = os.path.getsize(file)
+    cuts = [size * number // processes for number in range(processes + 1)]
+    seconds = []
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for number in range(repetitions + 1):
+            say(f"bare parser, {number} of {repetitions}")
+            began = time.perf_counter()
+            counts = pool.starmap(_parsed, [(file, low, high) for low, high in zip(cuts, cuts[1:], strict=False)])
+            seconds.append(time.perf_counter() - began)
+            require_records(sum(counts), lines, "the bare parser")
+    return Measured(Times.of(seconds))
+
+
+def _parsed(file: Path, start: int, end: int) -> int:
+    """Parses the lines that begin in bytes [start, end), and keeps none of them."""
+    count = 0
+    with file.open("rb") as stream:
+        if start:
+            stream.seek(start - 1)
+            stream.readline()
+        while stream.tell() < end and (line := stream.readline()):
+            json.loads(line)
+            count += 1
+    return count
+
+
+def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measured:
+    """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file."""
+    from spark_jobs.round.intake.ingest import ingest_files
+
+    platform, watch = lake.platform, Stopwatch()
+    lake.write_topic(TOPIC, {})
+    topic, spark = lake.topic(TOPIC), lake.session()
+    meter = Meter(spark)
+    for number in range(repetitions + 1):
+        say(f"Cleantail from a file, {number} of {repetitions}")
+        os.utime(file)  # so that its digest is not remembered
+        with watch(INGESTING):
+            result = ingest_files(spark, topic, platform, [file], "text", lambda _: None)
+        require_records(result.records, lines, "Cleantail, from a file")
+        table = lake.table(TOPIC)
+        require_records(table.current().count(), lines, "the table of the file")
+        table.drop()
+    return Measured(Times.of(watch.seconds[INGESTING]), meter.peak_memory_bytes())

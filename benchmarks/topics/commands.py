@@ -1,0 +1,41 @@
+"""Commands as a person or a scheduler starts them: a fresh Python each, timed from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.harness.fresh_process import BenchmarkError
+from benchmarks.harness.lake import Lake, spark_jars
+from differential.broker import ROOT
+
+CLEANTAIL = ("-m", "cleantail.cli")
+NOTHING: dict[str, str] = {}
+
+
+def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
+    """Returns the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
+    environment = {
+        **os.environ,
+        "CLEANTAIL_HOME": str(lake.home),
+        "CLEANTAIL_JARS": str(spark_jars()),
+        "PYTHONPATH": str(ROOT),
+        **extra_environment,
+    }
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return seconds
+
+
+def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
+    """Returns the seconds of `cleantail ARGUMENTS`."""
+    return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])

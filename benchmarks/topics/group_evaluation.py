@@ -1,0 +1,54 @@
+"""The evaluation of a group's topics by itself, as the task `evaluate` makes it: what is new, and what is due."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+
+from benchmarks.harness.lake import Lake
+from cleantail.config.loading import load_platform, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.due_topics import due_topic
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.runs.new_files import new_files
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Describes two evaluations of all topics in one fresh process. `peak_mib`: the most memory that it has held, and
+    `begun_mib` that before the first topic."""
+
+    cold_s: float
+    warm_s: float
+    due: int
+    begun_mib: int
+    peak_mib: int
+
+
+def evaluate_twice(lake: Lake) -> Evaluated:
+    """Evaluates all topics of the lake's configuration, and again. To be called in a fresh process."""
+    os.environ["CLEANTAIL_HOME"] = str(lake.home)
+    begun = _peak_mib()
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        due = _evaluate(lake)
+        times.append(time.perf_counter() - began)
+    return Evaluated(times[0], times[1], due, begun, _peak_mib())
+
+
+def _evaluate(lake: Lake) -> int:
+    """Returns how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
+    platform, now_ms, due = load_platform(lake.config, os.environ), int(time.time() * 1000), 0
+    for _, topic in scan_topics(lake.config, os.environ):
+        assert isinstance(topic, Topic), topic
+        _, new = new_files(topic, platform)
+        plan = evaluate_topic(topic, platform, now_ms=now_ms)
+        due += due_topic(plan, sum(file.stat().st_size for file in new) if new else None, None) is not None
+    return due
+
+
+def _peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

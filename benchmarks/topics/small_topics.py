@@ -1,0 +1,105 @@
+"""What a small topic costs in an application that runs: one after another, each with a file of new records."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.harness.fresh_process import BenchmarkError, Stopwatch, in_fresh_process, say
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import Column, Table, Times, Value
+from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
+
+TOPICS, PARTITIONS, RECORDS, KEYS = 40, 6, 100, 50
+"""Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are
+those of a file, for each partition; every key occurs twice in it."""
+INGEST, EVALUATE, ROUND, CHECK, PUBLISH, ALL = "ingest", "evaluate", "round", "check", "publish", "all but ingest"
+COLUMNS = (
+    Column("records of a file", "count"),
+    Column("station", "text"),
+    Column("median, s"),
+    Column("fastest to slowest", "text"),
+)
+
+
+def run(options: Options) -> Table:
+    seconds = in_fresh_process(measure, options.lake)
+    times = {station: Times.of(each) for station, each in seconds.items()}
+    whole = times[EVALUATE] + times[ROUND] + times[CHECK] + times[PUBLISH]
+    rows: list[tuple[Value, ...]] = [
+        (PARTITIONS * RECORDS, station, each.warm, each.spread) for station, each in {**times, ALL: whole}.items()
+    ]
+    notes = (
+        f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
+        f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
+        "comes, every key twice, and is compacted.",
+    )
+    return Table("small_topics", "A small topic in a warm application", COLUMNS, tuple(rows), notes)
+
+
+def measure(lake: Lake) -> dict[str, list[float]]:
+    """Returns seconds by station, of each topic of the later half."""
+    watch = Stopwatch()
+    for number in range(TOPICS):
+        say(f"topic {number} of {TOPICS}")
+        if number == TOPICS // 2:
+            watch = Stopwatch()
+        _one_topic(lake, f"bench_small_{number}", watch)
+    return watch.seconds
+
+
+def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
+    from cleantail.lake.runs.evaluate import evaluate_topic
+    from spark_jobs.round.check import check_round
+    from spark_jobs.round.intake.ingest import ingest_files
+    from spark_jobs.round.make import compact_unit
+    from spark_jobs.round.publish import publish_round
+    from spark_jobs.round.run import Run, run_plan
+
+    platform = lake.platform
+    lake.write_topic(name, {"segment.ms": 1})
+    topic, spark, table = lake.topic(name), lake.session(), lake.table(name)
+    first, second = (write_file(lake.directory / f"{name}_{part}.jsonl", name, part) for part in range(2))
+    # 1. what was there before
+    ingest_files(spark, topic, platform, [first], "text", lambda _: None)
+    run_plan(Run(table, platform), evaluate_topic(topic, platform, now_ms=_now_ms(), force=True))
+    # 2. what comes
+    with watch(INGEST):
+        ingest_files(spark, topic, platform, [second], "text", lambda _: None)
+    with watch(EVALUATE):
+        plan = evaluate_topic(topic, platform, now_ms=_now_ms(), force=True)
+    with watch(ROUND):
+        staged = [compact_unit(table, platform, unit) for unit in plan.units]
+    with watch(CHECK):
+        checked = check_round(table, platform, plan.round, staged)
+    with watch(PUBLISH):
+        published = publish_round(table, platform, checked)
+    if list(published.published) != list(range(PARTITIONS)):
+        raise BenchmarkError(f"{name}: only {published.published} were published")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def write_file(file: Path, topic: str, part: int) -> Path:
+    """Writes one of a topic's files of kcat lines, and returns it."""
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(topic, part)))
+    return file
+
+
+def _lines(topic: str, part: int) -> Iterator[Mapping[str, object]]:
+    for offset in range(part * RECORDS, (part + 1) * RECORDS):
+        for partition in range(PARTITIONS):
+            yield {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "tstype": "create",
+                "ts": FIRST_TIMESTAMP_MS + offset,
+                "key": f"key-{offset % KEYS}",
+                "payload": "v" * 64,
+            }

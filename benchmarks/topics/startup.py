@@ -1,0 +1,97 @@
+"""A whole `cleantail compact` of a small topic, from the process's start, step by step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from benchmarks.harness.dataset import build
+from benchmarks.harness.fresh_process import in_fresh_process, say
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import Column, Table, Times, Value, median, ratio
+from benchmarks.harness.shape import NOW_MS, Shape
+from benchmarks.topics.commands import cleantail, timed
+
+SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
+COLUMNS = (
+    Column("step", "text"),
+    Column("begins, s"),
+    Column("takes, s"),
+    Column("fastest to slowest", "text"),
+    Column("of the whole", "percent"),
+)
+NOTES = (
+    "All of it includes imports, the JVM, evaluate, compact, check, publish, expire, and the end of the JVM.",
+    "Steps may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
+    "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
+    "is of runs that do not.",
+)
+Spans = dict[str, list[float]]
+
+
+def run(options: Options) -> Table:
+    # 1. a lake of its own
+    lake = replace(options.lake, directory=options.lake.directory / "startup")
+    shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
+    lake.directory.mkdir()
+    in_fresh_process(build, lake, SMALL)
+    again = _saved(lake)
+    # 2. each command on the same lake
+    whole, watched, plan = [], [], []
+    for number in range(options.repetitions + 1):
+        say(f"cleantail compact, {number} of {options.repetitions}: {SMALL.text}")
+        again()
+        plan.append(cleantail(lake, "plan", SMALL.topic, "--now", str(NOW_MS)))
+        whole.append(cleantail(lake, *_command()))
+        again()
+        watched.append(_watched(lake))
+    # 3. the table
+    title = f"`cleantail compact` of {SMALL.total:,} records in {SMALL.partitions} partitions"
+    rows = _rows(Times.of(whole), Times.of(plan), watched[1:])
+    return Table("startup", title, COLUMNS, tuple(rows), (*NOTES, options.text))
+
+
+def _command() -> list[str]:
+    return ["compact", SMALL.topic, "--now", str(NOW_MS), "--force"]
+
+
+def _saved(lake: Lake) -> Callable[[], None]:
+    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
+    saved = lake.directory / "saved"
+    shutil.copytree(lake.home, saved)
+
+    def again() -> None:
+        shutil.rmtree(lake.home)
+        shutil.copytree(saved, lake.home)
+
+    return again
+
+
+def _watched(lake: Lake) -> Spans:
+    result = lake.directory / "steps.json"
+    arguments = [str(result), repr(time.time()), *_command(), "--config", str(lake.config)]
+    seconds = timed(lake, ["-m", "benchmarks.topics.watched_command", *arguments])
+    spans: Spans = json.loads(result.read_text())
+    return spans | {"the end of the process": [spans.pop("all of main")[1], seconds]}
+
+
+def _rows(whole: Times, plan: Times, watched: list[Spans]) -> list[tuple[Value, ...]]:
+    """Returns the steps in the order in which they begin; a run without a step is left out of that step's median."""
+    rows: list[tuple[Value, ...]] = []
+    for name in dict.fromkeys(name for spans in watched for name in spans):
+        spans = [each[name] for each in watched if name in each]
+        took = [end - begin for begin, end in spans]
+        begins = median([begin for begin, _ in spans])
+        spread = f"{min(took):.2f} to {max(took):.2f}"
+        rows.append((name, begins, median(took), spread, ratio(median(took), whole.warm)))
+    rows.sort(key=lambda row: float(row[1] or 0))
+    all_of_it = ("cleantail compact, all of it", 0.0, whole.warm, whole.spread, 1.0)
+    return [
+        *rows,
+        all_of_it,
+        ("cleantail plan, for comparison", 0.0, plan.warm, plan.spread, ratio(plan.warm, whole.warm)),
+    ]
