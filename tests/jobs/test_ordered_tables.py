@@ -23,6 +23,7 @@ COLUMNS = "n int, ver bigint, ms bigint, k string, v string"
 SELECT = ["p AS n", "o AS ver", "ms", "k", "v"]
 MAPPED = ("order=ver", "timestamp=ms", "key=k", "value=v")
 V3 = "'format-version'='3'"
+DEEP = int(os.environ.get("CLEANTAIL_HISTORIES", "1")) > 1
 
 
 def arguments(mapped=MAPPED):
@@ -153,7 +154,7 @@ def test_a_table_without_offsets_is_adopted_compacted_checked_and_read(workshop,
 def test_rounds_go_on_where_the_last_one_ended_and_late_versions_lose(orderless):
     topic = orderless("ordered_rounds", [batch(0, 12), batch(12, 12)])
     topic.compact()
-    for first, late in ((24, 30), (36, 0), (48, 7)):
+    for first, late in ((24, 30), (36, 7)):
         topic.append(batch(first, 7, late=late), batch(first + 7, 5, late=late))
         topic.require_state()
         topic.compact(NOW + first)
@@ -292,7 +293,7 @@ def test_tombstones_go_at_their_horizon_a_round_is_undone_and_reclaim_keeps_offs
     topic.require_state(NOW + 9500)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "2"))))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (0, 2, 3, 4, 5))])
 def test_a_history_of_appends_rounds_and_rewrites_leaves_the_winners(orderless, seed):
     chance = random.Random(seed)
     numbers = iter(range(1000))
@@ -310,7 +311,7 @@ def test_a_history_of_appends_rounds_and_rewrites_leaves_the_winners(orderless, 
         ]
 
     topic = orderless(f"ordered_history{seed}", [group(), group()])
-    for step in range(1, 13):
+    for step in range(1, 13 if DEEP else 8):
         act = chance.choice(("append", "append", "round", "rewrite", "reclaim"))
         if act == "append":
             topic.append(group())
