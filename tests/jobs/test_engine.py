@@ -36,6 +36,11 @@ CONFIGS = {
 }
 
 
+def strategies(*quick):
+    """By timestamp and by header is one code but for where the version is read; `make test-deep` runs all."""
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.deep) for name in CONFIGS]
+
+
 def record(log, offset, key, payload="v", ts=0, version=None):
     headers = ["v", version] if version else []
     return {
@@ -56,7 +61,7 @@ def left_on(table, branch):
     return sorted(tuple(row) for row in rows)
 
 
-@pytest.mark.parametrize("strategy", CONFIGS)
+@pytest.mark.parametrize("strategy", strategies("offset", "header"))
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
 def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     workshop, table_of, monkeypatch, strategy, seed
@@ -163,7 +168,7 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
     assert prove_keys(table, workshop.platform(), unique, live) == {1: KeyCounts(4, 0)}
 
 
-@pytest.mark.parametrize("strategy", CONFIGS)
+@pytest.mark.parametrize("strategy", strategies("header"))
 def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monkeypatch, strategy):
     """Also where records that no round has cleaned yet hold tombstones back, and whatever is damaged."""
     draw, keys = random.Random(strategy), [f"k{i}" for i in range(40)]

@@ -1,88 +1,92 @@
-"""Tables without offsets in trouble: a process that is killed, a full offset map, a log in several shares, and a file that
-is registered twice. What survives is compared with the model of test_ordered_tables."""
+"""Tables without offsets in trouble: a process that ends at the worst moment, a full offset map, a log in several shares,
+and a file that is registered twice. What survives is compared with the model of test_ordered_tables."""
 
 from __future__ import annotations
-
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from cleantail.log.policy.shares import TaskSizes
 from spark_jobs.engine import tasks
-from tests.jobs.test_adopt import HOUR, NOW
-from tests.jobs.test_format_2 import full
-from tests.jobs.test_late_versions import in_rounds
-from tests.jobs.test_ordered_tables import batch, orderless, winners  # noqa: F401
-from tests.jobs.test_registered_twice import WAYS, measures, twice  # noqa: F401
-
-KILLED = """
-import os, signal, sys
-from cleantail.cli import main
 from spark_jobs.iceberg import commits
 from spark_jobs.round import publish
-module, name = {"before": (commits, "_commit"), "after": (publish, "append_answer")}[sys.argv[1]]
-setattr(module, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-main(sys.argv[2:])
-"""
+from tests.jobs.test_adopt import HOUR, NOW
+from tests.jobs.test_format_2 import full
+from tests.jobs.test_held_rounds import die
+from tests.jobs.test_late_versions import in_rounds
+from tests.jobs.test_ordered_tables import batch, orderless, winners  # noqa: F401
+from tests.jobs.test_registered_twice import TIMES, WAYS, measures, twice  # noqa: F401
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_process_that_is_killed_around_its_commit_leaves_all_or_nothing(orderless, moment):  # noqa: F811
-    topic = orderless(f"ordered_killed_{moment}", [batch(0, 12), batch(12, 12, late=4)])
+def test_a_process_that_ends_around_its_commit_leaves_all_or_nothing(orderless, monkeypatch):  # noqa: F811
+    """What a killed process leaves is tested by test_other_processes."""
+    topic = orderless("ordered_killed", [batch(0, 12), batch(12, 12, late=4)])
     topic.compact()
     topic.append(batch(24, 12, late=9))
     before = topic.stored()
-    argv = [moment, "compact", topic.name, "--now", NOW + 1, "--force", "--config", topic.workshop.config]
-    done = subprocess.run([sys.executable, "-c", KILLED, *map(str, argv)], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    topic.spark.sql(f"REFRESH TABLE {full(topic.table)}")
-    assert topic.stored() == (
-        before if moment == "before" else {k: [n] for k, (n, _) in winners(topic.records).items()}
-    )
+    ended(topic, monkeypatch, commits, "_commit", NOW + 1)
+    assert topic.stored() == before
+    topic.require_state(NOW + 1)
+    ended(topic, monkeypatch, publish, "append_answer", NOW + 2)
+    assert topic.stored() == {k: [n] for k, (n, _) in winners(topic.records).items()} != before
     topic.require_state(NOW + 2)
-    topic.compact(NOW + 2)
-    topic.require_winners(NOW + 2)
+    topic.compact(NOW + 3)
+    topic.require_winners(NOW + 3)
+
+
+def ended(topic, monkeypatch, module, name, now):
+    """A round ends where it would call the function."""
+    with monkeypatch.context() as dying:
+        dying.setattr(module, name, die)
+        assert topic.workshop.run("compact", topic.name, "--now", now, "--force")[0] == 130
+    topic.spark.sql(f"REFRESH TABLE {full(topic.table)}")
 
 
 def test_a_full_offset_map_takes_several_rounds_to_the_same_winners(orderless):  # noqa: F811
-    topic = orderless("ordered_budget", [batch(0, 20, keys=9), batch(20, 20, keys=9, late=7)])
+    topic = orderless("ordered_budget", [batch(0, 4), batch(4, 4, late=7)])
     in_rounds(topic.workshop, 4)
     topic.compact()
     topic.require_winners()
-    topic.append(batch(40, 20, keys=9, late=30), batch(60, 9, keys=9))
+    first = rounds_of(topic)
+    topic.append(batch(8, 4, late=30), batch(12, 3))
     topic.compact(NOW + 1)
     topic.require_winners(NOW + 1)
-    checked = [row for row in topic.workshop.evidence(topic.name) if row["outcome"] == "checked"]
-    assert len(checked) > 3
+    assert first > 1 and rounds_of(topic) > first + 1
 
 
-@pytest.mark.parametrize("share", [3, 40])
+def rounds_of(topic):
+    return sum(row["outcome"] == "checked" for row in topic.workshop.evidence(topic.name))
+
+
+@pytest.mark.parametrize("share", [7, *(pytest.param(share, marks=pytest.mark.deep) for share in (3, 40))])
 def test_a_log_in_several_shares_has_the_same_winners(orderless, monkeypatch, share):  # noqa: F811
     monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
-    topic = orderless(f"ordered_shares{share}", [batch(0, 30), batch(30, 30, late=9)])
+    topic = orderless(f"ordered_shares{share}", [batch(0, 15), batch(15, 15, late=9)])
     topic.compact()
     topic.require_winners()
-    topic.append(batch(60, 20, late=40))
+    topic.append(batch(30, 10, late=40))
     topic.rewrite()
-    topic.append(batch(80, 20, late=7))
+    topic.append(batch(40, 10, late=7))
     topic.compact(NOW + 1)
     topic.require_winners(NOW + 1)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_file_that_is_registered_twice_counts_once_and_ties_go_as_before(orderless, twice, way):  # noqa: F811
-    tied = [(n, 7, NOW - HOUR, f"k{n % 4}", f"v{n}") for n in range(12)]
-    topic = orderless(f"ordered_twice{list(WAYS).index(way)}", [tied[:6], tied[6:]])
-    sink = twice(full(topic.table))
-    # the later one: taken away and committed again, the earlier one would be the later, and win its ties
-    entries = topic.spark.sql(f"SELECT data_file.file_path FROM {full(topic.table)}.entries ORDER BY sequence_number")
-    later = entries.collect()[-1]["file_path"]
-    WAYS[way](sink, [file for file in sink.files() if str(file.location()) == later])
-    assert measures(topic.compact())[0]["deleted"]["registered_twice"] > 0
+def test_files_that_are_registered_twice_count_once_and_ties_go_as_before(orderless, twice):  # noqa: F811
+    """Each way with a file of its own, whose ties are lost by the files before it and by none after it."""
+    topic = orderless("ordered_twice", [[(n, 7, NOW - HOUR, f"k{n}", f"v{n}") for n in range(4)]])
+    sink, extra = twice(full(topic.table)), 0
+    for number, (way, register) in enumerate(WAYS.items()):
+        known = {str(file.location()) for file in sink.files()}
+        first = 4 * number + 4
+        rows = [(first + n, 7, NOW - HOUR, f"k{n}", f"v{first + n}") for n in range(number, 4)]
+        topic.append(rows)
+        # the last one: taken away and committed again, another would be the last, and win its ties
+        [file] = [file for file in sink.files() if str(file.location()) not in known]
+        register(sink, [file])
+        extra += len(rows) * (TIMES[way] - 1)
+    assert measures(topic.compact())[0]["deleted"]["registered_twice"] == extra
     topic.require_winners()
-    topic.append([(12, 7, NOW - HOUR, "k0", "tie"), (13, 6, NOW - HOUR, "k1", "late")])
+    assert topic.stored() == {"k0": [4], "k1": [9], "k2": [14], "k3": [15]}
+    topic.append([(20, 7, NOW - HOUR, "k0", "tie"), (21, 6, NOW - HOUR, "k1", "late")])
     topic.compact(NOW + 1)
     topic.require_winners(NOW + 1)
 

@@ -249,9 +249,9 @@ def test_a_partition_that_its_records_brought_into_quarantine_leaves_it(workshop
     assert seen(workshop, topic) == before
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_a_crash_leaves_all_old_or_all_new(workshop, monkeypatch, place):
-    topic = workshop.topic(f"crashed-{place}")
+def test_a_crash_leaves_all_old_or_all_new(workshop, monkeypatch):
+    """Before the commit, and after it."""
+    topic = workshop.topic("crashed-back")
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
     old = seen(workshop, topic)
     ingest(workshop, topic, "wrong.jsonl", (1, "a", "wrong"))
@@ -260,15 +260,16 @@ def test_a_crash_leaves_all_old_or_all_new(workshop, monkeypatch, place):
     def die(*_):
         raise KeyboardInterrupt
 
-    where = (commits, "_set") if place == "before" else (job, "append_undone_ingestion")
-    monkeypatch.setattr(*where, die)
-    assert workshop.run("rollback", topic, "--ingestion", "wrong.jsonl")[0] == 130
-    assert seen(workshop, topic) == (new if place == "before" else old)
-    monkeypatch.undo()
-    assert ("done_before" in workshop.json("rollback", topic, "--ingestion", "wrong.jsonl")) == (place == "after")
+    for where, expected in (((commits, "_set"), new), ((job, "append_undone_ingestion"), old)):
+        with monkeypatch.context() as dying:
+            dying.setattr(*where, die)
+            assert workshop.run("rollback", topic, "--ingestion", "wrong.jsonl")[0] == 130
+        assert seen(workshop, topic) == expected
+    assert "done_before" in workshop.json("rollback", topic, "--ingestion", "wrong.jsonl")
     assert seen(workshop, topic) == old
 
 
+@pytest.mark.deep
 def test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again(workshop):
     topic = workshop.topic("killed-back")
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))

@@ -165,21 +165,19 @@ def test_a_task_that_is_tried_again_does_not_go_a_round_further(workshop, twice_
     assert state_of(workshop, topic)["checkpoint"] is None
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_a_crash_leaves_all_old_or_all_new(workshop, twice_compacted, table_of, monkeypatch, place):
-    topic, (_, (once, state)) = twice_compacted(f"crash-{place}")
+def test_a_crash_leaves_all_old_or_all_new(workshop, twice_compacted, monkeypatch):
+    """Before the commit, and after it."""
+    topic, (_, (once, state)) = twice_compacted("crash")
     now = workshop.read(topic), state_of(workshop, topic)
 
     def die(*_):
         raise KeyboardInterrupt
 
-    if place == "before":
-        monkeypatch.setattr(commits, "_set", die)
-    else:
-        monkeypatch.setattr(job, "append_rollback", die)
-    assert workshop.run("rollback", topic)[0] == 130
-    found = workshop.read(topic), state_of(workshop, topic)
-    assert found == (now if place == "before" else ([*once, *now[0][-1:]], state))
+    for where, expected in (((commits, "_set"), now), ((job, "append_rollback"), ([*once, *now[0][-1:]], state))):
+        with monkeypatch.context() as dying:
+            dying.setattr(*where, die)
+            assert workshop.run("rollback", topic)[0] == 130
+        assert (workshop.read(topic), state_of(workshop, topic)) == expected
 
 
 def test_what_somebody_else_deleted_is_never_undone(workshop, twice_compacted, table_of):

@@ -54,7 +54,9 @@ class Commit:
         self.sink, self.table, self.spec, self.delta, self.files = sink, table, spec, delta, files
         self.jvm = jvm = sink.jvm
         self.format = jvm.org.apache.iceberg.FileFormat.PARQUET
+        self.schema = Fields(jvm, table.schema())
         self.key_schema = table.schema().select(list(sink.key))
+        self.keys = Fields(jvm, self.key_schema)
         ids = sink.spark.sparkContext._gateway.new_array(jvm.int, len(sink.key))
         for n, name in enumerate(sink.key):
             ids[n] = table.schema().findField(name).fieldId()
@@ -75,10 +77,10 @@ class Commit:
             if key in here:
                 replaced.append(here.pop(key))
             else:
-                by_value.append(self._record(self.key_schema, row))
+                by_value.append(self.keys.record(row))
             if kind == UPSERT:
                 file = number % self.files
-                data[file].write(self._record(self.table.schema(), row))
+                data[file].write(self.schema.record(row))
                 here[key] = (file, rows[file])
                 rows[file] += 1
         made = []
@@ -124,15 +126,23 @@ class Commit:
         if self.spec.isUnpartitioned():
             return None
         key = self.jvm.org.apache.iceberg.PartitionKey(self.spec, self.table.schema())
-        key.partition(self._record(self.table.schema(), row))
+        key.partition(self.schema.record(row))
         return key
 
-    def _record(self, schema: Any, row: Row) -> Any:
+
+class Fields:
+    """The fields of a schema, which is asked for them once: each question is a call of the JVM."""
+
+    def __init__(self, jvm: Any, schema: Any) -> None:
+        self.jvm, self.struct = jvm, schema.asStruct()
+        self.ids = {str(field.name()): str(field.fieldId()) for field in schema.columns()}
+        self.parsed = jvm.org.apache.iceberg.SingleValueParser.fromJson
+
+    def record(self, row: Row) -> Any:
         """Returns the row as Iceberg's record. Numbers go in by their text: through py4j alone a long becomes an int."""
-        fields = {str(f.name()): f for f in schema.columns()}
-        plain = {str(f.fieldId()): _plain(row.get(name)) for name, f in fields.items() if not _is_time(row.get(name))}
-        record = self.jvm.org.apache.iceberg.SingleValueParser.fromJson(schema.asStruct(), json.dumps(plain))
-        for name in fields:
+        plain = {number: _plain(row.get(name)) for name, number in self.ids.items() if not _is_time(row.get(name))}
+        record = self.parsed(self.struct, json.dumps(plain))
+        for name in self.ids:
             if _is_time(row.get(name)):
                 kind = "LocalDateTime" if isinstance(row[name], datetime.datetime) else "LocalDate"
                 record.setField(name, getattr(self.jvm.java.time, kind).parse(row[name].isoformat()))
