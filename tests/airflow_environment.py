@@ -45,6 +45,7 @@ def airflow_db() -> Iterator[Path]:
     from airflow.utils.db import initdb
 
     from cleantail_airflow.tasks.pool import ensure_pool
+    from tests.quick_sqlite import wait_for_no_disk
 
     check_each_schema_once()
     wait_for_no_disk()
@@ -68,17 +69,3 @@ def check_each_schema_once() -> None:
             found_right.add(text)
 
     Draft202012Validator.check_schema = check_schema
-
-
-def wait_for_no_disk() -> None:
-    """What a test has in SQLite need not outlive a power cut: Airflow commits more than a hundred times a run, and each
-    would wait until the disk has it."""
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    @event.listens_for(Engine, "connect")
-    def _connected(connection: Any, _: Any) -> None:
-        if "sqlite" in type(connection).__module__:
-            cursor = connection.cursor()
-            cursor.execute("PRAGMA synchronous = OFF")
-            cursor.close()
