@@ -45,8 +45,10 @@ def airflow_db() -> Iterator[Path]:
     from airflow.utils.db import initdb
 
     from cleantail_airflow.tasks.pool import ensure_pool
+    from tests.quick_sqlite import wait_for_no_disk
 
     check_each_schema_once()
+    wait_for_no_disk()
     initdb()
     ensure_pool()
     DagBundlesManager().sync_bundles_to_db()

@@ -6,6 +6,7 @@ import email
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message as Mail
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,14 +59,20 @@ class Mailbox:
         return "250 OK"
 
 
-@pytest.fixture
-def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+@contextmanager
+def mail_server() -> Iterator[tuple[Mailbox, dict[str, Any]]]:
+    """The mailbox of a server, and Airflow's connection to it."""
     box = Mailbox()
     port = free_port()
     controller = Controller(box, hostname="127.0.0.1", port=port)
     controller.start()
     extra = {"disable_ssl": True, "disable_tls": True, "from_email": "cleantail@lake.example", "timeout": 5}
-    connection = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(connection))
-    yield box
+    yield box, {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": extra}
     controller.stop()
+
+
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    with mail_server() as (box, connection):
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(connection))
+        yield box

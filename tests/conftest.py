@@ -21,6 +21,12 @@ DEEP = int(os.environ.get("CLEANTAIL_HISTORIES", "1")) > 1
 """As `make test-deep` sets it."""
 
 
+def pytest_sessionstart() -> None:
+    from tests.quick_sqlite import wait_for_no_disk
+
+    wait_for_no_disk()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name} anew")
 

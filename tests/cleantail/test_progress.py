@@ -80,9 +80,19 @@ def test_a_terminal_that_cannot_draw_a_line_anew_gets_nothing():
     assert started([sys.executable, "-c", WORK], {"TERM": "dumb"}) == ("answer\n", "")
 
 
-@pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE", "CI"])
-def test_where_stderr_is_no_terminal_there_is_nothing_of_it_whatever_the_environment_says(variable):
-    env = os.environ | {"TERM": "xterm", variable: "1"}
+CLAIMS = ("FORCE_COLOR", "TTY_COMPATIBLE", "CI")
+"""Variables by which an environment says that a terminal is there, or none."""
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param(CLAIMS, id="all at once"),
+        *(pytest.param((claim,), id=claim, marks=pytest.mark.deep) for claim in CLAIMS),
+    ],
+)
+def test_where_stderr_is_no_terminal_there_is_nothing_of_it_whatever_the_environment_says(claims):
+    env = os.environ | {"TERM": "xterm"} | dict.fromkeys(claims, "1")
     done = subprocess.run(
         [sys.executable, "-c", WORK], env=env, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )

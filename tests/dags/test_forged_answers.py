@@ -18,7 +18,7 @@ from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.rollback_preview import history_of
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, StubbedJobs, forget_incidents
-from tests.dags.test_whole_run import KEYS, QUICK, RECORDS, record
+from tests.dags.whole_run import KEYS, QUICK, RECORDS, record
 
 pytestmark = [
     pytest.mark.airflow,
@@ -75,20 +75,21 @@ def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any
 
 
 class Person(threading.Thread):
-    """Does something as soon as the task `approve` waits; what goes wrong in it is raised at the end."""
+    """Does one thing after the other, each as soon as the task `approve` waits; what goes wrong is raised at the end."""
 
-    def __init__(self, act: Callable[[str], None]) -> None:
+    def __init__(self, *acts: Callable[[str], None]) -> None:
         super().__init__()
-        self._act = act
+        self._acts = acts
         self._over = threading.Event()
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            while not self._over.wait(0.3):
-                if run_id := _waiting_run():
-                    self._act(run_id)
-                    return
+            for act in self._acts:
+                while not (run_id := _waiting_run()):
+                    if self._over.wait(0.3):
+                        return
+                act(run_id)
         except BaseException as error:
             self.error = error
 
@@ -121,35 +122,41 @@ def published(site: Site) -> tuple[int, dict[int, int]]:
     return live, {p: state.checkpoint for p, state in facts.states.items() if state.checkpoint is not None}
 
 
-def note_of(finished: Any, task_id: str) -> str:
+def note_of(run_id: str, task_id: str) -> str:
     """Why a task failed, as it noted it."""
     from airflow.models.xcom import XComModel
     from airflow.sdk.execution_time.xcom import XCom  # noqa: F401
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        query = XComModel.get_many(run_id=finished.run_id, key="failure", task_ids=task_id, dag_ids="orders")
+        query = XComModel.get_many(run_id=run_id, key="failure", task_ids=task_id, dag_ids="orders")
         row = session.execute(query.with_only_columns(XComModel.value)).first()
     assert row is not None
     text: str = json.loads(row.value)["reason"] if isinstance(row.value, str) else row.value["reason"]
     return text
 
 
-def states(finished: Any) -> dict[str, str]:
-    return {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
+def states(run_id: str) -> dict[str, str]:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return {ti.task_id: str(ti.state) for ti in session.query(TaskInstance).filter_by(run_id=run_id)}
 
 
 def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_does(
     orders: Any, site: Site, api: Callable[..., Any]
 ) -> None:
+    """One run: what the editor has called done is found out by `publish`; then the question is cleared and answered."""
     seen: list[tuple[str, int]] = []
+    found_out: list[Any] = []
+    yes = {"chosen_options": ["Approve"], "params_input": {}}
 
     def task(run_id: str, name: str) -> str:
         return f"/dags/orders/dagRuns/{run_id}/taskInstances/{name}"
 
     def forge(run_id: str) -> None:
-        answer = {"chosen_options": ["Approve"], "params_input": {}}
-        front = api("an-editor", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", answer)
+        front = api("an-editor", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", yes)
         entry = {"key": "return_value", "value": FORGED, "map_index": -1}
         write = api("an-editor", "POST", f"{task(run_id, 'approve')}/xcomEntries", entry)
         checked = api("an-editor", "GET", f"{task(run_id, 'check_quality')}/xcomEntries/return_value?deserialize=true")
@@ -160,23 +167,30 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
         names = ("front door", "write", "change", "done")
         seen.extend(zip(names, [a.status_code for a in (front, write, change, done)], strict=True))
 
+    def look_and_clear(context: Any) -> None:
+        """Before the task after `publish` does anything."""
+        run_id = context["dag_run"].run_id
+        so_far = states(run_id)
+        found_out.append((so_far["approve"], so_far["publish"], note_of(run_id, "publish"), published(site)))
+        both = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": ["approve", "publish"]}
+        seen.append(("clear", api("the-approver", "POST", "/dags/orders/clearTaskInstances", both).status_code))
+
     def say_yes(run_id: str) -> None:
-        answer = {"chosen_options": ["Approve"], "params_input": {}}
-        told = api("the-approver", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", answer)
+        told = api("the-approver", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", yes)
         seen.append(("approver", told.status_code))
 
-    with Person(forge):
+    orders.task_dict["outcome"].pre_execute = look_and_clear
+    with Person(forge, say_yes):
         finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + 3_600_000})
-    assert seen == [("front door", 403), ("write", 201), ("change", 200), ("done", 200)]
-    assert (states(finished)["approve"], states(finished)["publish"]) == ("success", "failed")
-    assert "nobody who may has approved round" in note_of(finished, "publish")
-    assert "it was asked for, and nobody has answered, whatever an XCom" in note_of(finished, "publish")
-    assert published(site) == (RECORDS, {})
-
-    with Person(say_yes):
-        finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + 3_700_000, "force": True})
-    assert seen[-1] == ("approver", 200)
-    assert (states(finished)["approve"], states(finished)["publish"]) == ("success", "success")
+    assert seen[:4] == [("front door", 403), ("write", 201), ("change", 200), ("done", 200)]
+    [(approve, publish, note, table)] = found_out
+    assert (approve, publish) == ("success", "failed")
+    assert "nobody who may has approved round" in note
+    assert "it was asked for, and nobody has answered, whatever an XCom" in note
+    assert table == (RECORDS, {})
+    assert seen[4:] == [("clear", 200), ("approver", 200)]
+    ended = states(finished.run_id)
+    assert (ended["approve"], ended["publish"]) == ("success", "success")
     assert published(site) == (KEYS, {0: RECORDS})
     assert approved_by(site) == "the-approver"
 

@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 
+UNRECLAIMED = {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1.0}
+"""Of a topic whose deleted records stay in its files."""
+
 
 def line(offset: int, key: str, value: str | None, partition: int = 0) -> dict[str, Any]:
     return {"partition": partition, "offset": offset, "ts": 1_700_000_000_000 + offset, "key": key, "payload": value}
@@ -85,43 +88,37 @@ def told(site: Site) -> list[tuple[str, str]]:
     return [(alert["topic"], alert["event"]) for alert in found]
 
 
-def test_a_group_does_what_is_due_in_one_application_and_each_failure_is_its_own(group: Site) -> None:
+def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_alone_and_rolled_back(
+    group: Site,
+) -> None:
     land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"))
-    land(group, "two", *(line(n, "k", str(n)) for n in range(4)))
+    land(group, "two", *(line(n, "k", str(n)) for n in range(4)), config=UNRECLAIMED)
     land(group, "red", line(0, "1", "x"), line(1, "1", "y"), checks=[LETTERS])
-    dag = group.dag("small")
+    # 1. one topic alone: the others are not even read
+    assert str(group.dag("small").test(run_conf={"topic": "one"}).state) == "success"
+    assert offsets(group, "one") == [1, 2]
+    assert not (group.home / "warehouse" / "cleantail" / "two").exists()
+    # 2. all of them: the pack, which also gives back the space of the first run, and the one that shows what is broken
+    dag = group.dag("small")  # parsed anew: the one above has the parameters of its last run
     group.topic("typo", config={"segment.sm": 1})
     finished = dag.test()
-    # 1. what was done: the pack, and the one that shows what is broken
     found = states(finished)
     assert str(finished.state) == "failed"
     assert (found["evaluate"], found["run_pack"]) == (["success"], ["success", "failed"])
-    stations = ("ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "reconcile")
-    assert [found[station][0] for station in stations] == ["success"] * 2 + ["failed", "success"] + ["skipped"] * 3
+    stations = ("ingest", "compact", "check_quality", "publish", "reclaim", "expire_tombstones", "reconcile")
+    assert [found[s][0] for s in stations] == ["success"] * 2 + ["failed"] + ["success"] * 2 + ["skipped"] * 2
     assert (offsets(group, "one"), offsets(group, "two"), offsets(group, "red")) == ([1, 2], [3], [0, 1])
-    # 2. what others hear of it
-    assert asset_events(finished) == {"x-cleantail://one": [("compact", [0])], "x-cleantail://two": [("compact", [0])]}
+    # 3. what others hear of it: each failure is its own
+    assert asset_events(finished) == {"x-cleantail://two": [("compact", [0])]}
     assert sorted(told(group)) == [("red", "check_failed")]
-    # 3. the next run: nothing is due but to give space back
+    # 4. the next run: nothing is due, and a log in quarantine is looked at by those who tell, as long as it is there
     (group.config / "topics" / "typo.yaml").unlink()
-    second = states(dag.test())
-    assert (second["run_pack"], second["check_quality"], second["reclaim"]) == (["success"], ["skipped"], ["success"])
-    third = states(dag.test())
-    # a log in quarantine is looked at by those who tell, as long as it is there
-    assert {task for task, of_task in third.items() if of_task != ["skipped"]} == {"evaluate", "alert"}
-
-
-def test_a_topic_of_a_group_is_done_alone_and_rolled_back(group: Site) -> None:
-    land(group, "alone", line(0, "a", "1"), line(1, "a", "2"))
-    land(group, "other", line(0, "a", "1"), line(1, "a", "2"))
-    dag = group.dag("small")
-    assert str(dag.test(run_conf={"topic": "alone"}).state) == "success"
-    assert offsets(group, "alone") == [1]
-    assert not (group.home / "warehouse" / "cleantail" / "other").exists()
-    undone = dag.test(run_conf={"topic": "alone", "rollback_to": "last"})
+    idle = states(dag.test())
+    assert {task for task, of_task in idle.items() if of_task != ["skipped"]} == {"evaluate", "alert"}
+    # 5. a topic is rolled back, which is named
+    undone = dag.test(run_conf={"topic": "two", "rollback_to": "last"})
     assert (str(undone.state), states(undone)["rollback"]) == ("success", ["success"])
-    assert offsets(group, "alone") == [0, 1]
-    assert asset_events(undone) == {"x-cleantail://alone": [("rollback", [0])]}
-    # a DAG that was parsed anew: the one above has the parameters of its last run
+    assert offsets(group, "two") == [0, 1, 2, 3]
+    assert asset_events(undone) == {"x-cleantail://two": [("rollback", [0])]}
     refused = group.dag("small").test(run_conf={"rollback_to": "last"})
     assert (str(refused.state), states(refused)["evaluate"]) == ("failed", ["failed"])

@@ -1,86 +1,130 @@
-"""One run of a topic's DAG with the real jobs on real Spark, from landing files to the published table."""
+"""One run of a topic's DAG with the real jobs on real Spark, from landing files to the published table; it is looked at
+from all sides: the table, Airflow, alerts, metrics, what lies about, and what Airflow's own provider for OpenLineage sends.
+
+The provider is no part of the tested environment. It is put into a folder of its own, by the hashes of constraints.txt,
+for the one process of the run; where that cannot be, the run is the same and what it sends is not looked at.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.message import Message as Mail
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.lake.catalog_settings import SMALL_RUN
+from cleantail.config.platform import Platform
 from cleantail.lake.runs.evaluate import read_facts
-from cleantail.watch.alerting.incident_texts import parse_book
-from cleantail_airflow.alerts.incident_book import variable_name
+from cleantail.lake.table_metadata import TableFacts
+from cleantail_airflow.lineage.lineage_operator import is_wanted
 from tests.airflow_environment import ROOT
-from tests.airflow_site import Site, forget_incidents
-from tests.alert_sinks import Mailbox
+from tests.alert_sinks import mail_server
+from tests.dags.whole_run import IN_HEADER, IN_KEY, IN_VALUE, KEYS, RECORDS, TOO_LONG
 from tests.statsd_sink import UdpSink
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
-KEYS = 7
-RECORDS = 40  # per partition
-HOUR_MS = 3_600_000
-IN_KEY, IN_VALUE, IN_HEADER, TOO_LONG = "KEYMARK", "VALUEMARK", "HEADERMARK", "KEYMARK-that-is-too-long"
 MARKS = (IN_KEY, IN_VALUE, IN_HEADER)
-QUICK = {**SMALL_RUN, "spark.sql.shuffle.partitions": 1}
-"""Short applications, those before the plan too: less to warm up."""
+PACKAGES = (
+    "apache-airflow-providers-openlineage",
+    "httpcore2",
+    "httpx2",
+    "openlineage-integration-common",
+    "openlineage-python",
+    "openlineage-sql",
+    "truststore",
+)
+"""What the extra `lineage` needs and the tested environment does not have."""
+Event = dict[str, Any]
 
 
-def load_incidents(topic: str) -> list[tuple[str, str]]:
-    """Event and subject of what the topic's Airflow variable says is open."""
-    from airflow.models.variable import Variable
+@dataclass(frozen=True)
+class WholeRun:
+    """What a run has left."""
 
-    return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))).incidents)
+    folder: Path
+    command_lines: set[str]
+    """Of all processes of the run, as `ps` shows them."""
+    output: str
+    mails: list[Mail]
+    metrics: dict[str, str]
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def airflow(self, name: str) -> Any:
+        """What Airflow's database has, as tests/dags/whole_run.py wrote it."""
+        return json.loads((self.folder / "airflow.json").read_text())[name]
+
+    def platform(self) -> Platform:
+        return load_platform(self.folder / "config", {"CLEANTAIL_HOME": str(self.home)})
+
+    def facts(self) -> TableFacts:
+        facts = read_facts(find_topic("orders", self.folder / "config"), self.platform())
+        assert facts is not None
+        return facts
+
+    def alerts(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.home / "alerts" / name).read_text().splitlines()]
 
 
-def record(partition: int, offset: int) -> dict[str, Any]:
-    """Keys repeat; every eleventh record is a tombstone."""
-    payload = None if offset % 11 == 10 else f"{IN_VALUE}{offset}"
-    return {
-        "partition": partition,
-        "offset": offset,
-        "ts": 1_700_000_000_000 + offset,
-        "key": f"{IN_KEY}{offset % KEYS}",
-        "payload": payload,
-        "headers": ["h", IN_HEADER],
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Path | str:
+    """The folder of Airflow's provider for OpenLineage, or why there is none."""
+    folder, uv = tmp_path_factory.mktemp("provider"), Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        return "there is no uv in this environment to install Airflow's provider for OpenLineage with"
+    pinned = folder / "requirements.txt"
+    pins = re.split(r"\n(?=\S)", (ROOT / "constraints.txt").read_text())
+    pinned.write_text("\n".join(pin for pin in pins if pin.partition("==")[0] in PACKAGES))
+    command = [str(uv), "pip", "install", "--quiet", "--python", sys.executable]
+    command += ["--target", str(folder / "packages"), "--no-deps", "--require-hashes", "-r", str(pinned)]
+    made = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if "Failed to fetch" in made.stderr:
+        return "Airflow's provider for OpenLineage cannot be installed here: the package index is out of reach"
+    assert made.returncode == 0, made.stderr
+    return folder / "packages"
+
+
+@pytest.fixture(scope="module")
+def run(provider: Path | str, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    folder, statsd = tmp_path_factory.mktemp("run"), UdpSink()
+    path = [str(provider)] * isinstance(provider, Path) + [str(ROOT)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    env |= {
+        "PYTHONPATH": os.pathsep.join(path),
+        "AIRFLOW__METRICS__STATSD_ON": "True",
+        "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+        "AIRFLOW__METRICS__STATSD_PORT": str(statsd.socket.getsockname()[1]),
     }
+    command = [sys.executable, "-m", "tests.dags.whole_run", str(folder)]
+    with mail_server() as (mailbox, connection), command_lines() as seen:
+        env["AIRFLOW_CONN_SMTP_DEFAULT"] = json.dumps(connection)
+        made = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr[-3000:]
+    metrics = dict(line.split(":", 1) for line in statsd.cleantail())
+    statsd.socket.close()
+    output = (folder / "printed").read_text() + made.stdout + made.stderr
+    return WholeRun(folder, seen, output, mailbox.mails, metrics)
 
 
-@pytest.fixture
-def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any:
-    """A topic of two partitions with one file to land; partition 1 breaks the topic's own check."""
-    forget_incidents("orders")
-    monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
-    lines = [record(partition, offset) for partition in (0, 1) for offset in range(RECORDS)]
-    lines[RECORDS]["key"] = TOO_LONG
-    (site.home / "landing").mkdir()
-    (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    defaults = {"platform": {"allow_clock": True, "spark": {"master": "local[2]", "conf": QUICK}}}
-    (site.config / "defaults.yaml").write_text(json.dumps(defaults))
-    site.topic(
-        "orders",
-        source={"path": "landing/*.jsonl"},
-        checks=[
-            {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 9}},
-            {
-                "expectation": "expect_column_most_common_value_to_be_in_set",
-                "kwargs": {"column": "value", "value_set": ["x"]},
-                "severity": "warning",
-            },
-        ],
-        alerts=[
-            {"type": "file", "path": "alerts/all.jsonl"},
-            {"type": "file", "path": "alerts/with-values.jsonl", "values": True},
-            {"type": "mail", "to": ["ops@lake.example"]},
-        ],
-    )
-    return site.dag("orders")
+@pytest.fixture(scope="module")
+def events(provider: Path | str, run: WholeRun) -> dict[str, Event]:
+    """Station -> the event at its end."""
+    if isinstance(provider, str):
+        pytest.skip(provider)
+    sent = [json.loads(line) for line in (run.folder / "events").read_text().splitlines()]
+    return {event["job"]["name"].removeprefix("orders."): event for event in sent if event["eventType"] != "START"}
 
 
 def _children(pid: int) -> Iterator[int]:
@@ -114,89 +158,8 @@ def command_lines() -> Iterator[set[str]]:
         watcher.join()
 
 
-@pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the jobs print, line by line as Airflow's hook puts it into the log of the task."""
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
-    lines: list[str] = []
-    real = SparkSubmitHook._process_spark_submit_log
-
-    def keeping(hook: Any, printed_lines: Iterator[Any]) -> None:
-        def kept() -> Iterator[Any]:
-            for line in printed_lines:
-                lines.append(str(line))
-                yield line
-
-        real(hook, kept())
-
-    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", keeping)
-    return lines
-
-
-def marked(texts: dict[str, str]) -> dict[str, list[str]]:
-    """Those of the texts that hold a key, a value or a header of a record."""
-    return {name: found for name, text in texts.items() if (found := [mark for mark in MARKS if mark in text])}
-
-
-def rows_of_airflow() -> dict[str, str]:
-    """Every row of every table of Airflow's database as text."""
-    from airflow.utils.session import create_session
-    from sqlalchemy import MetaData, select
-
-    with create_session() as session:
-        everything = MetaData()
-        everything.reflect(session.get_bind())
-        return {
-            table.name: "\n".join(str(tuple(row)) for row in session.execute(select(table)))
-            for table in everything.tables.values()
-        }
-
-
-def files_of_ours(home: Path) -> dict[str, str]:
-    """What is below CLEANTAIL_HOME but for the topic's own records: its table, and the files that landed."""
-    ours = [f for f in home.rglob("*") if f.is_file() and f.relative_to(home).parts[0] not in ("landing", "warehouse")]
-    return {str(file.relative_to(home)): file.read_bytes().decode(errors="replace") for file in ours}
-
-
-def evidence_of(site: Site) -> list[str]:
-    """The rows of the evidence, whose files are compressed."""
-    from cleantail.lake.catalogs import open_catalog
-
-    platform = load_platform(site.config, os.environ)
-    evidence = open_catalog(platform, os.environ).load_table("cleantail.cleantail_evidence")
-    return [str(row) for row in evidence.scan().to_arrow().to_pylist()]
-
-
-def assert_no_record_was_left_about(site: Site, seen: set[str], printed: str, mails: Sequence[Any]) -> None:
-    """The logs, what `ps` showed, Airflow's database, the evidence, Great Expectations' stores, Data Docs and alerts."""
-    files = files_of_ours(site.home)
-    quoting = json.loads(files.pop("alerts/with-values.jsonl").splitlines()[0])
-    assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
-    # The JVM that spark-submit turns into: the script itself is over before a slow look at the processes.
-    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in seen)
-    texts = {"logs": printed, "ps": "\n".join(seen), "evidence": "\n".join(evidence_of(site))}
-    texts |= {f"mail {i}": str(mail) for i, mail in enumerate(mails)}
-    assert marked({**texts, **rows_of_airflow(), **files}) == {}
-    (failure,) = quoting["failures"]
-    assert (failure["offsets"], failure["observed"]) == ([0], "1 of 8 records, at offset 0")
-    headers = f'headers "h": "{IN_HEADER}"'
-    assert failure["examples"] == [f'offset 0: key "{TOO_LONG}", value "{IN_VALUE}0", {headers}']
-    assert failure["examples"][0] in quoting["text"]
-
-
-def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
-    orders: Any,
-    site: Site,
-    mailbox: Mailbox,
-    statsd: UdpSink,
-    printed: list[str],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with command_lines() as seen:
-        finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
-    states = {instance.task_id: str(instance.state) for instance in finished.get_task_instances()}
-    assert states == {
+def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run: WholeRun) -> None:
+    assert run.airflow("states") == {
         "ingest": "success",
         "evaluate": "success",
         "compact": "success",
@@ -208,37 +171,116 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(
         "outcome": "failed",
         "alert": "success",
     }
-    facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
-    assert facts is not None
+    facts = run.facts()
     live = {p: sum(f.live_records for f in facts.files_of(p)) for p in facts.partitions}
     assert live == {0: KEYS, 1: RECORDS}
     assert facts.states[0].checkpoint == RECORDS
     assert facts.states[1].checkpoint is None
-    (alert,) = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
-    assert [failure["partition"] for failure in alert["failures"]] == [1]
-    assert [mail["Subject"] for mail in mailbox.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
-    assert [kind for kind, _ in load_incidents("orders")] == ["check_failed", "partition_quarantined"]
+    assert facts.last_compaction is not None
+    assert facts.last_compaction.messages_read == 2 * RECORDS
     held = facts.states[1].quarantine
     assert held is not None and held.branch in facts.branches
-    assert published_to(finished.run_id) == [{"0": RECORDS}]
-    sent = dict(line.split(":", 1) for line in statsd.cleantail())
+    (alert,) = run.alerts("all.jsonl")
+    assert [failure["partition"] for failure in alert["failures"]] == [1]
+    assert [mail["Subject"] for mail in run.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
+    assert [kind for kind, _ in run.airflow("incidents")] == ["check_failed", "partition_quarantined"]
+    assert run.airflow("published") == [{"0": RECORDS}]
+    assert "ended with exit code 1" in run.output
+
+
+def test_the_run_sends_its_metrics(run: WholeRun) -> None:
+    sent = run.metrics
     assert sent["max-dirty-percent.orders"] == "100.0|g"
     assert sent["rounds.orders.0.compact.published"] == sent["rounds.orders.1.compact.held_back"] == "1|c"
     assert sent["checks-failed.orders.1.critical"] == "1|c"
     assert sent["records-dropped.orders.0.superseded"] == f"{RECORDS - KEYS}|c"
     assert float(sent["max-clean-time-secs.orders"].removesuffix("|g")) > 0
     assert not [name for name in sent if name.startswith("records-dropped.orders.1")]
-    assert facts.last_compaction is not None
-    assert facts.last_compaction.messages_read == 2 * RECORDS
-    logs = "".join([*printed, *capfd.readouterr()])
-    assert "ended with exit code 1" in logs
-    assert_no_record_was_left_about(site, seen, logs, mailbox.mails)
 
 
-def published_to(run_id: str) -> list[dict[str, int]]:
-    """The clean points that the run's events of the topic's asset say."""
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
+def marked(texts: dict[str, str]) -> dict[str, list[str]]:
+    """Those of the texts that hold a key, a value or a header of a record."""
+    return {name: found for name, text in texts.items() if (found := [mark for mark in MARKS if mark in text])}
 
-    with create_session() as session:
-        return [event.extra["checkpoints"] for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]
+
+def files_of_ours(home: Path) -> dict[str, str]:
+    """What is below CLEANTAIL_HOME but for the topic's own records: its table, and the files that landed."""
+    ours = [f for f in home.rglob("*") if f.is_file() and f.relative_to(home).parts[0] not in ("landing", "warehouse")]
+    return {str(file.relative_to(home)): file.read_bytes().decode(errors="replace") for file in ours}
+
+
+def evidence_of(run: WholeRun) -> list[str]:
+    """The rows of the evidence, whose files are compressed."""
+    from cleantail.lake.catalogs import open_catalog
+
+    evidence = open_catalog(run.platform(), {}).load_table("cleantail.cleantail_evidence")
+    return [str(row) for row in evidence.scan().to_arrow().to_pylist()]
+
+
+def test_no_record_is_left_about(run: WholeRun) -> None:
+    """The logs, what `ps` showed, Airflow's database, the evidence, Great Expectations' stores, Data Docs and alerts."""
+    files = files_of_ours(run.home)
+    del files["alerts/with-values.jsonl"]
+    assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
+    # The JVM that spark-submit turns into: the script itself is over before a slow look at the processes.
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in run.command_lines)
+    texts = {"logs": run.output, "ps": "\n".join(run.command_lines), "evidence": "\n".join(evidence_of(run))}
+    texts |= {f"mail {i}": str(mail) for i, mail in enumerate(run.mails)}
+    assert marked({**texts, **run.airflow("rows"), **files}) == {}
+
+
+def test_an_alert_that_may_quote_says_which_record_it_was(run: WholeRun) -> None:
+    quoting = run.alerts("with-values.jsonl")[0]
+    (failure,) = quoting["failures"]
+    assert (failure["offsets"], failure["observed"]) == ([0], "1 of 8 records, at offset 0")
+    headers = f'headers "h": "{IN_HEADER}"'
+    assert failure["examples"] == [f'offset 0: key "{TOO_LONG}", value "{IN_VALUE}0", {headers}']
+    assert failure["examples"][0] in quoting["text"]
+
+
+def told(datasets: list[Event]) -> list[tuple[str, str | None]]:
+    """The last part of each dataset's name, and its snapshot."""
+    return [(d["name"].rsplit("/")[-1], d["facets"].get("version", {}).get("datasetVersion")) for d in datasets]
+
+
+def test_each_station_tells_what_it_has_read_and_written_at_which_snapshot(events: dict[str, Event]) -> None:
+    (landed,) = events["ingest"]["inputs"]
+    assert (landed["namespace"], Path(landed["name"]).name) == ("file", "a.jsonl")
+    ((_, first),) = told(events["ingest"]["outputs"])
+    assert events["ingest"]["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2 * RECORDS
+    assert told(events["evaluate"]["inputs"]) == [("orders", first)]
+    assert told(events["compact"]["inputs"]) == [("orders", first)]
+    ((_, branch),) = told(events["compact"]["outputs"])
+    assert told(events["check_quality"]["inputs"]) == [("orders", branch)]
+    assert [name for name, _ in told(events["check_quality"]["outputs"])] == ["cleantail_evidence"]
+    assert told(events["publish"]["inputs"]) == [("orders", branch)]
+    (table, published), (evidence, _) = told(events["publish"]["outputs"])
+    assert (table, evidence) == ("orders", "cleantail_evidence")
+    assert len({first, branch, published}) == 3 and published
+
+
+def test_a_red_check_fails_with_every_check_that_it_made(events: dict[str, Event]) -> None:
+    event = events["check_quality"]
+    assert event["eventType"] == "FAIL"
+    assertions = event["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert len(assertions) > 5
+    failed = [(a["assertion"], a["column"], a["severity"], a["description"]) for a in assertions if not a["success"]]
+    assert ("expect_column_value_lengths_to_be_between", "key", "error", "failed in partitions 1") in failed
+    assert {severity for *_, severity, _ in failed} == {"error", "warn"}
+
+
+def test_columns_come_from_those_of_the_same_name(events: dict[str, Event]) -> None:
+    output = events["publish"]["outputs"][0]
+    fields = output["facets"]["columnLineage"]["fields"]
+    assert {"partition", "offset", "key", "value"} <= fields.keys()
+    (origin,) = fields["value"]["inputFields"]
+    assert (origin["namespace"], origin["name"], origin["field"]) == ("file", output["name"], "value")
+    assert output["facets"]["symlinks"]["identifiers"][0]["name"] == "cleantail.orders"
+
+
+def test_no_event_has_a_key_or_a_value_of_a_record(events: dict[str, Event]) -> None:
+    assert marked({station: json.dumps(event) for station, event in events.items()}) == {}
+
+
+def test_without_the_provider_nobody_listens() -> None:
+    assert not is_wanted()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -195,34 +191,3 @@ def test_the_table_of_exit_codes_has_those_of_the_errors():
 
 def test_the_readme_can_be_read_at_one_go():
     assert len(PAGES["README.md"].splitlines()) <= 150
-
-
-def test_the_first_commands_as_written_show_a_compaction_on_a_fresh_home_and_print_nothing_else(tmp_path):
-    """The whole block in one shell. stderr is no terminal, so there is no progress on it, and no line of a library."""
-    [block] = re.findall(r"<!-- example: first commands -->\n```sh\n(.*?)```", TEXT, re.DOTALL)
-    jars = os.environ.get("CLEANTAIL_JARS") or str(ROOT / ".cleantail" / "jars")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("CLEANTAIL_")}
-    env |= {"CLEANTAIL_HOME": str(tmp_path / "fresh" / "home"), "CLEANTAIL_JARS": jars}
-    shell = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "orders: 8 records appended" in done.stdout
-    assert "orders: 1 of 1 partition is due" in done.stdout
-    assert "10 of 10 checks passed" in done.stdout
-    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [(r["offset"], r["key"]) for r in records] == [
-        (4, "order-2"), (5, "order-1"), (6, "order-3"), (7, "order-4"),
-    ]  # fmt: skip
-    assert records[0]["payload"] is None
-    assert done.stderr == ""
-    the_example_in_python(env)
-
-
-def the_example_in_python(env):
-    """Run where it says, beside the configuration, it has the topic that the first commands have left."""
-    [block] = re.findall(r"<!-- example: python -->\n```python\n(.*?)```", TEXT, re.DOTALL)
-    program = f"{block}\nprint(sorted(cache), go_on_from)"
-    run = [sys.executable, "-c", program]
-    done = subprocess.run(run, cwd=ROOT / "docs" / "examples", env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "[b'order-1', b'order-3', b'order-4'] {0: 8}\n"

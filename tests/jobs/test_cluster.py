@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
 from differential.broker import ROOT
 from differential.spark_cluster import processes_of, spark_cluster
+from tests.conftest import DEEP
 from tests.jobs.test_rounds import NOW, offsets, record
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -45,10 +47,15 @@ def command(workshop, master, python, *argv, archive=None):
     return subprocess.run(cli, capture_output=True, text=True, env=env, check=False)
 
 
-def test_rounds_run_on_a_cluster_once_its_workers_have_what_tasks_import(workshop, master, tmp_path):
+def test_a_round_runs_on_a_cluster_once_its_workers_have_what_tasks_import_and_outlives_executors_that_are_killed(
+    workshop, master, directory, tmp_path
+):
+    """Spark gives the tasks of a killed one to others; a second copy of a task changes nothing, as tasks only return what
+    they find."""
     topic = workshop.topic("clustered", {"compaction.strategy": "timestamp"})
     lines = [record(i, f"k{i % 5}", "x", partition=p) for p in range(3) for i in range(20)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    # 1. workers whose Python has nothing
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     refused = command(workshop, master, bare / "bin" / "python", "compact", topic, "--now", NOW)
@@ -56,9 +63,34 @@ def test_rounds_run_on_a_cluster_once_its_workers_have_what_tasks_import(worksho
     assert "the Python of Spark's workers cannot run Cleantail's tasks: " in refused.stderr
     assert "duckdb is not installed" in refused.stderr and "make worker-environment" in refused.stderr
     assert len(workshop.read(topic)) == 60
-    done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
+    # 2. workers that have it, and are killed
+    with killed_at_work(directory, 2 if DEEP else 1) as killed:
+        done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
+    assert killed
     assert done.returncode == 0, done.stderr
     assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))
+
+
+@contextmanager
+def killed_at_work(directory, count):
+    """Kills so many executors of the cluster. One is at work once it has started Python."""
+    killed = list[int]()
+    over = threading.Event()
+
+    def kill():
+        while len(killed) < count and not over.is_set():
+            if processes_of(directory, "pyspark.daemon"):
+                for executor in processes_of(directory, "CoarseGrainedExecutorBackend")[:1]:
+                    os.kill(executor, signal.SIGKILL)
+                    killed.append(executor)
+                    time.sleep(2)
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield killed
+    over.set()
+    killer.join()
 
 
 @pytest.mark.deep
@@ -73,32 +105,3 @@ def test_the_packed_environment_is_all_that_workers_need(workshop, master, direc
     assert done.returncode == 0, done.stderr
     assert offsets(workshop.read(topic)) == list(range(15, 20))
     assert [folder for folder in directory.rglob("environment") if (folder / "lib").is_dir()]
-
-
-def test_a_round_outlives_executors_that_are_killed(workshop, master, directory):
-    """Spark gives their tasks to others; a second copy of a task changes nothing, as tasks only return what they
-    find."""
-    topic = workshop.topic("killed-executors", {"compaction.strategy": "timestamp"})
-    lines = [record(i, f"k{i % 5}", "x", partition=p) for p in range(3) for i in range(20)]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    killed = list[int]()
-    over = threading.Event()
-
-    def kill_two_at_work():
-        """An executor is at work once it has started Python."""
-        while len(killed) < 2 and not over.is_set():
-            if processes_of(directory, "pyspark.daemon"):
-                for executor in processes_of(directory, "CoarseGrainedExecutorBackend")[:1]:
-                    os.kill(executor, signal.SIGKILL)
-                    killed.append(executor)
-                    time.sleep(2)
-            time.sleep(0.02)
-
-    killer = threading.Thread(target=kill_two_at_work)
-    killer.start()
-    done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
-    over.set()
-    killer.join()
-    assert killed
-    assert done.returncode == 0, done.stderr
-    assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))

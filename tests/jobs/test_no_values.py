@@ -55,12 +55,15 @@ ALIKE = {
     "expect_column_sum_to_be_between",
     "expect_column_unique_value_count_to_be_between",
     "expect_column_value_lengths_to_equal",
+    "expect_column_values_to_be_in_set",
     "expect_column_values_to_be_json_parseable",
     "expect_column_values_to_match_regex_list",
+    "expect_column_values_to_match_strftime_format",
     "expect_column_values_to_not_match_regex",
     "expect_column_values_to_not_match_regex_list",
+    "expect_multicolumn_values_to_be_equal",
 }
-"""Whose results have the form of another one's: of values, of pairs, of one number. `make test-deep` asks them too."""
+"""Whose results have the form of another one's: of values, of pairs, of columns together, of one number. `make test-deep` asks them too."""
 ASKED = [check for check in FAILING if DEEP or check[0] not in ALIKE]
 
 

@@ -37,8 +37,8 @@ def rows(records):
 
 def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop):
     topic = workshop.topic("busy", {"min.cleanable.dirty.ratio": 0.0})
-    records = changelog(2_100, 2, 150, 100, seed=5)
-    parts = [records[i : i + 300] for i in range(0, 2_100, 300)]
+    records = changelog(1_200, 2, 150, 100, seed=5)
+    parts = [records[i : i + 300] for i in range(0, 1_200, 300)]
     files = [workshop.file(f"{n}.jsonl", part) for n, part in enumerate(parts)]
     workshop.ok("ingest", topic, "--file", files[0], "--any-topic")
     command = [sys.executable, "-c", APPENDER, str(workshop.config), topic, *map(str, files[1:])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -175,25 +176,59 @@ def test_jars_that_are_not_the_listed_ones_are_refused_and_none_is_put_anywhere(
     assert not Path(cache).exists()
 
 
-def test_a_round_of_a_fresh_home_finds_the_jars_and_nothing_is_written_beside_the_configuration(
-    with_jars: CleanEnvironment, base: CleanEnvironment, config: Path, place: Path
+def example(page: str, name: str, language: str) -> str:
+    """A block of a page, as it stands there."""
+    text = (ROOT / "docs" / page).read_text()
+    [block] = re.findall(rf"<!-- example: {name} -->\n```{language}\n(.*?)```", text, re.DOTALL)
+    return str(block)
+
+
+@pytest.fixture(scope="module")
+def checkout(with_jars: CleanEnvironment, place: Path) -> Path:
+    """A folder in which the commands of docs/quickstart.md find what they name: the environment, and the examples."""
+    folder = place / "checkout"
+    shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
+    (folder / ".venv").symlink_to(with_jars.folder)
+    return folder
+
+
+def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and_print_nothing_else(
+    with_jars: CleanEnvironment, base: CleanEnvironment, checkout: Path
 ) -> None:
-    before = tree(config.parent)
-    lines = place / "lines.jsonl"
-    records = [{"partition": 0, "offset": n, "ts": n, "key": f"k{n % 3}", "payload": f"v{n}"} for n in range(9)]
-    lines.write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    options = ("--config", str(config), "--json")
-    with_jars.run("cleantail", "ingest", TOPIC, "--file", str(lines), *options)
-    done = json.loads(with_jars.run("cleantail", "compact", TOPIC, "--force", *options).stdout)
-    assert tree(config.parent) == before
+    """The whole block in one shell. stderr is no terminal, so there is no progress on it, and no line of a library."""
+    before = tree(checkout / "docs")
+    shell = ["bash", "-euo", "pipefail", "-c", example("quickstart.md", "first commands", "sh")]
+    done = subprocess.run(shell, cwd=checkout, env=with_jars.env(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "orders: 8 records appended" in done.stdout
+    assert "orders: 1 of 1 partition is due" in done.stdout
+    assert "10 of 10 checks passed" in done.stdout
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [(r["offset"], r["key"]) for r in records] == [
+        (4, "order-2"), (5, "order-1"), (6, "order-3"), (7, "order-4"),
+    ]  # fmt: skip
+    assert records[0]["payload"] is None
+    assert done.stderr == ""
+    # nothing is written beside the configuration, but where the home of this configuration is
+    assert tree(checkout / "docs") == before
     (home,) = (with_jars.home / ".local" / "share" / "cleantail").iterdir()
-    assert "etc-cleantail-config" in home.name
-    assert done["compacted"]["published"] == [0]
+    assert "docs-examples-config" in home.name
+    jars = with_jars.home / ".cache" / "cleantail" / "jars"
+    assert [folder.name[:6] for folder in jars.iterdir()] == ["spark-"]
     # reading needs no Spark: the environment without extras reads what the other one has compacted
-    read = base.run("cleantail", "latest", TOPIC, *options).stdout
-    assert sorted(json.loads(line)["payload"] for line in read.splitlines()) == ["v6", "v7", "v8"]
-    before_jars = with_jars.home / ".cache" / "cleantail" / "jars"
-    assert [folder.name[:6] for folder in before_jars.iterdir()] == ["spark-"]
+    config = str(checkout / "docs" / "examples" / "config")
+    latest = base.run("cleantail", "latest", "orders", "--config", config, "--json").stdout
+    assert sorted(json.loads(line)["key"] for line in latest.splitlines()) == ["order-1", "order-3", "order-4"]
+    the_example_in_python(base, checkout / "docs" / "examples")
+
+
+def the_example_in_python(base: CleanEnvironment, beside_the_configuration: Path) -> None:
+    """Run where it says, it has the topic that the first commands have left."""
+    program = f"{example('reading.md', 'python', 'python')}\nprint(sorted(cache), go_on_from)"
+    run = [str(base.python), "-c", program]
+    done = subprocess.run(run, cwd=beside_the_configuration, env=base.env(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[b'order-1', b'order-3', b'order-4'] {0: 8}\n"
 
 
 def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironment, config: Path, place: Path) -> None:
@@ -203,7 +238,7 @@ def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironme
         "ingest",
         TOPIC,
         "--file",
-        str(place / "lines.jsonl"),
+        str(ROOT / "docs" / "examples" / "orders.jsonl"),
         "--config",
         str(config),
         check=False,
