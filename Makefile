@@ -52,11 +52,13 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 test: setup ## all tests, in one process more than there are cores: each of them waits for its own Spark at times
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
+LONG = -o timeout=7200 -o faulthandler_timeout=7100 # seconds: many histories are one test
+
 test-deep: setup ## many random histories against the rules, the cases with a million records, more cases of some rules
 	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \
-	$(BIN)/python -m pytest --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py tests/jobs/test_format_2.py \
+	$(BIN)/python -m pytest $(LONG) --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py tests/jobs/test_format_2.py \
 	  tests/jobs/test_same_state.py tests/jobs/test_taken_back.py tests/jobs/test_engine.py tests/jobs/test_no_values.py
-	CLEANTAIL_HISTORIES=2 $(BIN)/python -m pytest --durations=0 -m deep
+	CLEANTAIL_HISTORIES=2 $(BIN)/python -m pytest $(LONG) --durations=0 -m deep
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential

@@ -135,7 +135,8 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
     """Yields the records with a key that are below the end, and adds to `removed` what goes for another reason."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
     for number, file in task.numbered_files():
-        if not _may_lose(file, dirty, bounds):
+        # a record without a key holds its log back before the first of several rounds, also beyond where that one ends
+        if not _may_lose(file, dirty, bounds) and not (file.null_keys != 0 and file.may_hold(0, int(ends.max()))):
             continue
         copies = dirty.copies.of(file)
         keep = alive(file.records, read_deletes(io, file.before, file))

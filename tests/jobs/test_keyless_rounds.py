@@ -6,6 +6,7 @@ from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
 from spark_jobs.round import run as rounds
 from spark_jobs.round.run import Run
+from tests.jobs.test_late_versions import in_rounds
 from tests.jobs.test_rounds import NOW, branches, offsets, record
 
 REASON = "1 record without a key, the first at offset 1; cleantail.keyless.policy is fail"
@@ -38,6 +39,17 @@ def test_a_record_without_a_key_holds_its_partition_back_alone(workshop, table_o
     [check] = json.loads(row["checks"])
     assert (check["expectation"], check["passed"], check["observed"]) == ("invalid_left", False, REASON)
     assert (row["records_in"], row["records_out"]) == (3, 3)
+
+
+def test_it_holds_its_partition_back_before_the_first_of_several_rounds(workshop):
+    """Whatever file it is in, and wherever the map of that round is full."""
+    topic = workshop.topic("keyless-beyond")
+    in_rounds(workshop, 1)
+    _ingest(workshop, topic, record(0, "a", "v"), record(1, "a", "w"), record(2, "b", "v"), record(3, "b", "w"))
+    _ingest(workshop, topic, record(4, "c", "v"), record(5, None, "v"))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert (code, offsets(workshop.read(topic))) == (1, [0, 1, 2, 3, 4, 5])
+    assert "1 record without a key, the first at offset 5" in err
 
 
 def test_status_and_plan_say_what_a_record_without_a_key_will_do_before_a_round_does(workshop):
