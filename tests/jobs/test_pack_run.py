@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -207,7 +208,8 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert job.main([*arguments, "--result", str(file)]) == OutsideError.exit_code
-    assert "Spark's JVM ended at the station compact of pack-refused" in json.loads(file.read_text())["error"]
+    told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
+    assert re.search("Spark's JVM ended at the station compact of pack-(refused|not-reached)", told)
     kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
     assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
     # what it may have died of comes last
