@@ -182,6 +182,17 @@ def test_bad_input_of_one_topic_is_red_at_its_station_and_not_tried_again(
     ]
 
 
+def test_a_pack_that_only_gives_back_space_skips_every_other_station(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due(group, monkeypatch, "left")
+    freed = {"reasons": ["4 small files"], "rewritten_files": 4, "new_files": 1}
+    jobs.answer("run_pack", {"ok": True, "topics": [{"topic": "left", "reclaimed": freed}]})
+    found = states(group.dag("pairs").test())
+    assert (found["run_pack"], found["reclaim"]) == (["success"], ["success"])
+    assert all(found[station] == ["skipped"] for station in STATIONS if station != "reclaim")
+
+
 def test_a_red_check_names_topic_partition_and_expectation(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import duckdb
@@ -30,25 +31,44 @@ def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
             yield database
 
 
+class _Batches:
+    """Batches that threads of the database ask for, one thread at a time. `failed`: the error that ended them."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches, self._lock = iter(batches), Lock()
+        self.failed: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as e:
+                self.failed = e
+                raise
+
+
 @contextmanager
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
     """Makes the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
-    it."""
-    failed: list[Exception] = []
+    it.
 
-    def watched() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches
-        except Exception as e:
-            failed.append(e)
-            raise
-
-    database.register(name, pa.RecordBatchReader.from_batches(schema, watched()))
+    All of them are read: records are counted as they are read, and the database asks for no more of them where it knows
+    the result, as that of a join with a table without rows.
+    """
+    stream = _Batches(batches)
+    database.register(name, pa.RecordBatchReader.from_batches(schema, stream))
     try:
         yield
+        for _ in stream:
+            pass
     except duckdb.Error:
-        if failed:
-            raise failed[0] from None
+        if stream.failed:
+            raise stream.failed from None
         raise
     finally:
         database.unregister(name)
