@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from cleantail.codec import Codec
 
@@ -108,3 +109,9 @@ def pack(
 def branch_stem(round_id: str, unit: int) -> str:
     """Returns the beginning of the name of a unit's branch; each try of its task adds a time to it."""
     return f"ct_{round_id}_u{unit}"
+
+
+def round_name(now_ms: int, sequence_number: int) -> str:
+    """Returns a name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"

@@ -13,8 +13,8 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import recorded_round
-from cleantail.lake.runs.evaluate import round_name
 from cleantail.log.round_state import COMPACT, EXPIRE
+from cleantail.log.work_units import round_name
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED

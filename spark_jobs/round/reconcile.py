@@ -20,11 +20,11 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.runs.evaluate import log_states, read_facts, round_name
+from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import quarantine_pause
-from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from cleantail.rounds.reconcile_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with

@@ -68,18 +68,19 @@ class RoundKind:
     measure: Measure | None = None
 
 
-def compaction(table: TopicTable, platform: Platform, now_ms: int) -> RoundKind:
+def compaction(table: TopicTable, platform: Platform, now_ms: int, later_round: bool = False) -> RoundKind:
     """Returns the kind of round that removes superseded records, and what is past retention.
 
     1. The logs to clean were due when the run began, so the triggers are not asked again.
     2. Those of which only retention is due are never compacted, however often the round is planned: the pauses of their
        quarantines count.
+    3. In a `later_round` of a run the log start stays where the first one has moved it.
     """
 
     def plan(logs: RoundLogs) -> PlannedRound:
         evaluated, works = list[RunPlan](), list[PartitionWork]()
         if logs.cleaned:
-            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms, force=True))
+            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms, force=True, later_round=later_round))
             works += [work for work in _works(evaluated[-1]) if work.partition in logs.cleaned]
         if logs.retained:
             evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms))

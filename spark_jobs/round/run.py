@@ -95,6 +95,7 @@ def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) 
         unfinished = {p for p, end in latest.ends.items() if end < ends[p]}
         if not unfinished:
             break
+        kind = compaction(run.table, run.platform, plan.now_ms, later_round=True)
         planned = kind.plan(RoundLogs(frozenset(unfinished)))
     return result
 

@@ -6,7 +6,9 @@ from kernel_builders import configs, log_state
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.due_work import resolve_due_work, sweep_reason
 from cleantail.log.policy.holds import Hold
+from cleantail.log.policy.retention import DECIDED
 from cleantail.log.reader_positions import Reader
+from cleantail.log.segments import Segment
 
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)
@@ -84,3 +86,12 @@ def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
     held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
     work = work_of(log(PAST, state=held), readers=[Reader("orders", "idx", 0, 0, 7)])
     assert ([h.tombstones for h in work.holds], work.sweep_reason) == ([4], "no tombstone waits for a horizon")
+
+
+def test_the_first_of_several_rounds_decides_retention_for_all_of_them():
+    segment = Segment(0, 20, 10, 0, 0, 1)
+    old = log(segments=(segment,), log_start_offset=0, log_end_offset=20)
+    policy = {"cleanup_policy": "compact,delete", "retention_ms": NOW_MS - 1}
+    first, later = (work_of(old, how={"force": True, "later_round": each}, **policy) for each in (False, True))
+    assert [(r.log_start_offset, r.due) for r in first.retentions] == [(20, True)]
+    assert [(r.log_start_offset, r.due, r.reason) for r in later.retentions] == [(0, False, DECIDED)]

@@ -9,11 +9,11 @@ from kernel_builders import data_file
 
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
-from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts, round_name
+from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.reader_positions import Reader
-from cleantail.log.work_units import PartitionWork
+from cleantail.log.work_units import PartitionWork, round_name
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
 NOW_MS = 10_000

@@ -77,6 +77,24 @@ def test_case_4_a_map_of_one_key_goes_record_by_record(workshop, table_of, monke
     ]
 
 
+def test_several_rounds_leave_what_one_leaves_retention_too(workshop):
+    """What a round removes is the young record that kept older segments: retention of it is the next run's."""
+    left = {}
+    for name, keys in (("spills", 0), ("by-rounds", 1)):
+        topic = workshop.topic(f"retained-{name}", {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
+        if keys:
+            in_rounds(workshop, keys)
+        old = [record(n, key, "v", ts=NOW - 5 * HOUR) for n, key in ((1, "b"), (2, "a"), (3, "c"), (4, "d"))]
+        for lines in ([record(0, "c", "v", ts=NOW - HOUR // 2)], old[:2], old[2:]):
+            workshop.ok("ingest", topic, "--file", workshop.file(f"{name}{lines[0]['offset']}.jsonl", lines))
+        runs = []
+        for now in (NOW, NOW + 1):
+            workshop.ok("compact", topic, "--now", now, "--force")
+            runs.append(offsets(workshop.read(topic)))
+        left[name] = runs
+    assert left["spills"] == left["by-rounds"] == [[1, 2, 3, 4], []]
+
+
 def test_case_10_a_round_ends_inside_a_segment_where_the_map_is_full(workshop, table_of, monkeypatch):
     in_rounds(workshop, 2)
     topic = workshop.topic("case-10", {"delete.retention.ms": HOUR})

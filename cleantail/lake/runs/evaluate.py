@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from cleantail.config.platform import Platform
@@ -29,7 +28,7 @@ from cleantail.log.policy.reconciliation import NO_SOURCE, ReconcileDecision, re
 from cleantail.log.policy.retention import Retention
 from cleantail.log.policy.triggers import Decision
 from cleantail.log.reader_positions import Reader, namespace_of
-from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack, round_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,11 @@ def evaluate_topic(
     partition: int | None = None,
     retry_quarantined: bool = False,
     reconcile: bool = False,
+    later_round: bool = False,
 ) -> RunPlan:
-    """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation. Snapshots and branches
-    expire by the real clock where `now_ms` is ahead of it. Raises TableError when catalog or table is not usable."""
+    """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
+    resolve_due_work. Snapshots and branches expire by the real clock where `now_ms` is ahead of it. Raises TableError
+    when catalog or table is not usable."""
     facts = read_facts(topic, platform)
     return plan_run(
         topic,
@@ -132,6 +133,7 @@ def evaluate_topic(
         partition=partition,
         retry_quarantined=retry_quarantined,
         reconcile=reconcile,
+        later_round=later_round,
         until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
     )
 
@@ -174,6 +176,7 @@ def plan_run(
     partition: int | None = None,
     retry_quarantined: bool = False,
     reconcile: bool = False,
+    later_round: bool = False,
     until_ms: int | None = None,
 ) -> RunPlan:
     """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
@@ -181,7 +184,8 @@ def plan_run(
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     readers = facts.readers if facts else ()
-    work = resolve_due_work(logs, readers, topic.config, now_ms, force=force, retry_quarantined=retry_quarantined)
+    how = {"force": force, "retry_quarantined": retry_quarantined, "later_round": later_round}
+    work = resolve_due_work(logs, readers, topic.config, now_ms, **how)
     works = _works(logs, work, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
@@ -232,12 +236,6 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
         )
         works.append(due)
     return works
-
-
-def round_name(now_ms: int, sequence_number: int) -> str:
-    """Returns a name for branches and evidence: the time of the clock given, and the table's sequence number."""
-    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
-    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
 
 
 def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:

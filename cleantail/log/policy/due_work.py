@@ -5,7 +5,8 @@ Nothing is called due that a run would leave. In the order of `resolve_due_work`
 
 1. The triggers decide which logs are compacted: overdue logs first, then the dirtiest (semantics.md 1.3, 3.6).
 2. Retention is decided for every log, also for one that a failed check holds back: its disk would fill otherwise. A log
-   that rests after a person's no is left alone.
+   that rests after a person's no is left alone. The first of several rounds of a run has done it for all of them: what
+   a round removes makes segments younger or smaller, and the result would not be that of one round (semantics.md 3.8).
 3. A log that is compacted is cleaned up to first uncleanable; one of which only retention is due, no further than it is
    clean.
 4. Expired tombstones go though no new record came (semantics.md 3.4). They wait for the slowest reader (semantics.md
@@ -21,7 +22,7 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted, instant
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
-from cleantail.log.policy.retention import Retention, resolve_retention
+from cleantail.log.policy.retention import DECIDED, Retention, resolve_retention
 from cleantail.log.policy.triggers import Decision, decide, in_order_of_work, quarantine_pause
 from cleantail.log.reader_positions import Reader, hold_offset
 from cleantail.log.tombstones import due_tombstones
@@ -64,14 +65,16 @@ def resolve_due_work(
     *,
     force: bool = False,
     retry_quarantined: bool = False,
+    later_round: bool = False,
 ) -> DueWork:
     """Returns the work of a run at `now_ms`, by the steps of the module docstring.
 
-    `force` passes over the ratio and every pause, `retry_quarantined` over the pauses alone.
+    `force` passes over the ratio and every pause, `retry_quarantined` over the pauses alone. `later_round`: an earlier
+    round of the same run has decided retention.
     """
     decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(resolve_retention(s, configs, now_ms) for s in logs)  # a failed check does not stop it
+    retentions = tuple(_retention(s, configs, now_ms, later_round) for s in logs)  # a failed check does not stop it
     compact = tuple(d.partition for d in in_order_of_work(decisions))
     resting = [s.partition for s in logs if pauses.get(s.partition) and _is_rejected(s)]
     due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
@@ -83,6 +86,10 @@ def resolve_due_work(
     waiting = [hold for hold in slowest(holds) if hold.partition in tombstones]
     reason = sweep_reason(sweepable, sum(tombstones.values()), waiting, now_ms)
     return DueWork(decisions, retentions, compact, retain, ends, tombstones, holds, reason)
+
+
+def _retention(log: LogState, configs: KafkaConfigs, now_ms: int, later_round: bool) -> Retention:
+    return Retention(log.log_start_offset, False, DECIDED) if later_round else resolve_retention(log, configs, now_ms)
 
 
 def _is_rejected(log: LogState) -> bool:

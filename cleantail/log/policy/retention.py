@@ -21,6 +21,8 @@ from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
 
 NO_DELETE = "cleanup.policy has no delete"
 """The reason where retention is no part of the policy."""
+DECIDED = "the first round of this run has moved the log start"
+"""The reason in the later rounds of a run (semantics.md 3.8)."""
 
 
 @dataclass(frozen=True, slots=True)
