@@ -68,4 +68,4 @@ def check_each_schema_once() -> None:
             check(schema, *arguments, **named)
             found_right.add(text)
 
-    Draft202012Validator.check_schema = check_schema
+    Draft202012Validator.check_schema = staticmethod(check_schema)

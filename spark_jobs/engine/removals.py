@@ -135,8 +135,7 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
     """Yields the records with a key that are below the end, and adds to `removed` what goes for another reason."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
     for number, file in task.numbered_files():
-        # a record without a key holds its log back before the first of several rounds, also beyond where that one ends
-        if not _may_lose(file, dirty, bounds) and not (file.null_keys != 0 and file.may_hold(0, int(ends.max()))):
+        if not _may_lose(file, dirty, bounds, int(ends.max())):
             continue
         copies = dirty.copies.of(file)
         keep = alive(file.records, read_deletes(io, file.before, file))
@@ -160,8 +159,11 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
             yield batch_of(task, number, chosen, flags[rest], chosen.versions(task))
 
 
-def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds) -> bool:
-    """Returns whether the file can hold a record that goes, by its metadata."""
-    return file.may_hold(0, int(bounds.retained.max())) or (
-        file.may_hold(0, int(bounds.end.max())) and (dirty.may_touch(file) or file.null_keys != 0 or bool(dirty.copies))
+def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds, planned_end: int) -> bool:
+    """Returns whether the file can hold a record that goes, or holds its log back, by its metadata. A record without a
+    key does that before the first of several rounds, also beyond where that one ends."""
+    return (
+        file.may_hold(0, int(bounds.retained.max()))
+        or (file.null_keys != 0 and file.may_hold(0, planned_end))
+        or (file.may_hold(0, int(bounds.end.max())) and (dirty.may_touch(file) or bool(dirty.copies)))
     )

@@ -6,8 +6,8 @@ import numpy as np
 
 from cleantail.log.ranks.versions import Booleans, Longs
 
-FLAGS_FOR_EACH = 64
-"""Up to so many bytes for each offset a table of flags is kept: it is asked in a tenth of the time of a search."""
+FLAGS_FOR_EACH = 8
+"""Up to so many bytes for each offset a table of flags is kept: it takes no more than the offsets themselves."""
 
 
 class OffsetSet:
@@ -28,7 +28,8 @@ class OffsetSet:
     def among(self, offsets: Longs) -> Booleans:
         """Returns which of the offsets are in the set."""
         if len(self._ordered):
-            found: Booleans = np.isin(offsets, self._ordered)
+            at = np.searchsorted(self._ordered, offsets).clip(max=len(self._ordered) - 1)
+            found: Booleans = self._ordered[at] == offsets
             return found
         at = offsets - self._first
         inside: Booleans = (at >= 0) & (at < len(self._flags))
