@@ -95,7 +95,8 @@ def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_a
     land(group, "two", *(line(n, "k", str(n)) for n in range(4)), config=UNRECLAIMED)
     land(group, "red", line(0, "1", "x"), line(1, "1", "y"), checks=[LETTERS])
     # 1. one topic alone: the others are not even read
-    assert str(group.dag("small").test(run_conf={"topic": "one"}).state) == "success"
+    alone = group.dag("small").test(run_conf={"topic": "one"})
+    assert (str(alone.state), asset_events(alone)) == ("success", {"x-cleantail://one": [("compact", [0])]})
     assert offsets(group, "one") == [1, 2]
     assert not (group.home / "warehouse" / "cleantail" / "two").exists()
     # 2. all of them: the pack, which also gives back the space of the first run, and the one that shows what is broken
