@@ -145,7 +145,9 @@ class KafkaSite:
         assert with_acks.flush(WITHIN_S) == 0
 
     def transactions(self, topic: str, name: str) -> Transactions:
-        producer = Producer({"bootstrap.servers": self.address, "transactional.id": name, "log_level": 2})
+        # A batch waits for the flush, so that a slow machine packs the same records into the same batches as a fast one.
+        waiting = {"linger.ms": 1_000}
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": name, "log_level": 2, **waiting})
         producer.init_transactions(WITHIN_S)
         return Transactions(producer, topic)
 
