@@ -21,11 +21,14 @@ RUNTIME := .venv/.complete $(CLEANTAIL_JARS)/.complete-embedded $(CLEANTAIL_JARS
 
 setup: $(RUNTIME) $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka $(CLEANTAIL_HOME)/jars-rest/.complete-rest ## Python environment, Spark's jars, a broker's and a REST catalog's, once
 
-.venv/.complete: pyproject.toml constraints.txt bootstrap.txt
-	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
+$(BIN)/uv: bootstrap.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r bootstrap.txt
+	touch $@
+
+.venv/.complete: pyproject.toml constraints.txt $(BIN)/uv
+	@command -v java > /dev/null || { echo "Java 17 or newer is needed: no java on PATH"; exit 1; }
 	$(INSTALL) --extra dev
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
@@ -96,7 +99,7 @@ docs: .venv/.complete ## the documentation as a site, in site/; a broken link is
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo 'look at it with: python3 -m http.server --bind 127.0.0.1 --directory site'
 
-lock: setup ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
+lock: $(BIN)/uv ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
 	printf 'hatchling\npip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 

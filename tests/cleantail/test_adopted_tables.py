@@ -124,6 +124,7 @@ def test_what_is_deleted_of_a_shared_file_is_spread_over_its_logs_without_losing
     assert split(1, [1, 1, 1]) == [0, 0, 1]
     assert sum(split(100, [33, 33, 1])) == 100
     assert split(0, []) == []
+    assert split(5, [0, 0]) == [0, 0]
 
 
 def test_all_logs_of_an_adopted_table_are_one_unit(adopted, project):

@@ -65,6 +65,16 @@ def test_bounds_limit_how_many_records_a_file_has_between_two_offsets(start, end
     assert file.bytes_between(start, end) == file.live_bytes * records // 6
 
 
+def test_a_file_with_copies_has_more_records_than_offsets():
+    file = data_file(10, 12, records=6)
+    assert [file.records_between(start, end) for start, end in [(10, 13), (0, 99), (11, 13), (10, 12)]] == [6, 6, 2, 2]
+
+
+def test_a_file_without_records_has_no_bytes_anywhere():
+    file = data_file(10, 19, records=0)
+    assert (file.records_between(0, 99), file.bytes_between(0, 99)) == (0, 0)
+
+
 def test_a_file_whose_records_are_all_deleted_has_no_bytes_anywhere():
     assert data_file(10, 19, records=6, deleted_records=6).bytes_between(0, 100) == 0
 
@@ -309,6 +319,11 @@ def test_a_file_that_is_registered_twice_is_one_file_as_its_last_registration_is
     again = replace(first, deleted_records=0, data_sequence_number=7)
     for files in ([first, other, again], [again, first, other]):
         assert sorted(once(files), key=lambda f: f.lower_offset) == [replace(again, registered=2), other]
+
+
+def test_files_that_are_there_once_already_stay_as_they_are():
+    files = once([data_file(0, 9), data_file(0, 9), data_file(10, 19)])
+    assert once(files) == files
 
 
 def test_of_a_file_of_several_logs_each_log_has_its_part_once():
