@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
+from cleantail.log.keyless import KeylessRecords
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS
-from cleantail.log.source_position import Gap, SourcePosition
+from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 
 
 def blocks(*bases, size=10, **changes):
@@ -469,6 +470,20 @@ def test_the_sections_follow_each_other(shapes, checkpoint, now_ms, lag_ms):
     assert log.repaired == bool(log.warnings)
 
 
+def test_records_without_a_key_are_counted_up_to_the_bound_and_from_it_on():
+    files = [data_file(n, n + 9, null_keys=keyless) for n, keyless in [(0, 4), (10, 3), (20, 2), (30, 1)]]
+    log = resolved(files, state=PartitionState(checkpoint=10), now_ms=5, segment_bytes=100, segment_ms=10)
+    assert bounds(log) == (10, 30)
+    assert (log.cleanable_keyless, log.uncleanable_keyless) == (KeylessRecords(5, 5), KeylessRecords(1, 1))
+
+
+def test_a_file_that_is_registered_twice_is_a_warning():
+    log = resolved([data_file(0, 9, path="s3://b/a.parquet", registered=2), data_file(10, 19)])
+    assert log.registered_twice == "1 file is registered more than once: a.parquet"
+    assert log.warnings == (f"{log.registered_twice}: readers see their records as often, and a round keeps each once",)
+    assert resolved([data_file(0, 9)]).warnings == ()
+
+
 # ---- a source in Kafka
 
 
@@ -484,6 +499,13 @@ def test_a_round_ends_at_the_last_stable_offset_also_where_records_beyond_it_wer
         blocks(0, 10, 20), now_ms=10, segment_bytes=14, segment_ms=10, source=read_to(30, open_from={1: 5})
     )
     assert bounds(other) == (0, 30)
+
+
+def test_what_the_brokers_may_have_forgotten_is_a_warning():
+    entry = Forgotten(0, 10, 20, 1, HOUR_MS, 9)
+    log = resolved(blocks(20), source=read_to(30, forgotten=(entry,)))
+    assert (log.forgotten, log.warnings) == (entry, (entry.text,))
+    assert resolved(blocks(20), source=read_to(30)).forgotten is None
 
 
 def test_the_newest_gaps_of_the_log_are_warnings():

@@ -43,6 +43,11 @@ def test_a_state_survives_its_text(state):
     assert parse_partition_state(state.as_json(), "t") == state
 
 
+def test_the_ledger_ends_where_its_last_entry_does():
+    assert PartitionState(horizons=(Horizon(10, 500), Horizon(20, 700))).ledger_end_offset == 20
+    assert PartitionState().ledger_end_offset == 0
+
+
 def test_the_text_is_one_line_with_sorted_keys():
     assert PartitionState(checkpoint=5, horizons=(Horizon(5, 9),)).as_json() == (
         '{"checkpoint":5,"earlier_rounds":[],"guards":0,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"swept_to":0,"tombstones":0}],'

@@ -49,6 +49,16 @@ def test_a_merge_needs_so_many_files(least, expected):
     assert groups(FILES, cleantail_reclaim_min_merge_files=least) == expected
 
 
+def test_files_of_different_partitions_of_the_table_do_not_become_one():
+    files = [data_file(n, path=str(n), iceberg_partition=part) for n, part in enumerate("aaabb")]
+    assert groups(files) == [["0", "1", "2"], ["3", "4"]]
+    assert groups([replace(files[3], lower_offset=-1), *files]) == [["0", "1", "2"], ["3", "4"]]
+
+
+def test_a_task_rewrites_at_most_so_much():
+    assert (BATCH_RECORDS, BATCH_BYTES) == (200_000, 32 * 1024**2)
+
+
 def test_the_sum_counts_live_bytes():
     dead = [data_file(0, 9, path="a", deleted_records=9), data_file(10, 19, path="b")]
     assert groups(dead, segment_bytes=110) == [["a", "b"]]

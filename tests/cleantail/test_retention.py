@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from kernel_builders import configs, data_file, log_state, resolved, segment
 
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.human import setting
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.retention import Retention, resolve_retention
 from cleantail.log.segments import NO_TIMESTAMP_MS
@@ -56,6 +58,23 @@ def test_the_reason_names_how_many_and_which_limit():
     assert retained(THREE, 251, retention_ms=50) == Retention(
         20, True, "2 segments below offset 20 are past retention.ms"
     )
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "text"),
+    [
+        pytest.param(-1, "retention.ms -1 or retention.bytes -1", id="no limit of age"),
+        pytest.param(LONG_MAX, f"{setting('retention.ms', LONG_MAX)} or retention.bytes -1", id="nor in words"),
+        pytest.param(
+            1_000,
+            "retention.ms 1 s or retention.bytes -1, nor will one be by its age until 1970-01-01 00:00:11 UTC",
+            id="the oldest one's age",
+        ),
+    ],
+)
+def test_what_is_not_due_says_both_limits_and_when_the_oldest_segment_will_be(retention_ms, text):
+    log = log_state(segments=segments(10_000, 20_000, 30_000))
+    assert retained(log, 0, retention_ms=retention_ms).reason == f"{NOTHING}{text}"
 
 
 def test_when_nothing_is_due_the_log_start_stays():

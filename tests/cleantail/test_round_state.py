@@ -77,7 +77,7 @@ SWEPT = LogMeasure(0, horizons=(Horizon(10, 500, 0, 10), Horizon(15, 600, 0, 15)
 
 
 def test_an_expiry_changes_the_ledger_and_nothing_of_the_clean_point():
-    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, QUARANTINE)
+    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, quarantine=QUARANTINE)
     after = after_expiry(before, WORK, SWEPT, 600)
     assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600)
 
@@ -202,7 +202,7 @@ def test_a_round_that_only_moved_the_log_start_ends_only_a_quarantine_of_its_own
 
 @pytest.mark.parametrize(("kind", "lifted"), [("reconcile", True), ("compact", False), ("expire", False)])
 def test_a_reconciliation_says_how_far_it_went_and_lifts_its_own_quarantine_alone(kind, lifted):
-    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, replace(QUARANTINE, kind=kind))
+    before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, quarantine=replace(QUARANTINE, kind=kind))
     after = after_reconciliation(before, WORK, 600)
     expected = replace(before, reconciled=Reconciled(WORK.end_offset, 600), last_round_ms=600)
     assert after == replace(expected, quarantine=None if lifted else before.quarantine)

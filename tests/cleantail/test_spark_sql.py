@@ -30,6 +30,11 @@ def test_a_version_ranks_before_the_offset_and_a_missing_one_below_all(configs):
     assert rank_sql(configs, "9L") == f"named_struct({fields})"
 
 
+def test_by_order_the_column_is_the_version():
+    by_order = KafkaConfigs(compaction_strategy="order")
+    assert version_sql(by_order, "9L") == "`order`"
+
+
 def test_a_timestamp_is_a_version_up_to_the_bound_itself():
     assert version_sql(STAMP, "9L") == "CASE WHEN unix_millis(`timestamp`) <= 9L THEN unix_millis(`timestamp`) END"
 

@@ -19,6 +19,7 @@ HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])
 BY_TIME = KafkaConfigs(compaction_strategy="timestamp", message_timestamp_after_max_ms=1000)
 LAST = KafkaConfigs(compaction_strategy="header", compaction_strategy_header="v")
 FIRST = LAST.model_copy(update={"cleantail_header_occurrence": "first"})
+BY_ORDER = KafkaConfigs(compaction_strategy="order")
 LONGS = st.one_of(st.integers(-3, 3), st.sampled_from([-(1 << 63), (1 << 63) - 1]))
 RECORDS = st.lists(st.tuples(st.integers(0, 4), st.none() | LONGS), max_size=40)
 
@@ -106,6 +107,61 @@ def test_a_header_of_eight_bytes_is_the_version_and_any_other_counts_as_missing(
         assert found.has[place] == usable
         assert found.unusable[place] == (bool(values) and not usable)
         assert found.version[place] == (int.from_bytes(chosen, "big", signed=True) if usable else 0)
+
+
+def test_by_order_the_column_is_the_version_and_null_is_none():
+    found = versions_of(None, None, 3, BY_ORDER, NOW_MS, pa.array([5, None, -7], pa.int64()))
+    assert (found.has.tolist(), found.version.tolist()) == ([True, False, True], [5, 0, -7])
+    assert found.unusable.tolist() == [False] * 3
+
+
+COLUMNS = {
+    "timestamp": pa.array([NOW_MS * 1000], pa.timestamp("us", "UTC")),
+    "header": pa.array([[{"key": "v", "value": bytes(7) + b"\x03"}]], HEADER_LIST),
+    "order": pa.array([5], pa.int64()),
+}
+
+
+@pytest.mark.parametrize(
+    ("configs", "version"),
+    [(KafkaConfigs(), None), (BY_TIME, NOW_MS), (LAST, 3), (BY_ORDER, 5)],
+    ids=["offset", "timestamp", "header", "order"],
+)
+def test_each_strategy_goes_by_its_own_column_alone(configs, version):
+    strategy = configs.compaction_strategy
+    for columns in (COLUMNS, {strategy: COLUMNS.get(strategy)}, {k: v for k, v in COLUMNS.items() if k != strategy}):
+        timestamps, headers, orders = (columns.get(name) for name in ("timestamp", "header", "order"))
+        found = versions_of(timestamps, headers, 1, configs, NOW_MS, orders)
+        has = strategy in columns and version is not None
+        assert (found.has.tolist(), found.version.tolist()) == ([has], [version if has else 0])
+
+
+def test_headers_of_a_part_of_a_column_are_read_from_where_it_begins():
+    records = [[{"key": "v", "value": number.to_bytes(8, "big")}] for number in range(6)]
+    part = pa.array(records, HEADER_LIST)[2:5]
+    assert versions_of(None, part, 3, LAST, NOW_MS).version.tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("length", [0, 7, 9, 16])
+def test_a_header_of_another_length_than_eight_bytes_is_no_version(length):
+    found = versions_of(None, pa.array([[{"key": "v", "value": bytes(length)}]], HEADER_LIST), 1, LAST, NOW_MS)
+    assert (found.has.tolist(), found.unusable.tolist()) == ([False], [True])
+
+
+def test_a_header_without_a_name_is_not_the_one_that_is_asked_for():
+    unnamed = [{"key": None, "value": bytes(8)}]
+    found = versions_of(None, pa.array([unnamed], HEADER_LIST), 1, LAST, NOW_MS)
+    assert (found.has.tolist(), found.unusable.tolist()) == ([False], [False])
+
+
+def test_the_first_offset_and_the_extreme_versions_rank_like_any_other():
+    lowest, highest = -(1 << 63), (1 << 63) - 1
+    keys, offsets = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 3, 2, 0])
+    ranks = versions([(0, lowest), (0, None), (1, highest), (1, highest), (2, None)])
+    best, worst = best_ranks(keys, ranks, offsets, 4), worst_ranks(keys, ranks, offsets, 4)
+    assert as_tuples(best) == {0: (True, lowest, 0), 1: (True, highest, 3), 2: (False, 0, 0)}
+    assert as_tuples(worst) == {0: (False, 0, 1), 1: (True, highest, 2), 2: (False, 0, 0)}
+    assert best.known.tolist() == worst.known.tolist() == [True, True, True, False]
 
 
 def test_by_offset_no_record_has_a_version():

@@ -46,7 +46,7 @@ def test_packing_keeps_the_order_and_loses_nothing(sizes):
 
 def test_a_work_without_a_size_weighs_nothing():
     work = PartitionWork(0, 0, 10, 0, 20)
-    assert (work.bytes, work.hold_cap_ms) == (0, 0)
+    assert (work.bytes, work.hold_cap_ms, work.records, work.dirty_records) == (0, 0, 0, 0)
 
 
 def test_a_unit_is_one_gibibyte_unless_told():
@@ -92,6 +92,11 @@ def test_a_work_that_ends_earlier_has_less_to_read(end, dirty_bytes, read_bytes)
     shorter = planned.ending_at(end)
     assert (shorter.end_offset, shorter.dirty_bytes, shorter.read_bytes) == (end, dirty_bytes, read_bytes)
     assert (shorter.first_dirty_offset, shorter.log_end_offset, shorter.bytes) == (10, 30, 400)
+
+
+def test_a_work_of_one_offset_has_all_of_its_dirty_bytes_there():
+    work = PartitionWork(0, 10, 11, 0, 30, dirty_bytes=100, read_bytes=150)
+    assert work.ending_at(11) == work
 
 
 def test_a_work_of_retention_alone_has_no_dirty_bytes_to_share():

@@ -1,12 +1,12 @@
 """Which tests are asked about a mutant: those that run its lines, the module's own test file first, the fastest first.
 
 Coverage.py notes, in one run of all tests of the kernel, which test runs which line. A line that runs at import (a constant, a
-default) is asked of all tests that run anything of its module.
+default) is asked of the module's own test file as a whole, and of all other tests that run anything of the module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,12 +41,26 @@ class Seen:
     def asked(self, mutant: Mutant, file: str, own_only: bool) -> Iterator[list[str]]:
         """The tests of one process after the other; `own_only` leaves out all but the module's own test file."""
         of_file = self.lines.get(file, {})
-        found = frozenset[str]().union(*(of_file.get(n, ()) for n in range(mutant.line, mutant.end_line + 1)))
-        found = found or frozenset[str]().union(*of_file.values())
-        own = [test for test in found if test.startswith(f"{TESTS}/test_{mutant.module}.py::")]
-        for tests in [own] if own_only and own else [own, [test for test in found if test not in own]]:
-            ordered = sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
-            yield from (ordered[n : n + AT_ONCE] for n in range(0, len(ordered), AT_ONCE))
+        own_file = f"{TESTS}/test_{mutant.module}.py"
+        found = _union(of_file.get(n, frozenset()) for n in range(mutant.line, mutant.end_line + 1))
+        at_import = not found
+        if at_import:
+            found = _union(of_file.values())
+        own = [test for test in found if test.startswith(f"{own_file}::")]
+        if own and at_import:
+            yield [own_file]
+        else:
+            yield from self._fastest_first(own)
+        if not (own and own_only):
+            yield from self._fastest_first([test for test in found if test not in own])
+
+    def _fastest_first(self, tests: list[str]) -> Iterator[list[str]]:
+        ordered = sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
+        yield from (ordered[n : n + AT_ONCE] for n in range(0, len(ordered), AT_ONCE))
+
+
+def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)
 
 
 @dataclass

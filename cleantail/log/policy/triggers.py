@@ -116,7 +116,7 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
     """Returns when the age of the records will have them compacted, whatever the ratio."""
     deadline_ms = _deadline_ms(log, configs)
-    if configs.max_compaction_lag_ms == LONG_MAX or deadline_ms is None:
+    if deadline_ms is None:
         return "no record is overdue"
     lag = setting("max.compaction.lag.ms", configs.max_compaction_lag_ms)
     return f"no record is overdue before {instant(deadline_ms)} UTC ({lag})"
