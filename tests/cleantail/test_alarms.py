@@ -18,7 +18,6 @@ from cleantail.watch.alerting.alarms import (
     round_waits,
     still_behind,
 )
-from cleantail.watch.alerting.incidents import Condition
 
 DAY_MS = 24 * HOUR_MS
 LATE = log_state(earliest_dirty_timestamp_ms=1_000)
@@ -56,6 +55,7 @@ def test_a_deadline_is_missed_when_the_longest_lag_has_passed(now_ms, changes, f
 
 def test_a_deadline_is_not_missed_where_nothing_can_be_cleaned():
     assert events(replace(LATE, cleanable_bytes=0), 9_999, max_compaction_lag_ms=500) == []
+    assert events(replace(LATE, cleanable_bytes=1), 9_999, max_compaction_lag_ms=500) == [Event.DEADLINE_MISSED]
 
 
 def test_a_missed_deadline_says_by_how_much():
@@ -88,6 +88,10 @@ def test_a_run_that_cleans_is_late_where_the_one_before_it_was_to(log_before, be
     alarms = missed_deadlines([LATE], [log_before], configs(max_compaction_lag_ms=500), 9_999, before_ms)
     assert [c.event for c in alarms] == found
     assert alarms == (log_alarms([LATE], (), configs(max_compaction_lag_ms=500), 9_999) if found else [])
+
+
+def test_what_is_not_late_any_more_is_told_no_more():
+    assert missed_deadlines([log_state()], [LATE], configs(max_compaction_lag_ms=500), 9_999, 1_600) == []
 
 
 # ---- quarantine
@@ -182,7 +186,7 @@ def test_a_tombstone_that_a_reader_holds_is_due_after_the_longest_hold(position,
 )
 def test_a_reader_is_behind_until_it_has_passed_what_is_gone(readers, lasts):
     known = left_behind("cache", 0, 17, 20)
-    other = Condition(Event.RUN_FAILED, known.subject, "")
+    other = replace(known, event=Event.RUN_FAILED)
     assert still_behind([known, other], readers) == ([known] if lasts else [])
     assert "reader cache is at offset 17 of partition 0, and tombstones up to 20 are gone" in known.text
 

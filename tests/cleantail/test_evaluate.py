@@ -2,18 +2,21 @@
 
 import json
 import re
+import time
 from dataclasses import replace
 
 import pytest
 from kernel_builders import data_file
 
+from cleantail.config.columns import Columns
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.policy.reconciliation import ReconcileDecision
 from cleantail.log.reader_positions import Reader
-from cleantail.log.work_units import PartitionWork, round_name
+from cleantail.log.work_units import UNIT_BYTES, PartitionWork, round_name
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
 NOW_MS = 10_000
@@ -350,6 +353,33 @@ def test_a_plan_may_be_restricted_to_some_partitions():
     assert planned(None).with_works([]).units == ()
 
 
+def test_what_was_one_unit_stays_one_and_several_are_packed_by_their_size():
+    large = [replace(work, bytes=UNIT_BYTES) for work in works(planned(facts(log(0) + log(1))))]
+    one = planned(facts(log(0) + log(1))).with_works(large)
+    assert [len(unit.partitions) for unit in one.units] == [2]
+    several = replace(one, units=one.units * 2).with_works(large)
+    assert [len(unit.partitions) for unit in several.units] == [1, 1]
+    assert {unit.base_snapshot_id for unit in several.units} == {77}
+
+
+def test_logs_of_an_adopted_table_are_one_unit_however_large_they_are():
+    table = facts([file for p in (0, 1) for file in log(p, size_bytes=UNIT_BYTES)])
+    assert [len(unit.partitions) for unit in planned(table, segment_bytes=2**31 - 1).units] == [1, 1]
+    adopted = topic().model_copy(update={"columns": Columns(partition="p", offset="o", key="k")})
+    assert [len(unit.partitions) for unit in plan_run(adopted, table, now_ms=NOW_MS).units] == [2]
+
+
+def test_a_plan_knows_how_many_records_the_table_has():
+    assert planned(facts(log(0) + log(1, deleted_records=4))).records == 48
+    assert planned(None).records == 0
+
+
+def test_what_a_reconciliation_waits_for_is_said_of_topics_that_have_one():
+    plan = planned(facts(log(0)))
+    assert "reconcile" not in plan.table()
+    assert replace(plan, reconcile=ReconcileDecision(reason="asked for")).table().endswith("\n  reconcile: asked for")
+
+
 def test_a_plan_travels_as_json():
     table = facts(log(0) + log(1), {1: SWEPT})
     document = json.loads(json.dumps(planned(table).as_json()))
@@ -431,3 +461,14 @@ def test_unless_somebody_asks_a_quarantined_log_waits(orders_table):
     assert not evaluate_topic(*where, now_ms=NOW_MS).due
     assert evaluate_topic(*where, now_ms=NOW_MS, retry_quarantined=True).due
     assert evaluate_topic(*where, now_ms=NOW_MS, force=True).due
+
+
+def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders_table):
+    orders_table.append((0, 0, 0, b"a", b"x")).append((0, 1, 0, b"a", b"y"))
+    config = orders_table.topic.config.model_copy(update={"cleantail_snapshot_retention_ms": 1})
+    topic = orders_table.topic.model_copy(update={"config": config})
+    time.sleep(0.01)
+    now_ms = int(time.time() * 1000) + 10 * 365 * 86_400_000
+    assert evaluate_topic(topic, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 1
+    long = topic.model_copy(update={"config": config.model_copy(update={"cleantail_snapshot_retention_ms": 3_600_000})})
+    assert evaluate_topic(long, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 0

@@ -69,3 +69,8 @@ def test_a_kept_branch_says_until_when_and_how_to_look_at_it():
 @pytest.mark.parametrize("state", [held("failed_r_u0_1"), held(""), PartitionState()], ids=["gone", "none", "not held"])
 def test_where_there_is_no_branch_none_is_shown(state):
     assert kept_branch(state, 3, TOPIC, "lake", ["main"]) is None
+
+
+@pytest.mark.parametrize("name", ["main", "ct_r_u0_12", "failed_by_hand"])
+def test_a_branch_that_no_failed_round_left_is_not_shown(name):
+    assert kept_branch(held(name), 3, TOPIC, "lake", [name]) is None

@@ -54,6 +54,16 @@ def test_only_a_look_that_could_see_it_ends_an_incident(known, over_ms):
     assert book.incidents[RUN.key].over_ms == over_ms
 
 
+def test_what_is_over_ended_when_that_was_first_seen():
+    assert after(look(RUN), look(at_ms=2), look(at_ms=3)).incidents[RUN.key].over_ms == 2
+
+
+def test_a_look_is_of_a_part_unless_it_says_otherwise():
+    part = Look((), everything, 1, 1, "run 1")
+    assert observed(Book(), part).looked_ms == 0
+    assert observed(Book(), replace(part, whole=True)).looked_ms == 1
+
+
 def test_what_is_over_stays_so_until_it_is_seen_again_and_then_begins_anew():
     book = after(look(RUN), look(at_ms=2), look(at_ms=3), look(RUN, at_ms=4))
     assert (book.incidents[RUN.key].since_ms, book.incidents[RUN.key].over_ms) == (4, None)
@@ -80,6 +90,11 @@ def test_a_quarantine_that_begins_anew_is_the_same_incident_from_another_time_on
 def test_what_the_table_shows_keeps_the_link_to_the_task_that_saw_it():
     book = after(look(CHECK), look(replace(CHECK, link=""), at_ms=2))
     assert book.incidents[CHECK.key].condition.link == "link"
+
+
+def test_a_newer_link_takes_the_place_of_the_older():
+    book = after(look(CHECK), look(replace(CHECK, link="newer"), at_ms=2))
+    assert book.incidents[CHECK.key].condition.link == "newer"
 
 
 # ---- looks of earlier runs: a task of one may be cleared at any time
@@ -110,6 +125,12 @@ def test_what_an_earlier_run_saw_opens_nothing_once_a_later_one_has_looked_at_ev
 def test_what_a_task_of_an_earlier_run_sees_itself_is_how_it_is_now():
     assert open_keys(after(look(at_ms=5), look(CHECK, at_ms=4))) == {CHECK.key}
     assert open_keys(after(look(at_ms=5), look(CHECK, at_ms=4), look(at_ms=6))) == set()
+
+
+def test_what_lasts_has_the_words_of_its_latest_look_though_a_later_run_could_not_see_it():
+    again = replace(RUN, text="again", seen_ms=4)
+    book = after(look(RUN), look(at_ms=5, known=nothing), look(again, at_ms=4))
+    assert book.incidents[RUN.key].condition.text == "again"
 
 
 def test_a_later_look_is_not_made_older_by_an_earlier_run():

@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
 )
 OFFSET = KafkaConfigs()
 STAMP = KafkaConfigs(compaction_strategy="timestamp", message_timestamp_after_max_ms=100)
+ORDER = KafkaConfigs(compaction_strategy="order")
 LAST = KafkaConfigs(compaction_strategy="header", compaction_strategy_header="v")
 FIRST = LAST.model_copy(update={"cleantail_header_occurrence": "first"})
 
@@ -62,6 +63,12 @@ def test_by_offset_the_last_record_of_a_key_is_the_state_and_tombstones_are_abse
 
 def test_by_offset_the_time_of_a_record_says_nothing():
     assert kept([(0, b"a", b"x", 9, []), (1, b"a", b"y", 5, [])], OFFSET) == [1]
+
+
+def test_by_order_the_highest_of_that_column_wins_and_the_state_does_not_show_it():
+    rows = records((0, b"a", b"x", 1, []), (1, b"a", b"y", 1, []), (2, b"b", b"z", 1, []))
+    state = winners(rows.append_column("order", pa.array([5, 4, None], pa.int64())), ORDER, NOW, {})
+    assert (state["offset"].to_pylist(), state.schema) == ([0, 2], SCHEMA)
 
 
 def test_a_log_without_records_has_an_empty_state():

@@ -111,6 +111,17 @@ def test_logs_that_share_a_task_fit_into_its_memory():
     assert [len(pack) for pack in task_sizes(works, cluster(2), 80 * RECORD_BYTES).packs(works)] == [2, 2, 1]
 
 
+def test_a_task_has_room_for_one_record_at_least():
+    works = [work(0, 25)]
+    assert task_sizes(works, cluster(1), 1).tasks(works) == 5
+
+
+def test_a_log_of_one_record_has_all_cores_and_one_without_records_one_thread():
+    for records, threads in ((1, 4), (0, 1)):
+        works = [work(0, records)]
+        assert task_sizes(works, Spark(master="local[4]"), MANY).threads(works) == threads
+
+
 def test_the_cores_of_a_local_master_are_in_one_process():
     masters = ("local", "local[2]", "local[*]", "local[2,4]", "local-cluster[2,1,1024]", "spark://h:7077", "yarn")
     assert [in_one_process(Spark(master=master, insecure=True)) for master in masters] == [True] * 4 + [False] * 3
@@ -140,6 +151,7 @@ def test_long_keys_are_not_shipped_as_a_map():
         ("spark://h:7077", {"spark.executor.instances": "4", "spark.executor.cores": "5"}, 20),
         ("yarn", {}, 2),
         ("yarn", {"spark.default.parallelism": 7}, 7),
+        ("yarn", {"spark.executor.instances": 0}, 1),
     ],
 )
 def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, tasks):
@@ -154,6 +166,13 @@ def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, task
             "spill",
             [70 * SHARE_RECORDS, 100],
             "tasks by shares of at most 35000050 records: 3 for partition 0, one for each other log",
+            False,
+        ),
+        ("spill", [70 * SHARE_RECORDS], "at most 35000000 records: 3 for partition 0", False),
+        (
+            "spill",
+            [50 * SHARE_RECORDS, 100],
+            "tasks by shares of at most 25000050 records: 2 for partition 0, one for each other log",
             False,
         ),
         ("spill", [100, 100, PACK_RECORDS], "3 logs for 2 cores, at most 40000 keys in one: 2 tasks", False),

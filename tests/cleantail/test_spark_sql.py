@@ -9,9 +9,7 @@ from cleantail.log.ranks.spark_sql import (
     rank_sql,
     version_sql,
 )
-from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
 
-NOW = 1_000_000
 LONG_MAX = (1 << 63) - 1
 OFFSET = KafkaConfigs()
 STAMP = KafkaConfigs(compaction_strategy="timestamp")
@@ -62,11 +60,6 @@ def test_the_header_name_is_in_the_sql_as_digits_only():
     assert f"X'{b'x'.hex()}" in sql
 
 
-@pytest.mark.parametrize(("bound", "expected"), [(0, NOW), (100, NOW + 100), (LONG_MAX, LONG_MAX)])
-def test_the_bound_on_future_timestamps_does_not_overflow(bound, expected):
-    assert latest_timestamp_ms(bounded(bound), NOW) == expected
-
-
 @pytest.mark.parametrize(
     ("bound", "expected"),
     [
@@ -82,17 +75,8 @@ def test_the_bound_of_a_view_does_not_overflow(bound, expected):
 
 def test_where_the_broker_s_clock_decided_no_timestamp_is_too_far_ahead():
     by_broker = bounded(100).model_copy(update={"message_timestamp_type": "LogAppendTime"})
-    assert latest_timestamp_ms(by_broker, NOW) == LONG_MAX
     assert latest_timestamp_sql(by_broker) == f"{LONG_MAX}L"
 
 
 def bounded(bound):
     return STAMP.model_copy(update={"message_timestamp_after_max_ms": bound})
-
-
-@pytest.mark.parametrize(
-    ("configs", "expected"),
-    [(OFFSET, "offset"), (STAMP, "timestamp"), (LAST, "header last v"), (FIRST, "header first v")],
-)
-def test_a_ledger_names_all_that_its_ranks_depend_on(configs, expected):
-    assert strategy_text(configs) == expected

@@ -142,12 +142,6 @@ def test_headers_of_a_part_of_a_column_are_read_from_where_it_begins():
     assert versions_of(None, part, 3, LAST, NOW_MS).version.tolist() == [2, 3, 4]
 
 
-@pytest.mark.parametrize("length", [0, 7, 9, 16])
-def test_a_header_of_another_length_than_eight_bytes_is_no_version(length):
-    found = versions_of(None, pa.array([[{"key": "v", "value": bytes(length)}]], HEADER_LIST), 1, LAST, NOW_MS)
-    assert (found.has.tolist(), found.unusable.tolist()) == ([False], [True])
-
-
 def test_a_header_without_a_name_is_not_the_one_that_is_asked_for():
     unnamed = [{"key": None, "value": bytes(8)}]
     found = versions_of(None, pa.array([unnamed], HEADER_LIST), 1, LAST, NOW_MS)

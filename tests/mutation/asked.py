@@ -42,12 +42,10 @@ class Seen:
         """The tests of one process after the other; `own_only` leaves out all but the module's own test file."""
         of_file = self.lines.get(file, {})
         own_file = f"{TESTS}/test_{mutant.module}.py"
-        found = _union(of_file.get(n, frozenset()) for n in range(mutant.line, mutant.end_line + 1))
-        at_import = not found
-        if at_import:
-            found = _union(of_file.values())
+        lines = range(mutant.line, mutant.end_line + 1)
+        found = _union(of_file.values() if mutant.at_import else (of_file.get(n, frozenset()) for n in lines))
         own = [test for test in found if test.startswith(f"{own_file}::")]
-        if own and at_import:
+        if own and mutant.at_import:
             yield [own_file]
         else:
             yield from self._fastest_first(own)

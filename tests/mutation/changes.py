@@ -38,7 +38,8 @@ NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """Change number `variant` to node number `node` of a module's tree, in the order of ast.walk."""
+    """Change number `variant` to node number `node` of a module's tree, in the order of ast.walk. `at_import`: it is in no
+    function's body, so that it runs when the module is imported."""
 
     module: str
     node: int
@@ -48,6 +49,7 @@ class Mutant:
     text: str
     original: str
     mutated: str
+    at_import: bool
 
     @property
     def signature(self) -> str:
@@ -93,9 +95,18 @@ def variants(node: ast.AST) -> Iterator[ast.AST]:
 def mutants(module: str, source: str) -> list[Mutant]:
     tree = ast.parse(source)
     lines = source.splitlines()
-    passed_over = _without_rules(tree)
+    passed_over, in_functions = _without_rules(tree), _in_functions(tree)
     return [
-        Mutant(module, n, v, *_lines(node), lines[_lines(node)[0] - 1].strip(), _short(node), _short(variant))
+        Mutant(
+            module,
+            n,
+            v,
+            *_lines(node),
+            lines[_lines(node)[0] - 1].strip(),
+            _short(node),
+            _short(variant),
+            id(node) not in in_functions,
+        )
         for n, node in enumerate(ast.walk(tree))
         if id(node) not in passed_over
         for v, variant in enumerate(variants(node))
@@ -123,6 +134,11 @@ def _without_rules(tree: ast.AST) -> set[int]:
         if part is not None
     )
     return {id(node) for part in skipped for node in ast.walk(part)}
+
+
+def _in_functions(tree: ast.AST) -> set[int]:
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {id(node) for function in functions for part in function.body for node in ast.walk(part)}
 
 
 def _lines(node: ast.AST) -> tuple[int, int]:
