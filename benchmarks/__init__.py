@@ -10,6 +10,7 @@
 | startup | `cleantail compact` of a small topic from the process's start, step by step |
 | many_topics | DAG parse, `plan` and `status` with 200 topics |
 | page | the page of all topics, with 1,000 of them by `--topics 1000`, from Airflow's own server |
+| evaluation | triggers of many small topics from their tables' metadata, with 1,000 of them by `--topics 1000` |
 | reclaim | rewriting files, against a plain copy of the same files |
 | reading | a scan of a compacted topic, against the same records rewritten clean |
 | restore | a restore into Kafka, against a bare producer of the same records |

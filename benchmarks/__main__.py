@@ -26,7 +26,7 @@ MODULES = {
         *("compare", "first_clean", "growth", "engine", "large", "standalone"),
         *("reclaim", "reading", "restore", "ingestion"),
     ),
-    "topics": ("groups", "startup", "in_airflow", "many_topics", "page", "small_logs", "small_topics"),
+    "topics": ("groups", "startup", "in_airflow", "many_topics", "page", "evaluation", "small_logs", "small_topics"),
 }
 """Package -> its modules that are benchmarks: each has a function `run`."""
 PACKAGES = {name: package for package, names in MODULES.items() for name in names}

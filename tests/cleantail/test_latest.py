@@ -182,6 +182,11 @@ def test_the_state_is_of_all_logs_or_of_one_in_offset_order(orders_table):
     assert [rows(batch) for batch in state.batches(0)] == [[(0, 7)]]
 
 
+def test_the_first_record_of_a_log_is_part_of_the_state(orders_table):
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    assert load_latest(orders_table.topic, orders_table.platform, NOW).to_arrow()["offset"].to_pylist() == [0]
+
+
 def test_the_state_stays_that_of_its_snapshot(orders_table):
     orders_table.append((0, 1, 0, b"a", b"x"))
     old = orders_table.table.current_snapshot().snapshot_id
