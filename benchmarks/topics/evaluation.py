@@ -41,8 +41,8 @@ def run(options: Options) -> Table:
     notes = (
         f"Topics of {PARTITIONS} partitions in {GROUPS} groups, each with {APPENDS} appends of {RECORDS} records a "
         f"partition; {dirty} of them are due.",
-        "What the task `evaluate` does before it packs: configuration, new files, metadata, triggers of each topic. Cold "
-        "is the first evaluation of a fresh process, whose imports are not counted, and warm the second.",
+        "What the task `evaluate` does before it packs: configuration, new files, metadata, triggers of each topic.",
+        "Cold is the first evaluation of a fresh process, whose imports are not counted, and warm the second.",
         f"Its memory was at most {max(each.peak_mib for each in seen)} MiB, and "
         f"{max(each.begun_mib for each in seen)} MiB before the first topic.",
         f"Medians of {options.repetitions} processes.",

@@ -418,6 +418,16 @@ def test_total_bytes_are_those_of_all_segments():
     assert log_state(segments=(segment(0, 1, bytes=3), segment(1, 2, bytes=4))).total_bytes == 7
 
 
+def test_bytes_that_no_round_may_touch_are_those_of_the_active_segment_and_of_young_ones():
+    log = log_state(
+        segments=(segment(0, 10, bytes=1), segment(10, 20, bytes=2), segment(20, 30, bytes=4)),
+        first_uncleanable_offset=10,
+    )
+    assert (log.active_bytes, log.young_bytes) == (4, 2)
+    assert [(rolled := replace(log, active_base_offset=None)).active_bytes, rolled.young_bytes] == [0, 6]
+    assert replace(log, segments=()).active_bytes == 0
+
+
 # ---- case 23
 
 

@@ -208,6 +208,10 @@ def test_a_reconciliation_says_how_far_it_went_and_lifts_its_own_quarantine_alon
     assert after == replace(expected, quarantine=None if lifted else before.quarantine)
 
 
+def test_a_reconciliation_of_a_log_in_good_order_leaves_it_so():
+    assert after_reconciliation(PartitionState(), WORK, 600).quarantine is None
+
+
 def test_a_compaction_leaves_what_was_reconciled():
     before = PartitionState(reconciled=Reconciled(20, 500))
     assert after_round(before, WORK, SWEPT, 7, 600).reconciled == Reconciled(20, 500)
