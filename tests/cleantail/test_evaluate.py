@@ -9,6 +9,7 @@ import pytest
 from kernel_builders import data_file
 
 from cleantail.config.columns import Columns
+from cleantail.config.sources.topic_source import Source
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
@@ -472,3 +473,14 @@ def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders
     assert evaluate_topic(topic, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 1
     long = topic.model_copy(update={"config": config.model_copy(update={"cleantail_snapshot_retention_ms": 3_600_000})})
     assert evaluate_topic(long, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 0
+
+
+def test_a_topic_is_reconciled_with_its_source_where_somebody_asks(orders_table):
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    source = Source.model_validate({"kafka": {"bootstrap.servers": "h:1"}})
+    asked_of = orders_table.topic.model_copy(update={"source": source}), orders_table.platform
+    assert not evaluate_topic(*asked_of, now_ms=NOW_MS).reconcile.due
+    assert evaluate_topic(*asked_of, now_ms=NOW_MS, reconcile=True).reconcile.due
+    table = read_facts(*asked_of)
+    assert not plan_run(asked_of[0], table, now_ms=NOW_MS).reconcile.due
+    assert plan_run(asked_of[0], table, now_ms=NOW_MS, reconcile=True).reconcile.due

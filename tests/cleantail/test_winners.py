@@ -124,7 +124,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize(
     ("configs", "version"),
-    [(KafkaConfigs(), None), (BY_TIME, NOW_MS), (LAST, 3), (BY_ORDER, 5)],
+    [(KafkaConfigs(compaction_strategy_header="v"), None), (BY_TIME, NOW_MS), (LAST, 3), (BY_ORDER, 5)],
     ids=["offset", "timestamp", "header", "order"],
 )
 def test_each_strategy_goes_by_its_own_column_alone(configs, version):
