@@ -177,6 +177,8 @@ class Player:
         if log is None or log.checkpoint is None:
             return
         log.checkpoint = max(0, log.start + step.by) if step.by < 0 else log.end + step.by
+        for c in log.copies:  # once records come up to it, it is believed of what was there at the last round (1.2)
+            c.covered = c.covered or c.known
         from pyspark.sql import SparkSession
 
         spark = SparkSession.getActiveSession()

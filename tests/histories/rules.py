@@ -65,10 +65,12 @@ class File:
 
 @dataclass
 class Copy:
-    """A record as it lies in the table; `covered` once a round has passed over it."""
+    """A record as it lies in the table; `covered` once a round has passed over it, `known` once a round of its log was
+    published while it was there, wherever that round ended."""
 
     record: Record
     covered: bool = False
+    known: bool = False
     horizon: int | None = None
     horizon_round: int = 0
 
@@ -319,6 +321,8 @@ def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> Non
         if c.record.value is None and c.horizon is None:  # 1.5, 3.3: set once
             c.horizon, c.horizon_round = now + config["delete.retention.ms"], log.rounds
     log.copies = kept + above
+    for c in log.copies:
+        c.known = True
     log.checkpoint = end
 
 
