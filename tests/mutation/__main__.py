@@ -4,7 +4,7 @@
     python -m tests.mutation triggers offset_map # some of them
 
 Mutants live in temporary copies, one a worker: the checkout is never written to. The exit code is 1 when the score is below
-GOAL or a survivor has no reason in survivors.md.
+GOAL, a survivor has no reason in survivors.md or a reason there is of a line that has changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import time
 from multiprocessing.pool import Pool
 
 from tests.mutation.asked import TESTS, Seen
-from tests.mutation.changes import mutants
-from tests.mutation.worker import ROOT, SURVIVORS, is_explained, is_killed, rule_file, start_worker, watched
+from tests.mutation.changes import Mutant, mutants
+from tests.mutation.survivors import SURVIVORS, is_explained, without_a_mutant
+from tests.mutation.worker import ROOT, is_killed, rule_file, start_worker, watched
 
 RULE_MODULES = [
     "segments",
@@ -56,6 +57,10 @@ def main(modules: list[str]) -> int:
         print(f"no rule modules: {', '.join(sorted(unknown))}; there are: {', '.join(RULE_MODULES)}")
         return 2
     modules = modules or RULE_MODULES
+    every = {module: mutants(module, (ROOT / rule_file(module)).read_text()) for module in modules}
+    if stale := without_a_mutant([mutant for of_module in every.values() for mutant in of_module]):
+        print(f"{SURVIVORS.name} explains what is no mutant any more:", *stale, sep="\n  ")
+        return 2
     with (
         tempfile.TemporaryDirectory(prefix="mutation-") as folder,
         multiprocessing.get_context("fork").Pool(WORKERS, start_worker, (folder,)) as pool,
@@ -64,7 +69,7 @@ def main(modules: list[str]) -> int:
         if seen is None:
             print(f"{TESTS} fails without any mutant: no score")
             return 2
-        counts = [score(module, seen, pool) for module in modules]
+        counts = [score(module, every[module], seen, pool) for module in modules]
     killed, total, open_ = (sum(column) for column in zip(*counts, strict=True))
     print(f"{killed} of {total} killed: {killed / total:.1%}; {open_} survivors without a reason in {SURVIVORS.name}")
     return int(killed < GOAL * total or open_ > 0)
@@ -82,15 +87,16 @@ def what_tests_run(modules: list[str], pool: Pool) -> Seen | None:
     return Seen.of([part for part in parts if part is not None])
 
 
-def score(module: str, seen: Seen, pool: Pool) -> tuple[int, int, int]:
+def score(module: str, every: list[Mutant], seen: Seen, pool: Pool) -> tuple[int, int, int]:
     """Mutants killed, mutants in all, survivors without a reason; and a line for each survivor."""
     started = time.monotonic()
-    every = mutants(module, (ROOT / rule_file(module)).read_text())
-    dead = pool.starmap(is_killed, [(mutant, seen) for mutant in every], chunksize=1)
+    file = str(rule_file(module))
+    asked = [(mutant, list(seen.asked(mutant, file, own_only=is_explained(mutant)))) for mutant in every]
+    dead = pool.starmap(is_killed, asked, chunksize=1)
     alive = [m for m, was_killed in zip(every, dead, strict=True) if not was_killed]
     for m in alive:
         mark = "explained" if is_explained(m) else "SURVIVOR"
-        print(f"{mark} {rule_file(module)}:{m.line} {m.signature}")
+        print(f"{mark} {file}:{m.line} {m.signature}")
     print(f"{module}: {sum(dead)} of {len(every)} killed in {time.monotonic() - started:.0f} s", flush=True)
     return sum(dead), len(every), sum(not is_explained(m) for m in alive)
 

@@ -19,7 +19,6 @@ from tests.mutation.asked import Seen, Watch
 from tests.mutation.changes import Mutant, mutated_source
 
 ROOT = Path(__file__).resolve().parents[2]
-SURVIVORS = Path(__file__).with_name("survivors.md")
 LIMIT_S = 300
 """How long the tests of one process may take: of the processor's time, so that a busy machine kills no mutant."""
 PRELOADED = ("pytest", "hypothesis.strategies", "pydantic", "pyarrow.compute", "pyiceberg.catalog.sql", "rich.table")
@@ -47,20 +46,16 @@ def rule_file(module: str) -> Path:
     return path.relative_to(ROOT)
 
 
-def is_killed(mutant: Mutant, seen: Seen) -> bool:
-    """Whether a test fails, an import fails or the tests take far too long. One that has a reason to survive is asked of
-    its own test file only."""
+def is_killed(mutant: Mutant, asked: list[list[str]]) -> bool:
+    """Whether a test fails, an import fails or the tests take far too long. `asked`: the tests of one process after the
+    other."""
     path = rule_file(mutant.module)
     source = path.read_text()
     path.write_text(mutated_source(source, mutant))
     try:
-        return any(not passes(tests) for tests in seen.asked(mutant, str(path), own_only=is_explained(mutant)))
+        return any(not passes(tests) for tests in asked)
     finally:
         path.write_text(source)
-
-
-def is_explained(mutant: Mutant) -> bool:
-    return SURVIVORS.exists() and mutant.signature in SURVIVORS.read_text()
 
 
 def passes(tests: list[str]) -> bool:
