@@ -179,12 +179,25 @@ class KafkaSite:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """The broker answers nobody for the block, and nothing is lost."""
+        """The broker answers nobody for the block, and nothing is lost. After it the broker leads its logs again."""
         os.kill(self.broker.pid, signal.SIGSTOP)
         try:
             yield
         finally:
             os.kill(self.broker.pid, signal.SIGCONT)
+            self.wait_until_it_leads()
+
+    def wait_until_it_leads(self) -> None:
+        """Returns when the broker says that it leads each log. One that stood still is fenced by its controller, leads
+        nothing for a while, and on a slow machine takes longer to answer than the client of a test waits."""
+        until = time.monotonic() + WITHIN_S
+        while True:
+            with contextlib.suppress(KafkaException):
+                topics = AdminClient({"bootstrap.servers": self.address, "log_level": "2"}).list_topics(timeout=5).topics
+                if all(log.leader >= 0 for topic in topics.values() for log in topic.partitions.values()):
+                    return
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
     def restart(self) -> subprocess.Popen[bytes]:
         """Stops the broker in order and starts it again, on the same data and ports. Whoever calls ends the process."""

@@ -22,6 +22,7 @@ from cleantail.kafka.restore.target_login import target_settings
 from cleantail.sources.kcat import parse_line
 from spark_jobs.iceberg.branches import created_at_s
 from spark_jobs.restore.restore_topic import Restore
+from tests.jobs.kafka_site import WITHIN_S
 from tests.jobs.restored import as_restored
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
@@ -64,6 +65,17 @@ def archived(workshop, topic):
     return as_restored(parse_line(line.encode(), "text") for line in workshop.ok("read", topic).splitlines())
 
 
+def restored(workshop, topic, kafka, target):
+    """What a restore says that is tried again, as a scheduler tries it, while workers of a killed driver still write."""
+    until = time.monotonic() + WITHIN_S
+    while True:
+        code, out, err = workshop.run("restore", topic, "--bootstrap-server", kafka.address, "--to", target, "--json")
+        if code != ConflictError.exit_code or time.monotonic() > until:
+            assert code == 0, err
+            return out
+        assert "Try again when it has ended" in err
+
+
 def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large):
     """Driver and workers at once, or the driver alone, whose workers then end by themselves."""
     target, rng = "restored-killed-2", random.Random(7)
@@ -83,7 +95,7 @@ def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka,
             (os.killpg if number % 2 else os.kill)(run.pid, signal.SIGKILL)
         run.wait()
     assert killed == KILLS
-    done = workshop.json("restore", large, "--bootstrap-server", kafka.address, "--to", target)
+    done = json.loads(restored(workshop, large, kafka, target))
     assert done["resumed"] and done["found"] > 0 and done["found"] + done["written"] == done["verified"] == RECORDS
     assert kafka.consumed(target, PARTITIONS, committed=False) == archived(workshop, large)
 
