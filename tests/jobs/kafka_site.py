@@ -193,7 +193,9 @@ class KafkaSite:
         until = time.monotonic() + WITHIN_S
         while True:
             with contextlib.suppress(KafkaException):
-                topics = AdminClient({"bootstrap.servers": self.address, "log_level": "2"}).list_topics(timeout=5).topics
+                topics = (
+                    AdminClient({"bootstrap.servers": self.address, "log_level": "2"}).list_topics(timeout=5).topics
+                )
                 if all(log.leader >= 0 for topic in topics.values() for log in topic.partitions.values()):
                     return
             assert time.monotonic() < until
