@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from benchmarks.harness.lake import Lake
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.topic import Topic
+from cleantail.lake.kept.kept_facts import KeptFacts
 from cleantail.lake.runs.due_topics import due_topic
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.lake.runs.new_files import new_files
@@ -42,10 +43,11 @@ def evaluate_twice(lake: Lake) -> Evaluated:
 def _evaluate(lake: Lake) -> int:
     """Returns how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
     platform, now_ms, due = load_platform(lake.config, os.environ), int(time.time() * 1000), 0
+    kept = KeptFacts(platform)
     for _, topic in scan_topics(lake.config, os.environ):
         assert isinstance(topic, Topic), topic
-        _, new = new_files(topic, platform)
-        plan = evaluate_topic(topic, platform, now_ms=now_ms)
+        _, new = new_files(topic, platform, kept)
+        plan = evaluate_topic(topic, platform, now_ms=now_ms, kept=kept)
         due += due_topic(plan, sum(file.stat().st_size for file in new) if new else None, None) is not None
     return due
 

@@ -13,7 +13,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Value, median
 from benchmarks.topics.commands import timed
 from benchmarks.topics.small_tables import APPENDS, GROUPS, PARTITIONS, RECORDS, make_small_tables
-from cleantail.watch.kept_summaries import FOLDER
+from cleantail.watch.metadata_cache import FOLDER
 
 COLUMNS = (
     Column("what is asked for", "text"),

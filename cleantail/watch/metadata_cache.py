@@ -3,7 +3,7 @@
 1. A table's metadata never changes under one location, so what was read is right until the catalog names another one.
 2. A call waits only so long. Tables that were not read by then have what was read before the last commit, and None
    where nothing was; they are right at the next call.
-3. Of all tables only a summary is kept, in memory and on the disk (kept_summaries); of a few the whole.
+3. Of all tables only a summary is kept, in memory and on the disk (kept_texts); of a few the whole.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.errors import CleantailError, OutsideError
-from cleantail.lake.catalog_errors import cause
+from cleantail.errors import CleantailError
+from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import is_outdated, load_table, open_catalog
 from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.kept.metadata_locations import metadata_locations
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
@@ -31,7 +32,6 @@ from cleantail.log.reader_positions import namespace_of
 from cleantail.log.releases import NO_RELEASES
 from cleantail.rounds.past_rounds import Round
 from cleantail.watch.evidence_totals import EvidenceTotals
-from cleantail.watch.kept_summaries import KeptSummaries
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.observed_table import ObservedTable, observed_table, size_points
 from cleantail.watch.table_reads import TableReads
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+FOLDER, FILE = "page", "summaries.db"
+"""Where the summaries are kept in CLEANTAIL_HOME: so a server that has just started need not read every table anew."""
 READERS, READERS_OF_WHOLE = 4, 2
 LOCATIONS_LIVE_S = 2.0
 MOST_WHOLE = 16
@@ -62,7 +64,7 @@ class MetadataCache:
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
         self._whole = TableReads(self._read_whole, ObservedTable, _pool(READERS_OF_WHOLE), clock, MOST_WHOLE)
         self._summaries = TableReads(self._read_summary, TableSummary, _pool(READERS), clock)
-        self._kept = KeptSummaries(platform.home)
+        self._kept = KeptTexts(platform.home, FOLDER, FILE)
         self._kept_lock = threading.Lock()
         self._loaded: dict[str, tuple[str, str]] = {}
         self._is_loaded = False
@@ -126,7 +128,7 @@ class MetadataCache:
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
     def at_rest(self) -> AbstractContextManager[None]:
-        """Returns a block in which no further table is read for its summary,."""
+        """Returns a block in which no further table is read for its summary."""
         return self._summaries.at_rest()
 
     @property
@@ -203,25 +205,6 @@ def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
     for topic in topics:
         by_namespace.setdefault(namespace_of(topic), []).append(topic)
     return by_namespace
-
-
-def metadata_locations(catalog: Catalog) -> dict[str, str]:
-    """Returns `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such
-    list."""
-    from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-    from sqlalchemy import select
-    from sqlalchemy.exc import SQLAlchemyError
-    from sqlalchemy.orm import Session
-
-    if not isinstance(catalog, SqlCatalog):
-        return {}
-    columns = (IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location)
-    try:
-        with Session(catalog.engine) as session:
-            rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
-    except SQLAlchemyError as e:
-        raise OutsideError(f"catalog {catalog.name} cannot be reached: {cause(e)}") from None
-    return {f"{namespace}.{name}": location or "" for namespace, name, location in rows}
 
 
 def _load_or_none(catalog: Catalog, identifier: str) -> Table | None:

@@ -9,28 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
-from cleantail.lake import data_files, table_metadata
-from cleantail.lake.records import log_parts, row_lineage
+from cleantail.lake.kept.code_digest import code_digest
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log import log_figures as log_figures_code
-from cleantail.log import partition_state, segments
 from cleantail.log.log_figures import LogFigures, log_figures
 from cleantail.log.log_state import LogState, log_state_at
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import Releases, lifted
 from cleantail.log.source_position import ReadPosition
-from cleantail.rounds import size_history
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved
-
-CODE = (log_figures_code, segments, partition_state, data_files, log_parts, row_lineage, table_metadata, size_history)
-"""The modules that a summary follows from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +76,7 @@ def policy_digest(topic: Topic) -> str:
     """Returns what of a topic's YAML, and of this version, a summary follows from: equal digests of an equal table are
     equal summaries."""
     policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
-    return hashlib.sha256(f"{_code_digest()} {policy}".encode()).hexdigest()[:32]
-
-
-@cache
-def _code_digest() -> str:
-    """Returns the digest of the code, so that no summary of another version is ever taken for one of this."""
-    files = [__file__, *(module.__file__ or "" for module in CODE)]
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(f"{code_digest()} {policy}".encode()).hexdigest()[:32]
 
 
 SUMMARY_JSON: Codec[TableSummary] = Codec(TableSummary)

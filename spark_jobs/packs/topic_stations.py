@@ -26,9 +26,10 @@ from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult

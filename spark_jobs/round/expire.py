@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 
 from cleantail.config.platform import Platform
-from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit

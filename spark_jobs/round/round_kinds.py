@@ -12,7 +12,8 @@ from functools import partial
 
 from cleantail.config.platform import Platform
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.runs.evaluate import RunPlan, evaluate_topic
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.partition_state import PROPERTY_PARTITION
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit

@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
+from cleantail.home.kept_texts import KEPT_S, KeptTexts
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.watch import metadata_cache
-from cleantail.watch.kept_summaries import FILE, FOLDER, KEPT_S, KeptSummaries
-from cleantail.watch.metadata_cache import MetadataCache
+from cleantail.watch.metadata_cache import FILE, FOLDER, MetadataCache
 from cleantail.watch.observed_table import size_points
 from cleantail.watch.table_reads import UNLISTED_LIVE_S
 from cleantail.watch.table_summary import SUMMARY_JSON, policy_digest, summary_of
@@ -127,9 +127,9 @@ def test_where_nothing_can_be_written_tables_are_read(filled, reads):
 
 
 def test_summaries_of_topics_that_have_gone_are_deleted_after_a_while(tmp_path, monkeypatch):
-    kept = KeptSummaries(tmp_path)
+    kept = KeptTexts(tmp_path, FOLDER, FILE)
     kept.keep("orders", "key", "{}")
     assert kept.load() == {"orders": ("key", "{}")}
     now_s = time.time() + KEPT_S + 1
     monkeypatch.setattr(time, "time", lambda: now_s)
-    assert KeptSummaries(tmp_path).load() == {}
+    assert KeptTexts(tmp_path, FOLDER, FILE).load() == {}

@@ -17,7 +17,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.evaluate import RunPlan
+    from cleantail.lake.runs.run_plan import RunPlan
 
 
 @command(

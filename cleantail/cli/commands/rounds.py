@@ -28,7 +28,7 @@ from cleantail.human import counted, size
 from cleantail.rounds.checked.round_results import RunResult
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.evaluate import RunPlan
+    from cleantail.lake.runs.run_plan import RunPlan
     from spark_jobs.iceberg.tables import TopicTable
 
 R = TypeVar("R")

@@ -19,8 +19,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import counted, until
 from cleantail.lake.records.sampled_records import sampled_records
-from cleantail.lake.runs.evaluate import RunPlan
 from cleantail.lake.runs.planned_logs import PlannedLog
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.policy.reconciliation import NO_SOURCE
 from cleantail.log.policy.retention import NO_DELETE

@@ -3,7 +3,7 @@ plan."""
 
 from __future__ import annotations
 
-from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.policy.packs import DueTopic
 
 

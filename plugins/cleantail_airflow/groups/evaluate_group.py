@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
@@ -31,6 +31,9 @@ from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tel
 from cleantail_airflow.tasks.idle_runs import NOTE
 from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
+
+if TYPE_CHECKING:
+    from cleantail.lake.kept.kept_facts import KeptFacts
 
 CANNOT = "cannot be worked on"
 
@@ -106,20 +109,21 @@ class EvaluateGroupOperator(BaseOperator):
         """Evaluates the topics one by one, and keeps of each what packing needs. Raises AirflowException where the
         catalog is out of reach: that is no topic's fault."""
         from cleantail.lake.catalogs import kept_catalog
+        from cleantail.lake.kept.kept_facts import KeptFacts
 
         try:
             kept_catalog(platform, os.environ)
         except CleantailError as error:
             kind = AirflowFailException if error.exit_code in FINAL_EXIT_CODES else AirflowException
             raise kind(str(error)) from None
-        looked, waiting = Looked(), left_since(self.group)
+        looked, waiting, kept = Looked(), left_since(self.group), KeptFacts(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
             looked.topics += 1
             if isinstance(topic, ConfigError):
                 looked.broken[name] = str(topic)
                 continue
             try:
-                self._look_at(topic, platform, asked, now_ms, context, looked, waiting.get(name))
+                self._look_at(topic, platform, kept, asked, now_ms, context, looked, waiting.get(name))
             except Exception as error:
                 looked.broken[name] = _told(error)
                 self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
@@ -129,6 +133,7 @@ class EvaluateGroupOperator(BaseOperator):
         self,
         topic: Topic,
         platform: Platform,
+        kept: KeptFacts,
         asked: Asked,
         now_ms: int,
         context: Context,
@@ -141,7 +146,7 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.metrics.run_metrics import send_plan
 
-        new = new_bytes(topic, platform)
+        new = new_bytes(topic, platform, kept)
         if new is not None and topic.columns is not None:
             # deletes by values: what is due can only be told once they were converted
             looked.new_input = True
@@ -154,6 +159,7 @@ class EvaluateGroupOperator(BaseOperator):
             force=asked.force,
             partition=asked.partition,
             reconcile=asked.reconcile,
+            kept=kept,
         )
         send_plan(topic, plan)
         tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail_airflow.kafka_connection import client_settings
 
+if TYPE_CHECKING:
+    from cleantail.lake.kept.kept_facts import KeptFacts
 
-def new_bytes(topic: Topic, platform: Platform) -> int | None:
-    """Returns how large the new files are, None where nothing is new. Raises CleantailError.
+
+def new_bytes(topic: Topic, platform: Platform, kept: KeptFacts | None = None) -> int | None:
+    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic. Raises
+    CleantailError.
 
     What is new in Kafka counts as 0 bytes, since brokers do not say how large it is; its records are read portion by
     portion. The first read of a source table counts as 0 bytes as well.
@@ -31,7 +36,7 @@ def new_bytes(topic: Topic, platform: Platform) -> int | None:
         return None
     from cleantail.lake.runs.new_files import new_files
 
-    _, new = new_files(topic, platform)
+    _, new = new_files(topic, platform, kept)
     return sum(file.stat().st_size for file in new if file.exists()) if new else None
 
 

@@ -27,7 +27,7 @@ except ImportError:  # until Airflow 3.1
     from airflow.stats import Stats as stats  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.evaluate import RunPlan
+    from cleantail.lake.runs.run_plan import RunPlan
 
 PREFIX = "cleantail"
 JOBS_OF = {COMPACT: ("check_quality", "publish")}

@@ -9,7 +9,7 @@ from typing import Any
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import Decision
 from cleantail.rounds.failed_branches import KeptBranch, kept_branch

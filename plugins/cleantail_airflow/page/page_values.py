@@ -10,7 +10,7 @@ from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.origin import Setting
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
-from cleantail.lake.runs.evaluate import RunPlan
+from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.source_table.snapshot_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound

@@ -27,7 +27,7 @@ from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.evaluate import RunPlan
+    from cleantail.lake.runs.run_plan import RunPlan
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):

@@ -1,0 +1,118 @@
+"""What the metadata of many tables say, for a process that evaluates them one after the other.
+
+1. A table's metadata never change under one location, so what was read of them is right until the catalog names another
+   location. Of a catalog that lists the locations of all its tables they are asked in one call, when the first topic is
+   evaluated; of another one each table is loaded, and its manifests are not read again.
+2. What was read is kept on the disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic: of the tables
+   only the last one is in memory. A text holds numbers and paths of files, no key and no value of a record.
+3. Positions of readers and releases change without a commit to the table. They are asked once for each namespace.
+4. What is kept decides which topics a run works on, and nothing else: every round is planned from the table itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cleantail.codec import Codec
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import TableError
+from cleantail.home.kept_texts import KeptTexts
+from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.kept.code_digest import code_digest
+from cleantail.lake.kept.metadata_locations import metadata_locations
+from cleantail.lake.namespaces import namespace_properties
+from cleantail.lake.runs.reader_properties import readers_in
+from cleantail.lake.runs.release_properties import releases_in
+from cleantail.lake.table_metadata import TableFacts, table_facts
+from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.releases import NO_RELEASES, Releases
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+FOLDER, FILE = "evaluate", "facts.db"
+MOST_NAMED = 5_000
+"""Facts that name more files are read anew each time: to parse their text would take as long."""
+FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
+
+
+class KeptFacts:
+    """Reads the metadata of one platform's tables, for one evaluation. Where a catalog is out of reach, or a table is
+    not usable, it raises what read_facts raises."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._texts = KeptTexts(platform.home, FOLDER, FILE)
+        self._texts.drop_old()
+        self._namespaces: dict[str, _Namespace] = {}
+        self._last: tuple[Topic | None, TableFacts | None] = (None, None)
+
+    def of(self, topic: Topic) -> TableFacts | None:
+        """Returns what read_facts does: the facts of the topic's table, None where nothing was ingested yet."""
+        if self._last[0] is not topic:
+            facts = self._of_table(topic)
+            self._last = (topic, None if facts is None else self._namespace(topic).applied(topic, facts))
+        return self._last[1]
+
+    def _of_table(self, topic: Topic) -> TableFacts | None:
+        location = self._locations.get(topic.table)
+        if location and (kept := self._kept(topic, location)) is not None:
+            return kept
+        table = load_table(self._catalog, topic, self._platform)
+        if table is None:
+            return None
+        if location != table.metadata_location and (kept := self._kept(topic, table.metadata_location)) is not None:
+            return kept
+        facts = table_facts(table)
+        if len(facts.files) + len(facts.arrived) + len(facts.ingested) <= MOST_NAMED:
+            self._texts.keep(topic.topic, _key(topic, table.metadata_location), FACTS_JSON.text(facts))
+        return facts
+
+    def _kept(self, topic: Topic, location: str) -> TableFacts | None:
+        text = self._texts.text(topic.topic, _key(topic, location))
+        try:
+            return None if text is None else FACTS_JSON.value(text, "kept facts")
+        except TableError:  # damaged: the table is read
+            return None
+
+    @cached_property
+    def _locations(self) -> dict[str, str]:
+        return metadata_locations(self._catalog)
+
+    @property
+    def _catalog(self) -> Catalog:
+        return kept_catalog(self._platform, os.environ)
+
+    def _namespace(self, topic: Topic) -> _Namespace:
+        name = namespace_of(topic)
+        if name not in self._namespaces:
+            self._namespaces[name] = _Namespace(namespace_properties(self._catalog, name))
+        return self._namespaces[name]
+
+
+class _Namespace:
+    """Says what the properties of one namespace say of its topics."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._readers: dict[str, tuple[Reader, ...]]
+        self._broken: dict[str, str]
+        self._readers, self._broken = readers_in(properties)
+        self._releases: Mapping[str, Releases] = releases_in(properties)
+
+    def applied(self, topic: Topic, facts: TableFacts) -> TableFacts:
+        """Returns the facts with the topic's readers and releases. Raises TableError for a position of a reader of the
+        topic that is none."""
+        if topic.topic in self._broken:
+            raise TableError(self._broken[topic.topic])
+        return facts.with_namespace(self._readers.get(topic.topic, ()), self._releases.get(topic.topic, NO_RELEASES))
+
+
+def _key(topic: Topic, location: str) -> str:
+    """Returns what the facts follow from: this code, whose table it is and which columns it has, and its metadata."""
+    owner = topic.model_dump_json(include={"topic", "table", "columns"})
+    return f"{hashlib.sha256(f'{code_digest()} {owner}'.encode()).hexdigest()[:32]} {location}"
