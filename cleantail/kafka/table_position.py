@@ -12,7 +12,7 @@ from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
 from cleantail.kafka.source_looks import write_look
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import load_table, kept_catalog
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
 
@@ -41,7 +41,7 @@ class TablePosition:
 
 def table_position(topic: Topic, platform: Platform) -> TablePosition:
     """Returns where the table is; a table which is not there yet is at the beginning. Raises TableError."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
     if table is None:
         return TablePosition(None, None, {})
     position = position_of(table.properties, topic.table)
@@ -54,7 +54,7 @@ def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
     """Returns where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
     source is files nothing of theirs is read again. Raises TableError."""
     at = table_position(topic, platform)
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
     if at.position is None or topic.source.kafka is not None or table is None:
         return at
     known = at.position.next_offsets
