@@ -12,7 +12,7 @@ from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
 from cleantail.kafka.source_looks import write_look
-from cleantail.lake.catalogs import load_table, kept_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
 
