@@ -7,6 +7,7 @@ file: where it cannot be read or written, the work is done again, and who delete
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -20,7 +21,8 @@ from cleantail.home.private_files import OWNER_FILE_MODE, OWNER_FOLDER_MODE, mak
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-WAIT_S = 5.0
+WAIT_S, LOCKED_S = 5.0, 60.0
+"""How long to wait for a lock that another process holds, and how long then to do without the file."""
 KEPT_S = 30 * 86_400
 """A text that is older is worked out anew: so those of topics that have gone do not stay for ever."""
 _TABLE = "CREATE TABLE IF NOT EXISTS texts (topic TEXT PRIMARY KEY, key TEXT, at_s REAL, text TEXT)"
@@ -33,7 +35,7 @@ class KeptTexts:
     def __init__(self, home: Path, folder: str, name: str) -> None:
         self._home, self._folder, self._name = home, folder, name
         self._lock = threading.Lock()
-        self._usable = True
+        self._usable_from_s = float("-inf")
 
     def load(self) -> dict[str, tuple[str, str]]:
         """Returns topic -> (key, text) of all that is kept; nothing where the file cannot be read."""
@@ -56,13 +58,13 @@ class KeptTexts:
         """Returns what the work returns, in one transaction; None where the database cannot be used. What goes wrong is
         said once, and costs only time."""
         with self._lock:
-            if not self._usable:
+            if time.monotonic() < self._usable_from_s:
                 return None
             try:
                 with closing(self._connect()) as database, database:
                     return work(database)
             except (sqlite3.Error, OSError) as error:
-                self._usable = self._begun_anew(error)
+                self._usable_from_s = time.monotonic() + self._rest_s(error)
                 return None
 
     @property
@@ -78,14 +80,16 @@ class KeptTexts:
         self._file.chmod(OWNER_FILE_MODE)
         return database
 
-    def _begun_anew(self, error: Exception) -> bool:
-        """Deletes a file that is no database. Returns whether to go on using it."""
+    def _rest_s(self, error: Exception) -> float:
+        """Returns for how long not to use the file. One that is damaged is deleted, and made anew at once. A lock that
+        another process holds for long is waited for once in a while, not for every topic."""
         logger.info("%s is not used: %s: %s", self._name, type(error).__name__, error)
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        operational, told = isinstance(error, sqlite3.OperationalError), str(error)
+        if isinstance(error, sqlite3.DatabaseError) and (not operational or "decode" in told):
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
-            return True
-        return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+            return 0.0
+        return LOCKED_S if operational and "locked" in told else math.inf
 
 
 def _without_old(database: sqlite3.Connection) -> None:

@@ -24,6 +24,7 @@ from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import is_outdated, load_table, open_catalog
 from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.kept.metadata_locations import metadata_locations
+from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
@@ -151,7 +152,7 @@ class MetadataCache:
         at_s, locations = self._locations
         if self._clock() - at_s < LOCATIONS_LIVE_S:
             return locations
-        locations = metadata_locations(self._open())
+        locations = metadata_locations(self._open(), self._platform)
         self._locations = (self._clock(), locations)
         return locations
 
@@ -176,6 +177,8 @@ class MetadataCache:
         if not location and (kept := self._kept_summary(topic, table.metadata_location)) is not None:
             return kept
         summary = summary_of(topic, table_facts(table), size_points(table))
+        if any(log.keyless for log in summary.logs) and partitioned_by_values(topic, table):
+            return summary  # it names files, whose names may hold values
         key, text = f"{self._digest(topic)} {table.metadata_location}", SUMMARY_JSON.text(summary)
         self._kept.keep(topic.topic, key, text)
         if not location:  # soon asked for again, of the same metadata as likely as not

@@ -1,10 +1,17 @@
 """What is kept of tables says what the tables say, as long as they say it, and no table is read twice for it."""
 
+import json
+import os
 import stat
 
+import pyarrow as pa
 import pytest
 
+from cleantail.config.columns import Columns
+from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import TableError
+from cleantail.lake.catalogs import kept_catalog, open_catalog
+from cleantail.lake.columns_property import property_of_columns
 from cleantail.lake.kept import kept_facts
 from cleantail.lake.kept.kept_facts import FILE, FOLDER, KeptFacts
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
@@ -107,7 +114,7 @@ def test_a_position_that_is_none_is_an_error_as_where_the_table_is_read(filled):
 def test_of_a_catalog_that_lists_no_metadata_a_table_is_loaded_and_its_manifests_are_not_read(
     filled, reads, monkeypatch
 ):
-    monkeypatch.setattr(kept_facts, "metadata_locations", lambda catalog: {})
+    monkeypatch.setattr(kept_facts, "metadata_locations", lambda catalog, platform: {})
     facts = KeptFacts(filled.platform).of(filled.topic)
     assert KeptFacts(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts", "load_table"]
@@ -165,10 +172,47 @@ def test_where_nothing_can_be_written_the_table_is_read(filled, reads):
 
 
 def test_a_table_with_very_many_files_is_read_each_time(filled, reads, monkeypatch):
-    monkeypatch.setattr(kept_facts, "MOST_NAMED", 3)
+    monkeypatch.setattr(kept_facts, "MOST_CHARS", 300)
     facts = KeptFacts(filled.platform).of(filled.topic)
     assert KeptFacts(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"] * 2
+
+
+@pytest.mark.parametrize(("column", "is_kept"), [("p", True), ("o", True), ("v", False)])
+def test_an_adopted_table_is_kept_unless_its_partitions_are_made_of_records(project, reads, column, is_kept):
+    columns = Columns(partition="p", offset="o", timestamp="ms", key="k", value="v")
+    (project / "config" / "topics" / "orders.yaml").write_text(
+        json.dumps({"topic": "orders", "columns": columns.paths})
+    )
+    platform = load_platform(project / "config", env := {"CLEANTAIL_HOME": str(project / "home")})
+    topic = find_topic("orders", project / "config", env)
+    schema = pa.schema(
+        [("p", pa.int32()), ("o", pa.int64()), ("ms", pa.int64()), ("k", pa.int64()), ("v", pa.string())]
+    )
+    catalog = open_catalog(platform, {})
+    catalog.create_namespace("cleantail")
+    properties = {"cleantail.topic": "orders", "cleantail.columns": property_of_columns(columns)}
+    table = catalog.create_table("cleantail.orders", schema, properties=properties)
+    with table.update_spec() as update:
+        update.add_identity(column)
+    table.append(pa.Table.from_pylist([{"p": 0, "o": 0, "ms": 1, "k": 1, "v": "secret"}], schema=schema))
+
+    facts = KeptFacts(platform).of(topic)
+    assert KeptFacts(platform).of(topic) == facts == read_facts(topic, platform)
+    assert reads == ["load_table", "table_facts"] * (1 if is_kept else 2)
+    assert b"secret" not in (platform.home / FOLDER / FILE).read_bytes()
+    with table.update_spec() as update:
+        update.remove_field(column)
+    KeptFacts(platform).of(topic)  # files of the partitioning of before may still be there
+    assert b"secret" not in (platform.home / FOLDER / FILE).read_bytes()
+
+
+def test_a_catalog_that_goes_out_of_reach_is_told_when_the_evaluation_begins(filled):
+    filled.catalog.engine.dispose()
+    kept_catalog(filled.platform, os.environ)
+    (filled.platform.home / "catalog.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(TableError, match=r"catalog cleantail \(sqlite\) at .* cannot be opened"):
+        KeptFacts(filled.platform)
 
 
 def test_which_files_are_new_is_told_by_what_is_kept(filled, reads, project):

@@ -77,7 +77,7 @@ def test_of_a_catalog_that_lists_no_metadata_a_table_is_loaded_and_read_only_aft
         def __call__(self):
             return self.now_s
 
-    monkeypatch.setattr(metadata_cache, "metadata_locations", lambda catalog: {})
+    monkeypatch.setattr(metadata_cache, "metadata_locations", lambda catalog, platform: {})
     clock = Clock()
     cache = MetadataCache(filled.platform, clock)
     first = cache.summaries([filled.topic], WAIT_S)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 
 @cache
 def code_digest() -> str:
-    """Returns the digest of all modules of the package `cleantail`: a few hundred files, read once in a process."""
+    """Returns the digest of PyIceberg's version and of all modules of the package `cleantail`: a few hundred files,
+    which a process reads once."""
     root = Path(__file__).parents[2]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(version("pyiceberg").encode())
     for file in sorted(root.rglob("*.py")):
-        digest.update(f"{file.relative_to(root)} {file.stat().st_size}\n".encode())
-        digest.update(file.read_bytes())
+        digest.update(f"{file.relative_to(root)}\n".encode())
+        with suppress(FileNotFoundError):  # while the package is replaced by another version
+            digest.update(file.read_bytes())
     return digest.hexdigest()

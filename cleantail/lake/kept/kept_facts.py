@@ -1,10 +1,11 @@
 """What the metadata of many tables say, for a process that evaluates them one after the other.
 
 1. A table's metadata never change under one location, so what was read of them is right until the catalog names another
-   location. Of a catalog that lists the locations of all its tables they are asked in one call, when the first topic is
-   evaluated; of another one each table is loaded, and its manifests are not read again.
+   location. Of a catalog that lists the locations of all its tables they are asked in one call, when the evaluation
+   begins; of another one each table is loaded, and its manifests are not read again.
 2. What was read is kept on the disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic: of the tables
-   only the last one is in memory. A text holds numbers and paths of files, no key and no value of a record.
+   only the last one is in memory. A text holds numbers and paths of files, no key and no value of a record: an adopted
+   table is not kept where its partitions are made of more than log, offset and time.
 3. Positions of readers and releases change without a commit to the table. They are asked once for each namespace.
 4. What is kept decides which topics a run works on, and nothing else: every round is planned from the table itself.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
@@ -25,6 +25,7 @@ from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.kept.code_digest import code_digest
 from cleantail.lake.kept.metadata_locations import metadata_locations
+from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 FOLDER, FILE = "evaluate", "facts.db"
-MOST_NAMED = 5_000
-"""Facts that name more files are read anew each time: to parse their text would take as long."""
+MOST_CHARS = 1_000_000
+"""A longer text, of more than about a thousand files, is not kept: a thousand of them would take a gigabyte."""
 FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
 
 
@@ -47,6 +48,7 @@ class KeptFacts:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
+        self._locations = metadata_locations(self._catalog, platform)
         self._texts = KeptTexts(platform.home, FOLDER, FILE)
         self._texts.drop_old()
         self._namespaces: dict[str, _Namespace] = {}
@@ -66,11 +68,12 @@ class KeptFacts:
         table = load_table(self._catalog, topic, self._platform)
         if table is None:
             return None
-        if location != table.metadata_location and (kept := self._kept(topic, table.metadata_location)) is not None:
+        newer = table.metadata_location
+        if newer not in ("", location) and (kept := self._kept(topic, newer)) is not None:
             return kept
         facts = table_facts(table)
-        if len(facts.files) + len(facts.arrived) + len(facts.ingested) <= MOST_NAMED:
-            self._texts.keep(topic.topic, _key(topic, table.metadata_location), FACTS_JSON.text(facts))
+        if newer and not partitioned_by_values(topic, table) and len(text := FACTS_JSON.text(facts)) <= MOST_CHARS:
+            self._texts.keep(topic.topic, _key(topic, newer), text)
         return facts
 
     def _kept(self, topic: Topic, location: str) -> TableFacts | None:
@@ -79,10 +82,6 @@ class KeptFacts:
             return None if text is None else FACTS_JSON.value(text, "kept facts")
         except TableError:  # damaged: the table is read
             return None
-
-    @cached_property
-    def _locations(self) -> dict[str, str]:
-        return metadata_locations(self._catalog)
 
     @property
     def _catalog(self) -> Catalog:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleantail.errors import OutsideError
-from cleantail.lake.catalog_errors import cause
+from cleantail.config.platform import Platform
+from cleantail.lake.catalogs import unreachable
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-def metadata_locations(catalog: Catalog) -> dict[str, str]:
+def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
     """Returns `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
-    Raises OutsideError where the catalog is out of reach."""
+    `platform`: whose catalog it is. Raises OutsideError where it is out of reach."""
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -26,5 +26,5 @@ def metadata_locations(catalog: Catalog) -> dict[str, str]:
         with Session(catalog.engine) as session:
             rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
     except SQLAlchemyError as e:
-        raise OutsideError(f"catalog {catalog.name} cannot be reached: {cause(e)}") from None
+        raise unreachable(platform, e) from None
     return {f"{namespace}.{name}": location or "" for namespace, name, location in rows}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SourceError
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.source_position import position_of
@@ -55,7 +55,7 @@ class PlannedRead:
 
 def planned_read(topic: Topic, platform: Platform, now_ms: int) -> PlannedRead:
     """Looks at both tables. Raises SourceError, TableError and OutsideError for everything that forbids to read."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
     at = _own_position(topic, table)
     source = described_source(topic, platform)
     plan = plan_snapshots(at.position, source, table_source_of(topic).on_change, now_ms, PORTION_BYTES)
@@ -71,7 +71,7 @@ def is_table_read(topic: Topic, platform: Platform, now_ms: int) -> bool:
 
 def own_position(topic: Topic, platform: Platform) -> OwnPosition:
     """Returns where the topic's table is. Raises SourceError for one that was read from Kafka."""
-    return _own_position(topic, load_table(open_catalog(platform, os.environ), topic, platform))
+    return _own_position(topic, load_table(kept_catalog(platform, os.environ), topic, platform))
 
 
 def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
