@@ -42,6 +42,7 @@ RULE_MODULES = [
     "reader_registration",
     "latest",
     "evaluate",
+    "run_plan",
     "rules",
     "failed_branches",
     "incidents",
