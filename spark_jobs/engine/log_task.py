@@ -81,7 +81,8 @@ class LogTask:
     @property
     def buckets(self) -> int:
         """Returns to how many tasks records of touched keys are shuffled."""
-        return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes)
+        key_bytes = sum({file.path: file.key_bytes for file in self.files}.values())
+        return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes, key_bytes)
 
     @property
     def dirty_records(self) -> int:

@@ -120,7 +120,7 @@ def _proven(
 
 def prove_keys(table: TopicTable, platform: Platform, unit: WorkUnit, live: SnapshotFiles) -> dict[int, KeyCounts]:
     """Counts the keys of the unit's logs anew, whatever was proven before. `live`: the files that are read."""
-    tasks = log_tasks(table, platform, unit, live)
+    tasks = log_tasks(table, platform, unit, live, proof=True)
     whole = [task for task in tasks if task.shares == 1]
     counts = run_tasks(table, platform, count_keys, whole, "prove that all keys are unique")
     counts += [count_shared_keys(table, platform, task) for task in tasks if task.shares > 1]

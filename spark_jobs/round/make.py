@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.platform import Platform
 from cleantail.log.policy.offset_map import map_slots
-from cleantail.log.policy.shares import task_plan
+from cleantail.log.policy.shares import ends_where_full, task_plan
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
@@ -36,8 +36,8 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     files = table.files_at(unit.base_snapshot_id)
     unit = replace(unit, branch=branch_name(unit.branch))
-    plan = task_plan(unit, platform, table.topic.config)
-    tasks = log_tasks(table, platform, unit, files, by_rounds=plan.by_rounds)
+    tasks = log_tasks(table, platform, unit, files, by_rounds=ends_where_full(platform.cleaner))
+    plan = task_plan(unit, platform, table.topic.config, any(file.log is None for task in tasks for file in task.files))
     removals = run_work(table, platform, FIND_REMOVALS, tasks)
     # up to the end that was planned: nothing is begun that must fail later
     keyless = {log: records for each in removals for log, records in each.keyless.items()}
@@ -50,7 +50,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         | removed_with(twice, records_again(table, platform, tasks, held)),
         hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
         saved_bytes=files.bytes_by_log(by_reason.values()),
-        plan=plan.reason,
+        plan=plan,
         keyless=held,
     )
     staged = StagedUnit.of(

@@ -10,17 +10,21 @@ from cleantail.config.platform import Platform, Spark
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
+    BUCKET_KEYS,
     BUCKET_RECORD_BYTES,
+    HASH_BYTES,
     KEY_BYTES,
     PACK_RECORDS,
     RECORD_BYTES,
     SHARE_RECORDS,
     UNPACKED,
     bucket_count,
+    ends_where_full,
     in_one_process,
     map_fits,
     one_of,
     parallelism,
+    proof_sizes,
     task_plan,
     task_sizes,
 )
@@ -137,6 +141,12 @@ def test_there_are_as_many_buckets_as_have_room_for_the_records_and_at_least_one
     assert [bucket_count(records, 2, memory) for records in (0, 20, 21)] == [2, 2, 3]
 
 
+def test_longer_keys_make_more_buckets():
+    memory = 10 * BUCKET_RECORD_BYTES
+    room = memory // BUCKET_KEYS
+    assert [bucket_count(10, 1, memory, keys) for keys in (0, room, room + 1)] == [1, 2, 3]
+
+
 def test_long_keys_are_not_shipped_as_a_map():
     assert map_fits(1, 100, 100 * UNPACKED)
     assert not map_fits(1, 101, 100 * UNPACKED)
@@ -183,9 +193,40 @@ def test_the_plan_says_how_many_tasks_there_are_and_why(over_budget, records, sa
     cleaner = CleanerConfigs(**{"cleantail.over.budget": over_budget})
     platform = Platform(cleaner=cleaner, spark={"master": "local[2]"}, home=Path("/x"), config_dir=Path("/x"))
     unit = WorkUnit("r", 0, 0, 1, "b", tuple(work(p, n) for p, n in enumerate(records)))
-    plan = task_plan(unit, platform, KafkaConfigs())
-    assert plan.reason.endswith(said)
-    assert plan.by_rounds == by_rounds
+    assert task_plan(unit, platform, KafkaConfigs()).endswith(said)
+    assert ends_where_full(cleaner) == by_rounds
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([100, 100], "1 task for all logs, which share files"),
+        ([SHARE_RECORDS * 15, SHARE_RECORDS * 15], "6 tasks for all logs, which share files"),
+        ([100], "a task for each log"),
+    ],
+)
+def test_logs_that_share_files_are_gone_through_together(records, said):
+    cleaner = CleanerConfigs(**{"cleantail.task.memory.bytes": SHARE_RECORDS * RECORD_BYTES})
+    platform = Platform(cleaner=cleaner, spark={"master": "local[2]"}, home=Path("/x"), config_dir=Path("/x"))
+    unit = WorkUnit("r", 0, 0, 1, "b", tuple(work(p, n) for p, n in enumerate(records)))
+    assert task_plan(unit, platform, KafkaConfigs(), shared_files=True).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("spark", "records", "tasks"),
+    [
+        (Spark(master="local[2]"), SHARE_RECORDS * 2, 1),
+        (Spark(master="local[2]"), SHARE_RECORDS * 2 + 1, 3),
+        (cluster(1), SHARE_RECORDS, 1),
+        (cluster(1), SHARE_RECORDS + 1, 2),
+        (cluster(1), SHARE_RECORDS * 5, 5),
+    ],
+    ids=["two threads", "more than two threads hold", "one core", "more than it holds", "five times that"],
+)
+def test_a_task_of_a_full_proof_has_room_for_a_hash_of_every_record(spark, records, tasks):
+    memory, works = SHARE_RECORDS * HASH_BYTES, [PartitionWork(0, 10, 10, 0, 10, records=records)]
+    assert proof_sizes(works, spark, memory).tasks(works) == tasks
+    assert task_sizes(works, spark, memory).tasks(works) == 1
 
 
 @pytest.mark.parametrize(("master", "number", "part"), [("local[8]", 4, 2), ("local[2]", 4, 1), ("local", 2, 1)])

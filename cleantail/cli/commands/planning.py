@@ -96,7 +96,7 @@ def plan(
     if settings:
         return what_if.compare_topic(call, configured, settings, clock(now))
     planned = evaluated(configured, call.platform, now, force, partition)
-    plans = [task_plan(unit, call.platform, configured.config).reason for unit in planned.units]
+    plans = [task_plan(unit, call.platform, configured.config, planned.shared_files) for unit in planned.units]
     call.output.show(Plan(planned, plans))
     return 0
 

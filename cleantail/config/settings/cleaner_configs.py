@@ -55,7 +55,8 @@ class CleanerConfigs(Configs):
         "cleantail.over.budget",
         "spill",
         "What a log does whose dirty keys exceed the budget: one round that spills to disk, or several rounds as in "
-        "Kafka, each of which ends where the map is full. The result is the same.",
+        "Kafka, each of which ends where the map is full. The result is the same. With rounds a log is one task, "
+        "however large it is.",
         CLEANTAIL,
     )
     cleantail_task_memory_bytes: int = config(

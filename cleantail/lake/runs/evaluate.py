@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.config_model import LONG_MAX
@@ -23,6 +24,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.due_work import DueWork, resolve_due_work
 from cleantail.log.policy.reconciliation import resolve_reconcile
 from cleantail.log.reader_positions import namespace_of
+from cleantail.log.segments import DataFile
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, pack, round_name
 
 
@@ -124,8 +126,14 @@ def plan_run(
         fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
         reconcile=resolve_reconcile(topic, logs, reconcile),
+        shared_files=facts is not None and _share_files(facts.files),
         keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
     )
+
+
+def _share_files(files: Sequence[DataFile]) -> bool:
+    """Returns whether a data file has records of several logs: then it is there once for each."""
+    return len({file.path for file in files}) < len(files)
 
 
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:

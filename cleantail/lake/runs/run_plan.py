@@ -41,6 +41,8 @@ class RunPlan:
     records: int = 0
     """Of the whole table: what a run reads at most, by which its Spark application is set up."""
     reconcile: ReconcileDecision = ReconcileDecision()
+    shared_files: bool = False
+    """Whether a data file has records of several logs, as in some adopted tables."""
     keyless: Mapping[int, str] = field(default_factory=dict)
     """Partition -> what will become of its records without a key, in words; of those logs that have some."""
 

@@ -18,9 +18,10 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleantail.config.platform import Platform, Spark
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted
 from cleantail.log.policy.offset_map import keys_in_budget
@@ -40,7 +41,12 @@ RECORD_BYTES = 192
 """What a task holds of a dirty record: the map, and of its key up to two records, the dirty one and the one that was
 there before, each with offset, rank and position. A longer key spills earlier."""
 BUCKET_RECORD_BYTES = 256
-"""What a record takes in the task that its key is shuffled to: as it came, and as the columns that are compared."""
+"""What a record takes in the task that its key is shuffled to, beside its key: as it came, and as the columns that are
+compared."""
+BUCKET_KEYS = 4
+"""So many times a key is held in that task: as it came, put together with the others, and numbered."""
+HASH_BYTES = 16
+"""What a full proof holds of a record: the hash of its key, twice while the hashes are put together."""
 UNPACKED = 8
 """So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
@@ -54,6 +60,7 @@ class TaskSizes:
     dirty_records  of so many a core has room for the keys, and for all records of these
     cores          those that a task can have as threads: all of a local master's, one of a cluster's
     unit_records   in all logs of the unit
+    proof          whether every record counts as a dirty one
     """
 
     share: int
@@ -61,10 +68,12 @@ class TaskSizes:
     dirty_records: int
     cores: int
     unit_records: int
+    proof: bool = False
 
     def tasks(self, works: Sequence[PartitionWork]) -> int:
         """Returns how many tasks go through these logs together."""
-        records, dirty = _records(works), sum(work.dirty_records for work in works)
+        records = _records(works)
+        dirty = records if self.proof else sum(work.dirty_records for work in works)
         if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
             return 1
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
@@ -94,6 +103,11 @@ def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) 
     return TaskSizes(share, math.inf if local else share, fitting, _local_cores(spark.master) or 1, records)
 
 
+def proof_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
+    """Returns the sizes for a full proof, which holds something of every record and nothing more of a dirty one."""
+    return replace(task_sizes(works, spark, memory_bytes), dirty_records=max(memory_bytes // HASH_BYTES, 1), proof=True)
+
+
 def _records(works: Iterable[PartitionWork]) -> int:
     return sum(work.records for work in works)
 
@@ -104,9 +118,11 @@ def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
     return dirty_records * KEY_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
-def bucket_count(records: int, shares: int, memory_bytes: int) -> int:
-    """Returns to how many tasks the records that several shares compare are shuffled: a task has room for its own."""
-    return max(-(-records * BUCKET_RECORD_BYTES // memory_bytes), shares)
+def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int = 0) -> int:
+    """Returns to how many tasks the records that several shares compare are shuffled: a task has room for its own,
+    where keys spread evenly. `key_bytes`: what the records' keys take in their files."""
+    held = records * BUCKET_RECORD_BYTES + key_bytes * BUCKET_KEYS
+    return max(-(-held // memory_bytes), shares)
 
 
 def parallelism(spark: Spark) -> int:
@@ -140,16 +156,14 @@ def _local_cores(master: str) -> int | None:
     return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """Says how a unit's logs are gone through, and why. `by_rounds`: a round ends where a log's map is full."""
-
-    reason: str
-    by_rounds: bool
+def ends_where_full(cleaner: CleanerConfigs) -> bool:
+    """Returns whether a round ends where a log's map is full. Then every log is one task, however large it is."""
+    return cleaner.cleantail_over_budget == "rounds"
 
 
-def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> TaskPlan:
-    """Returns the plan of a unit.
+def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, shared_files: bool = False) -> str:
+    """Returns in words how a unit's logs are gone through, and why. `shared_files`: a data file may have records of
+    several of them, so that they are gone through together.
 
     The number of dirty records, known from the files' bounds, is an upper limit of the number of keys.
     """
@@ -159,16 +173,17 @@ def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs) -> Task
     sizes = (
         f"{counted(len(unit.partitions), 'log')} for {counted(cores, 'core')}, at most {counted(keys, 'key')} in one"
     )
-    if platform.cleaner.cleantail_over_budget == "rounds":
-        return TaskPlan(f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full", True)
+    if ends_where_full(platform.cleaner):
+        return f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full"
     sizes_of = task_sizes(unit.partitions, platform.spark, platform.cleaner.cleantail_task_memory_bytes)
+    if shared_files and len(unit.partitions) > 1:
+        together = counted(sizes_of.tasks(unit.partitions), "task")
+        return f"{sizes}: {together} for all logs, which share files"
     shared = {w.partition: sizes_of.tasks([w]) for w in unit.partitions}
     several = [f"{n} for partition {p}" for p, n in sorted(shared.items()) if n > 1]
     if not several:
         packs = len(sizes_of.packs(unit.partitions))
         alone = packs == len(unit.partitions)
-        return TaskPlan(f"{sizes}: {'a task for each log' if alone else counted(packs, 'task')}", False)
+        return f"{sizes}: {'a task for each log' if alone else counted(packs, 'task')}"
     others = ", one for each other log" if len(several) < len(shared) else ""
-    return TaskPlan(
-        f"{sizes}: tasks by shares of at most {counted(sizes_of.share, 'record')}: {', '.join(several)}{others}", False
-    )
+    return f"{sizes}: tasks by shares of at most {counted(sizes_of.share, 'record')}: {', '.join(several)}{others}"

@@ -7,9 +7,12 @@ On a local master the workers are of this very environment. Elsewhere they have 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator
+from importlib.metadata import requires, version
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from pyspark import SparkContext
 from pyspark.errors import PythonException
 
@@ -26,8 +29,8 @@ _checked: set[str] = set()
 
 
 def require_workers(context: SparkContext, platform: Platform, tasks: int) -> None:
-    """Raises CleantailError, before anything is changed, where a worker lacks a package, or has another version of
-    Cleantail or of Python than the driver."""
+    """Raises CleantailError, before anything is changed, where a worker lacks a package or has a version of it that
+    Cleantail cannot use, or another version of Cleantail or of Python than the driver."""
     application = str(context.applicationId)
     if platform.spark.master.startswith("local") or application in _checked:
         return
@@ -40,29 +43,58 @@ def require_workers(context: SparkContext, platform: Platform, tasks: int) -> No
 
 def problems(context: SparkContext, tasks: int) -> list[str]:
     """Returns what is wrong with the workers, as `tasks` tasks have met them."""
-    packages, python, ours = PACKAGES, sys.version_info[:2], version("cleantail")
+    packages = PACKAGES
 
     # a function inside of a function travels as code: a worker without Cleantail can run it
-    def missing(_: Iterable[int]) -> Iterable[str]:
+    def installed(_: Iterable[int]) -> Iterable[tuple[str, str]]:
         import importlib.metadata
         import sys
 
-        if sys.version_info[:2] != python:
-            yield f"it is Python {sys.version_info[0]}.{sys.version_info[1]}, the driver's {python[0]}.{python[1]}"
+        yield "Python", f"{sys.version_info[0]}.{sys.version_info[1]}"
         for package in packages:
             try:
-                installed = importlib.metadata.version(package)
+                yield package, importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
-                yield f"{package} is not installed"
-            else:
-                if package == "cleantail" and installed != ours:
-                    yield f"it has Cleantail {installed}, the driver {ours}"
+                yield package, ""
 
     try:
-        return sorted(set(context.parallelize(range(tasks), tasks).mapPartitions(missing).collect()))
+        found = set(context.parallelize(range(tasks), tasks).mapPartitions(installed).collect())
     except PythonException as e:
         return [str(e).strip().splitlines()[-1]]
     except Exception as e:  # noqa: BLE001
         if "PYTHON_VERSION_MISMATCH" in str(e) or "Cannot run program" in str(e):
             return [next(line for line in str(e).splitlines() if "PYTHON_VERSION" in line or "Cannot run" in line)]
         raise
+    return sorted({text for package, has in found for text in wrong_with(package, has)} | set(differing(found)))
+
+
+def needed_versions() -> dict[str, SpecifierSet]:
+    """Returns the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need."""
+    needed = {package: SpecifierSet() for package in PACKAGES}
+    for owner in ("cleantail", "pyiceberg"):
+        for requirement in map(Requirement, requires(owner) or []):
+            if (name := canonicalize_name(requirement.name)) in needed:
+                needed[name] &= requirement.specifier
+    return needed
+
+
+def wrong_with(package: str, has: str) -> Iterator[str]:
+    """Yields what is wrong with one package of a worker, or with its Python. `has`: its version; empty without it."""
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if package == "Python":
+        if has != python:
+            yield f"it is Python {has}, the driver's {python}"
+    elif not has:
+        yield f"{package} is not installed"
+    elif package == "cleantail":
+        if has != version("cleantail"):
+            yield f"it has Cleantail {has}, the driver {version('cleantail')}"
+    elif not (needed := needed_versions()[package]).contains(has, prereleases=True):
+        yield f"it has {package} {has}, and {needed} is needed"
+
+
+def differing(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields that two workers have two versions of DuckDB: a key has to have the same hash in all tasks."""
+    versions = sorted({has for package, has in found if package == "duckdb" and has})
+    if len(versions) > 1:
+        yield f"some have duckdb {versions[0]}, others {', '.join(versions[1:])}, and all need the same"
