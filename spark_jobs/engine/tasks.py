@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import TaskSizes, map_fits, parallelism, proof_sizes, task_sizes
+from cleantail.log.policy.shares import TaskSizes, map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
@@ -48,7 +48,8 @@ def log_tasks(
     log_files = with_footers(table, platform, files.log_files(logs), layout, logs)
     remembered = remembered_files(table, logs)
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
-    sizes = (proof_sizes if proof else task_sizes)(unit.partitions, platform.spark, memory_bytes)
+    sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
+    sizes = sizes.of_proof(memory_bytes) if proof else sizes
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files, sizes)
     by_group = [(works, files_of(works, log_files)) for works in groups]
     shares = [1 if by_rounds else sizes.tasks(works) for works, _ in by_group]

@@ -12,7 +12,6 @@ from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.policy.shares import (
     BUCKET_KEYS,
     BUCKET_RECORD_BYTES,
-    HASH_BYTES,
     KEY_BYTES,
     PACK_RECORDS,
     RECORD_BYTES,
@@ -24,7 +23,6 @@ from cleantail.log.policy.shares import (
     map_fits,
     one_of,
     parallelism,
-    proof_sizes,
     task_plan,
     task_sizes,
 )
@@ -138,7 +136,7 @@ def test_a_map_is_shipped_where_all_of_it_fits_into_a_task():
 
 def test_there_are_as_many_buckets_as_have_room_for_the_records_and_at_least_one_for_each_share():
     memory = 10 * BUCKET_RECORD_BYTES
-    assert [bucket_count(records, 2, memory) for records in (0, 20, 21)] == [2, 2, 3]
+    assert [bucket_count(records, 2, memory, 0) for records in (0, 20, 21)] == [2, 2, 3]
 
 
 def test_longer_keys_make_more_buckets():
@@ -224,9 +222,12 @@ def test_logs_that_share_files_are_gone_through_together(records, said):
     ids=["two threads", "more than two threads hold", "one core", "more than it holds", "five times that"],
 )
 def test_a_task_of_a_full_proof_has_room_for_a_hash_of_every_record(spark, records, tasks):
-    memory, works = SHARE_RECORDS * HASH_BYTES, [PartitionWork(0, 10, 10, 0, 10, records=records)]
-    assert proof_sizes(works, spark, memory).tasks(works) == tasks
-    assert task_sizes(works, spark, memory).tasks(works) == 1
+    two_hashes = 16
+    memory, works = SHARE_RECORDS * two_hashes, [PartitionWork(0, 10, 10, 0, 10, records=records)]
+    sizes = task_sizes(works, spark, memory)
+    assert sizes.of_proof(memory).tasks(works) == tasks
+    assert sizes.tasks(works) == 1
+    assert sizes.of_proof(1).dirty_records == 1
 
 
 @pytest.mark.parametrize(("master", "number", "part"), [("local[8]", 4, 2), ("local[2]", 4, 1), ("local", 2, 1)])

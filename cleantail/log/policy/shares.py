@@ -78,6 +78,10 @@ class TaskSizes:
             return 1
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
 
+    def of_proof(self, memory_bytes: int) -> TaskSizes:
+        """Returns the sizes for a full proof, which holds something of every record and nothing more of a dirty one."""
+        return replace(self, dirty_records=max(memory_bytes // HASH_BYTES, 1), proof=True)
+
     def packs(self, works: Iterable[PartitionWork]) -> list[tuple[PartitionWork, ...]]:
         """Returns the logs that one task takes each, by partition: small ones together, any other alone."""
         most = min(PACK_RECORDS, self.share, self.dirty_records)
@@ -103,11 +107,6 @@ def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) 
     return TaskSizes(share, math.inf if local else share, fitting, _local_cores(spark.master) or 1, records)
 
 
-def proof_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
-    """Returns the sizes for a full proof, which holds something of every record and nothing more of a dirty one."""
-    return replace(task_sizes(works, spark, memory_bytes), dirty_records=max(memory_bytes // HASH_BYTES, 1), proof=True)
-
-
 def _records(works: Iterable[PartitionWork]) -> int:
     return sum(work.records for work in works)
 
@@ -118,7 +117,7 @@ def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
     return dirty_records * KEY_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
-def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int = 0) -> int:
+def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int) -> int:
     """Returns to how many tasks the records that several shares compare are shuffled: a task has room for its own,
     where keys spread evenly. `key_bytes`: what the records' keys take in their files."""
     held = records * BUCKET_RECORD_BYTES + key_bytes * BUCKET_KEYS

@@ -38,7 +38,7 @@ def comparable(table: TopicTable, source: SourceTopic) -> BrokerTopic:
 def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int, cores: int) -> int:
     """Returns to how many tasks the keys of both sides are shuffled."""
     records = sum(work.records for task in tasks for work in task.works)
-    return bucket_count(records + source_offsets, max(cores, 1), memory_bytes)
+    return bucket_count(records + source_offsets, max(cores, 1), memory_bytes, 0)
 
 
 def compared(
