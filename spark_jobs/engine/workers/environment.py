@@ -7,8 +7,8 @@ On a local master the workers are of this very environment. Elsewhere they have 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from importlib.metadata import requires, version
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import metadata, requires, version
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -65,20 +65,24 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
         if "PYTHON_VERSION_MISMATCH" in str(e) or "Cannot run program" in str(e):
             return [next(line for line in str(e).splitlines() if "PYTHON_VERSION" in line or "Cannot run" in line)]
         raise
-    return sorted({text for package, has in found for text in wrong_with(package, has)} | set(differing(found)))
+    needed = needed_versions()
+    return sorted({text for package, has in found for text in _wrong(package, has, needed)} | set(differing(found)))
 
 
 def needed_versions() -> dict[str, SpecifierSet]:
-    """Returns the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need."""
+    """Returns the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need of this Python,
+    in any of their extras."""
     needed = {package: SpecifierSet() for package in PACKAGES}
     for owner in ("cleantail", "pyiceberg"):
+        extras = ["", *metadata(owner).get_all("Provides-Extra", [])]
         for requirement in map(Requirement, requires(owner) or []):
-            if (name := canonicalize_name(requirement.name)) in needed:
+            name, marker = canonicalize_name(requirement.name), requirement.marker
+            if name in needed and (marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)):
                 needed[name] &= requirement.specifier
     return needed
 
 
-def wrong_with(package: str, has: str) -> Iterator[str]:
+def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterator[str]:
     """Yields what is wrong with one package of a worker, or with its Python. `has`: its version; empty without it."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if package == "Python":
@@ -89,8 +93,8 @@ def wrong_with(package: str, has: str) -> Iterator[str]:
     elif package == "cleantail":
         if has != version("cleantail"):
             yield f"it has Cleantail {has}, the driver {version('cleantail')}"
-    elif not (needed := needed_versions()[package]).contains(has, prereleases=True):
-        yield f"it has {package} {has}, and {needed} is needed"
+    elif not needed[package].contains(has, prereleases=True):
+        yield f"it has {package} {has}, and {needed[package]} is needed"
 
 
 def differing(found: Iterable[tuple[str, str]]) -> Iterator[str]:
