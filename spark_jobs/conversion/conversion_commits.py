@@ -23,6 +23,7 @@ from spark_jobs.iceberg.branches import branch_name, change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import overtaken, void
 from spark_jobs.iceberg.delete_commits import replay, stage_deletes, with_summary
 from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, each, history, identity
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 
 STEM = "rw_deletes"
 """What the names of a conversion's branches begin with."""
@@ -69,7 +70,7 @@ def publish(
             _require_unchanged(jvm, table, base, entries, change)
         transaction = table.newTransaction()
         try:
-            delta = transaction.newRowDelta().validateFromSnapshot(now).validateDeletedFiles()
+            delta = committing(transaction.newRowDelta(), table).validateFromSnapshot(now).validateDeletedFiles()
             replay(jvm, delta, change, by_position=True)
             with_summary(delta, _summary(done)).commit()
             if table.refs().containsKey(branch):

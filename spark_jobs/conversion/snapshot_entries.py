@@ -15,7 +15,7 @@ from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, TableFile
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from spark_jobs.iceberg.iceberg_reads import data_file_of, each, identity
-from spark_jobs.iceberg.java_json import described_file
+from spark_jobs.iceberg.jvm.java_json import described_file
 
 NO_DATA_FILE = "None"
 """What data_file_of says of a delete file that is of several data files."""

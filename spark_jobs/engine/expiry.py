@@ -36,7 +36,7 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     """Returns the tombstones in the ledgers' spans, without those that guard a key."""
     io = load_file_io(dict(properties), task.location)
     removed = Removed()
-    with task_database(task.threads, task.memory_bytes) as database:
+    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         guards = guarding(task, io, database, ledgers)
         for number, records in tombstones_of(task, io, ledgers):
             goes = ~held_by(guards, task, number, records)
@@ -133,7 +133,7 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds = Tally(task, ledgers), Bounds.of(task)
-    with task_database(task.threads, task.memory_bytes) as database:
+    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         guards = guarding(task, io, database, ledgers)
     for number, file in task.numbered_files():
         before = alive(file.records, read_deletes(io, file.before, file))

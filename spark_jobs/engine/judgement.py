@@ -46,7 +46,7 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
     """Returns, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
     deleted. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
-    with task_database(task.threads, task.memory_bytes) as database:
+    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         dirty = read_dirty_part(task, io, database)
         tally = Tally(task, ledgers)
         tally.count_dirty(dirty.records)

@@ -23,6 +23,8 @@ from spark_jobs.iceberg.log_files import LogFile
 
 NOTHING = -1
 """Below every offset."""
+SMALL_RECORDS, SMALL_KEY_BYTES = 100_000, 16 << 20
+"""A task whose files have no more than these is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,17 @@ class LogTask:
     @property
     def buckets(self) -> int:
         """Returns to how many tasks records of touched keys are shuffled."""
-        key_bytes = sum({file.path: file.key_bytes for file in self.files}.values())
-        return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes, key_bytes)
+        return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes, self.key_bytes)
+
+    @property
+    def key_bytes(self) -> int:
+        """Returns how many bytes the keys in the task's files take."""
+        return sum({file.path: file.key_bytes for file in self.files}.values())
+
+    @property
+    def is_small(self) -> bool:
+        """Returns whether opening a database would be most of the task's work."""
+        return sum(file.records for file in self.files) <= SMALL_RECORDS and self.key_bytes <= SMALL_KEY_BYTES
 
     @property
     def dirty_records(self) -> int:

@@ -31,7 +31,7 @@ from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
-from spark_jobs.iceberg.iceberg_reads import BranchChange, texts
+from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
@@ -41,9 +41,10 @@ NO_COUNTS = LogCounts(-1, {}, {})
 
 def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
     """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
-    states = states_of_properties(texts(table.load().properties()), table.name)
+    iceberg = table.load()
+    states = states_of_properties(texts(iceberg.properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
-    change, base, branch = files_of_round(table, unit)
+    change, base, branch = files_of_round(table, unit, iceberg)
     late_by_log = {
         w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
     }
@@ -95,13 +96,15 @@ def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
     return merged_counts(log for part in parts for log in part)
 
 
-def files_of_round(table: TopicTable, unit: WorkUnit) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
+def files_of_round(
+    table: TopicTable, unit: WorkUnit, iceberg: Any
+) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
     """Reads what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
-    time."""
+    time. `iceberg`: the table as it was loaded."""
     with ThreadPoolExecutor(3) as threads:
-        change = threads.submit(table.changes_of, unit.branch, unit.base_snapshot_id)
-        base = threads.submit(table.files_at, unit.base_snapshot_id)
-        branch = threads.submit(table.files_at, table.head_of(unit.branch))
+        change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
+        base = threads.submit(table.files_at, unit.base_snapshot_id, iceberg)
+        branch = threads.submit(table.files_at, table.head_of(unit.branch, iceberg), iceberg)
         return change.result(), base.result(), branch.result()
 
 

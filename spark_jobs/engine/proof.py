@@ -38,7 +38,7 @@ def count_keys(properties: Mapping[str, str], task: LogTask) -> dict[int, KeyCou
     """Returns partition -> the keys of the log in [log start, end). `task.files`: what is live."""
     io = load_file_io(dict(properties), task.location)
     records = [0] * len(task.works)
-    with task_database(task.threads, task.memory_bytes) as database:
+    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         hashes = hashes_twice(all_hashes(database, task, io, records))
         again = _repeated(database, task, io, hashes) if len(hashes) else {}
     return {

@@ -98,7 +98,7 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
     """Returns what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
     secrets."""
     io = load_file_io(dict(properties), task.location)
-    with task_database(task.threads, task.memory_bytes) as database:
+    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         dirty = read_dirty_part(task, io, database)
         removed = Removed()
         records = touched_records(dirty.task, database, competing(dirty, task, io, removed))

@@ -28,6 +28,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     require_own_deletes,
     texts,
 )
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
@@ -53,11 +54,12 @@ def append_files(
     given up, and goes on. Raises ConflictError, with nothing appended, where somebody else was faster."""
 
     def once() -> None:
-        transaction = table.load().newTransaction()
-        there = texts(transaction.table().properties())
+        iceberg = table.load()
+        transaction = iceberg.newTransaction()
+        there = texts(iceberg.properties())
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
-        append = transaction.newAppend()
+        append = committing(transaction.newAppend(), iceberg)
         for file in files:
             append.appendFile(file)
         with_summary(append, summary).commit()
@@ -108,7 +110,9 @@ def publish_deletes(
         try:
             if partitions:
                 rest = register_once(table.jvm, iceberg, transaction, change, since)
-                delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+                delta = (
+                    committing(transaction.newRowDelta(), iceberg).validateFromSnapshot(since).validateDeletedFiles()
+                )
                 replay(table.jvm, delta, rest, by_position)
                 with_summary(delta, summary).commit()
             _drop(transaction, [branch for branch in branches if iceberg.refs().containsKey(branch)])
@@ -144,7 +148,9 @@ def replace_files(
 ) -> None:
     """Replaces data files, each with its delete files as the base has them, by others; these keep the sequence number
     by which a round knew the old. Raises ConflictError when an old file has changed meanwhile."""
-    rewrite = table.load().newRewrite().validateFromSnapshot(base_snapshot_id).dataSequenceNumber(sequence_number)
+    iceberg = table.load()
+    rewrite = committing(iceberg.newRewrite(), iceberg).validateFromSnapshot(base_snapshot_id)
+    rewrite = rewrite.dataSequenceNumber(sequence_number)
     for file, deletes in old:
         rewrite.deleteFile(file)
         require_own_deletes(table.jvm, file, deletes)
@@ -188,9 +194,9 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
     properties."""
     appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
     _go_back(table, transaction, rollback.to_snapshot_id)
-    with_summary(transaction.newFastAppend(), rollback.summary).commit()
+    with_summary(committing(transaction.newFastAppend(), iceberg), rollback.summary).commit()
     for snapshot, files in appends:
-        append = transaction.newFastAppend()
+        append = committing(transaction.newFastAppend(), iceberg)
         for file in files:
             append.appendFile(file)
         with_summary(append, writer_entries(texts(snapshot.summary()))).commit()

@@ -19,6 +19,7 @@ from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, data_file_of, files_with_deletes, history, identity
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
@@ -35,7 +36,7 @@ def stage_deletes(
         refs = refs.removeBranch(branch) if iceberg.refs().containsKey(branch) else refs
         refs.createBranch(branch, base_snapshot_id).commit()
         change = register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
-        delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
+        delta = committing(transaction.newRowDelta(), iceberg).toBranch(branch).validateFromSnapshot(base_snapshot_id)
         for file in change.removed:
             delta.removeDeletes(file)
         for file in change.added:
@@ -61,7 +62,9 @@ def register_once(
     removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
     at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
-        rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
+        rewrite = (
+            committing(operations.newRewrite(), iceberg).validateFromSnapshot(since).dataSequenceNumber(sequence_number)
+        )
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())

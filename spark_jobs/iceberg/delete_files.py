@@ -22,7 +22,7 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
-from spark_jobs.iceberg.java_json import DescribedFiles
+from spark_jobs.iceberg.jvm.java_json import DescribedFiles
 from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545

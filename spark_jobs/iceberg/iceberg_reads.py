@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError, TableError
 from cleantail.rounds.rollback import Commit
-from spark_jobs.iceberg.java_json import as_dict
+from spark_jobs.iceberg.jvm.java_json import as_dict
+from spark_jobs.iceberg.jvm.manifest_threads import scanning
 
 CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
 JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
@@ -147,7 +148,7 @@ def history(table: Any) -> Iterator[Commit]:
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
     """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files."""
-    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
         return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
     finally:
@@ -193,7 +194,7 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
     """Returns the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
     by a column that the table has no more."""
     to_json = jvm.org.apache.iceberg.ScanTaskParser.toJson
-    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
         planned = []
         for task in each(tasks):

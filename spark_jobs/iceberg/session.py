@@ -17,8 +17,8 @@ from cleantail.errors import CleantailError
 from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from cleantail.lake.jars.jar_list import AGAIN
-from spark_jobs.iceberg import quiet_jvm
-from spark_jobs.iceberg.quiet_jvm import SUBMITTED
+from spark_jobs.iceberg.jvm import quiet_jvm
+from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 
 CLASSES = (
     "functions",

@@ -32,15 +32,13 @@ from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.delete_commits import stage_deletes
 from spark_jobs.iceberg.iceberg_reads import (
-    BranchChange,
-    branch_change,
     each,
     files_with_deletes,
     iceberg_table,
     partition_of,
     texts,
 )
-from spark_jobs.iceberg.java_json import as_dict
+from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
@@ -164,21 +162,22 @@ class TopicTable:
             self.drop_branch(name)
         return stale
 
-    def head_of(self, branch: str) -> int:
-        """Returns the snapshot that the branch is at. Raises ConflictError when somebody dropped the branch."""
-        snapshot = self.load().snapshot(branch)
+    def head_of(self, branch: str, iceberg: Any = None) -> int:
+        """Returns the snapshot that the branch is at: now, or when `iceberg` was loaded. Raises ConflictError when
+        somebody dropped the branch."""
+        snapshot = (iceberg or self.load()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
         return int(snapshot.snapshotId())
 
-    def require_head(self, branch: str, snapshot_id: int) -> None:
-        """Raises ConflictError unless the branch is as it was checked."""
-        if self.head_of(branch) != snapshot_id:
+    def require_head(self, branch: str, snapshot_id: int, iceberg: Any = None) -> None:
+        """Raises ConflictError unless the branch is as it was checked: now, or when `iceberg` was loaded."""
+        if self.head_of(branch, iceberg) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
-    def files_at(self, snapshot_id: int) -> SnapshotFiles:
-        """Returns the data files of a snapshot, in which positions are deleted."""
-        return SnapshotFiles(self.jvm, self.load(), snapshot_id, self.topic.columns)
+    def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
+        """Returns the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of."""
+        return SnapshotFiles(self.jvm, iceberg or self.load(), snapshot_id, self.topic.columns)
 
     def summary_of(self, branch: str) -> dict[str, str]:
         """Returns the summary of the branch's last commit. Raises ConflictError as head_of does."""
@@ -240,10 +239,6 @@ class TopicTable:
             if (self.topic.columns is not None or partition_of(file) == partition)
             and int(file.dataSequenceNumber()) > sequence_number
         ]
-
-    def changes_of(self, branch: str, base_snapshot_id: int) -> BranchChange:
-        """Returns what the branch changed since the base snapshot, net over its commits."""
-        return branch_change(self.load(), branch, base_snapshot_id)
 
     @property
     def jvm(self) -> Any:

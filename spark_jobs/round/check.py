@@ -127,7 +127,7 @@ def judged_round(
     keyless = keyless_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
     limit = TimeLimit(platform.limits.checks_max_ms)
-    for unit in measured.units:
+    for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
             records = as_text(below_end(table.at_branch(unit.branch), judged))
             results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
@@ -32,7 +33,7 @@ from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.iceberg_reads import branch_change, texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.evidence import append_answer, has_answer
@@ -92,16 +93,18 @@ def _publish(
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
     # 2. the branches are as they were checked
-    _require_as_checked(table, checked)
+    as_checked = table.load()
+    _require_as_checked(table, as_checked, checked)
     # 3. what failed is kept
     kept = keep_failed(table, checked)
     # 4. the commit
-    as_read = texts(table.load().properties())
-    before, releases = states_and_releases(table, platform)
-    after = _next_states(table, checked, before)
+    as_read = texts(as_checked.properties())
+    before, releases = states_and_releases(table, platform, as_checked)
+    after = _next_states(as_checked, checked, before)
     after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     try:
-        snapshot_id = _commit(table, checked, before, _as_properties(checked, after), as_read, approved_by)
+        properties = _as_properties(checked, after)
+        snapshot_id = _commit(table, as_checked, checked, before, properties, as_read, approved_by)
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
@@ -113,13 +116,13 @@ def _publish(
     return result_of(table, checked, snapshot_id)
 
 
-def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
+def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
     """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
-    without its deletes, or an older one over a newer, would leave superseded records for good."""
-    iceberg = table.load()
+    without its deletes, or an older one over a newer, would leave superseded records for good. `iceberg`: the table
+    as it was loaded for the commit, here and below."""
     states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:
-        table.require_head(unit.branch, unit.head_snapshot_id)
+        table.require_head(unit.branch, unit.head_snapshot_id, iceberg)
         base = iceberg.snapshot(unit.base_snapshot_id)
         if base is None:
             raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
@@ -130,10 +133,10 @@ def _require_as_checked(table: TopicTable, checked: CheckedRound) -> None:
 
 
 def _next_states(
-    table: TopicTable, checked: CheckedRound, states: Mapping[int, PartitionState]
+    iceberg: Any, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
     """Returns the states of the published logs after the round."""
-    iceberg, green = table.load(), checked.green
+    green = checked.green
     after: dict[int, PartitionState] = {}
     for unit in checked.units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
@@ -157,6 +160,7 @@ def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) 
 
 def _commit(
     table: TopicTable,
+    iceberg: Any,
     checked: CheckedRound,
     states: Mapping[int, PartitionState],
     properties: Mapping[str, str],
@@ -165,7 +169,7 @@ def _commit(
 ) -> int:
     """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
     ones."""
-    branch_changes = [table.changes_of(unit.branch, unit.base_snapshot_id) for unit in checked.units]
+    branch_changes = [branch_change(iceberg, unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
     summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}

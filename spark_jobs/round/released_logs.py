@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import kept_catalog
@@ -14,9 +15,13 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 
-def states_and_releases(table: TopicTable, platform: Platform) -> tuple[dict[int, PartitionState], Releases]:
-    """Reads the states as they count, by partition, and the releases by which they do."""
-    releases, iceberg = current_releases(kept_catalog(platform, os.environ), table.topic), table.load()
+def states_and_releases(
+    table: TopicTable, platform: Platform, iceberg: Any = None
+) -> tuple[dict[int, PartitionState], Releases]:
+    """Reads the states as they count, by partition, and the releases by which they do. `iceberg`: the table as it was
+    loaded before; it is loaded where there is none."""
+    releases = current_releases(kept_catalog(platform, os.environ), table.topic)
+    iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
 

@@ -50,7 +50,7 @@ def problems_of(config_dir, topic):
 def test_a_group_of_one_line_has_the_defaults_of_all_groups(write):
     config_dir = write("groups/hourly.yaml", "group: hourly\n")
     group = groups_of(config_dir)["hourly.yaml"]
-    assert (group.group, group.schedule, group.limits.pack_max_topics) == ("hourly", "*/15 * * * *", 100)
+    assert (group.group, group.schedule, group.limits.pack_max_topics) == ("hourly", "*/15 * * * *", 250)
     write("defaults.yaml", "groups: {schedule: '@hourly', limits: {pack.max.topics: 7, run.max.ms: 10min}}\n")
     write("groups/hourly.yaml", "group: hourly\nlimits: {pack.max.bytes: 1MiB}\n")
     group = groups_of(config_dir)["hourly.yaml"]

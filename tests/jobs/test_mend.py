@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_jobs.iceberg.delete_files import write_deletes
-from spark_jobs.iceberg.java_json import described_file
+from spark_jobs.iceberg.jvm.java_json import described_file
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import NOW, changes, expected, read
 from tests.jobs.test_format_2 import by_spark, full

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from spark_jobs.iceberg.delete_files import write_deletes
-from spark_jobs.iceberg.java_json import described_file
+from spark_jobs.iceberg.jvm.java_json import described_file
 
 Row = Mapping[str, Any]
 DELETE, UPSERT = "-", "+"

@@ -19,7 +19,7 @@ class GroupLimits(Configs):
     )
     pack_max_topics: int = config(
         "pack.max.topics",
-        100,
+        250,
         "How many topics share a pack, which is one Spark application.",
         CLEANTAIL,
         low=1,

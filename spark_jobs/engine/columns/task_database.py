@@ -1,12 +1,25 @@
-"""The database of one task: DuckDB in a folder of its own, which opens nothing that it is not handed."""
+"""The database of one task: DuckDB in a folder of its own, which opens nothing that it is not handed.
+
+1. What a task puts into it is in temporary tables of one connection, and is gone with that.
+2. To open a database takes longer than all the work of a small task. So a process keeps the one of its last small task
+   for its next one. That of a large task is closed, since DuckDB gives its memory back to the system only then; so is
+   one in which a task failed, or which went to disk.
+3. The folder is there while a task runs, and nobody else may look into it. A worker that Spark ends between two tasks
+   leaves none behind.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -16,19 +29,56 @@ CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_e
 and opens no file and no address but what it spills into its own folder."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Database:
+    """An open database, and the folder into which it spills: it is made for each task anew."""
+
+    connection: duckdb.DuckDBPyConnection
+    folder: Path
+
+    def close(self) -> None:
+        self.connection.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_kept: dict[int, _Database] = {}
+"""Process id -> the database that waits for the next small task of the process. A process that was forked while one
+waited has it as well, and must not touch it."""
+
+
 @contextmanager
-def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
-    """Opens a database that takes `memory_bytes` at most, and goes to disk beyond it."""
-    with tempfile.TemporaryDirectory(prefix="cleantail-") as folder:
-        memory = f"{memory_bytes >> 10}KiB"
-        settings: dict[str, Any] = {"threads": threads, "memory_limit": memory, "temp_directory": folder}
-        with duckdb.connect(config=settings) as database:
-            for name in CLOSED:
-                database.execute(f"SET {name} = false")
-            # a stream's length is not known: the map is the small side, whatever is guessed
-            database.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-            database.execute("SET preserve_insertion_order = false")
-            yield database
+def task_database(threads: int, memory_bytes: int, small: bool = False) -> Iterator[Any]:
+    """Opens a database that takes `memory_bytes` at most, and goes to disk beyond it. `small`: little is put into it,
+    so that the next small task may have it as well."""
+    database = (_kept.pop(os.getpid(), None) if small else None) or _opened(memory_bytes)
+    database.folder.mkdir(mode=0o700)
+    try:
+        with database.connection.cursor() as connection:
+            connection.execute(f"SET threads = {threads:d}")
+            connection.execute(f"SET memory_limit = '{memory_bytes >> 10:d}KiB'")
+            yield connection
+    except BaseException:
+        database.close()
+        raise
+    if not small or any(database.folder.iterdir()):
+        database.close()
+        return
+    database.folder.rmdir()
+    if (other := _kept.pop(os.getpid(), None)) is not None:  # of another thread
+        other.close()
+    _kept[os.getpid()] = database
+
+
+def _opened(memory_bytes: int) -> _Database:
+    folder = Path(tempfile.gettempdir()) / f"cleantail-{uuid4().hex}"
+    settings: dict[str, Any] = {"memory_limit": f"{memory_bytes >> 10}KiB", "temp_directory": str(folder)}
+    connection = duckdb.connect(config=settings)
+    for name in CLOSED:
+        connection.execute(f"SET {name} = false")
+    # a stream's length is not known: the map is the small side, whatever is guessed
+    connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    connection.execute("SET preserve_insertion_order = false")
+    return _Database(connection, folder)
 
 
 class _Batches:

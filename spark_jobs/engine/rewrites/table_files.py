@@ -13,7 +13,7 @@ from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.file_columns import Layout, layout_of
 from spark_jobs.iceberg.iceberg_reads import each, texts
-from spark_jobs.iceberg.java_json import DescribedFiles
+from spark_jobs.iceberg.jvm.java_json import DescribedFiles
 from spark_jobs.iceberg.tables import TopicTable
 
 PARQUET = "write.parquet."

@@ -41,7 +41,7 @@ def measure_reconciliation(
     table: TopicTable, platform: Platform, source: SourceTopic, unit: StagedUnit
 ) -> list[LogMeasure]:
     """Returns the measures of each log of the unit. Raises CleantailError where the brokers cannot be read."""
-    change, base, branch = files_of_round(table, unit)
+    change, base, branch = files_of_round(table, unit, table.load())
     planned, deletes = log_tasks(table, platform, unit, base), branch.deletes_by_path()
     again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, deletes))]
     tasks = [with_branch_deletes(task, deletes) for task in planned]

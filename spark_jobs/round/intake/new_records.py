@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
@@ -53,7 +54,8 @@ class NewRecords:
         if not self.written:
             return
         table.create_branch(branch, None)
-        append = table.load().newFastAppend().toBranch(branch)
+        iceberg = table.load()
+        append = committing(iceberg.newFastAppend(), iceberg).toBranch(branch)
         for file in self.files:
             append.appendFile(file)
         append.commit()

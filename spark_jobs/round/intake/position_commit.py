@@ -18,6 +18,7 @@ from cleantail.retries import COMMITS
 from spark_jobs.iceberg.commit_errors import unknown_or_conflict
 from spark_jobs.iceberg.delete_commits import with_summary
 from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.tables import TopicTable
 
 
@@ -68,7 +69,7 @@ def _has_same_files(table: Any, advance: Advance) -> bool:
 
 
 def _stage(transaction: Any, files: Sequence[Any], advance: Advance) -> None:
-    append = transaction.newAppend() if files else transaction.newFastAppend()
+    append = committing(transaction.newAppend() if files else transaction.newFastAppend(), transaction.table())
     for file in files:
         append.appendFile(file)
     with_summary(append, advance.summary).commit()

@@ -24,6 +24,7 @@ from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.iceberg_reads import each, texts
+from spark_jobs.iceberg.jvm.manifest_threads import scanning
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NewRecords, Ranges, ranges_of
 
@@ -98,7 +99,7 @@ def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return {}
-    tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
+    tasks = scanning(iceberg).filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
     try:
         there = ranges_of(table, iceberg, (task.file() for task in each(tasks)))
     finally:

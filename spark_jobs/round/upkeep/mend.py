@@ -18,7 +18,7 @@ from cleantail.rounds.size_history import MEND, OPERATION
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.delete_files import Lost, read_deletes, write_deletes
 from spark_jobs.iceberg.iceberg_reads import each, iceberg_table
-from spark_jobs.iceberg.java_json import described_file
+from spark_jobs.iceberg.jvm.java_json import described_file
 
 
 def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:

@@ -1,0 +1,41 @@
+"""Which threads of the JVM read and write the manifests of a commit, or of a scan.
+
+Iceberg hands each step to threads of its own, and looks every 10 ms whether they have done it. A commit has about six
+such steps, each of which takes a millisecond where a small table is on a local disk: there the thread that commits
+does them itself. An object store, or many files, are worth the threads.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+
+EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
+FEW_FILES = 10_000
+"""So many data files are named by one manifest, or two."""
+
+
+def committing(update: Any, table: Any) -> Any:
+    """Returns the update of a table (an append, a row delta, a rewrite) with the threads that are worth it."""
+    return update.scanManifestsWith(_this_thread(table._gateway_client)) if _is_small(table) else update
+
+
+def scanning(table: Any) -> Any:
+    """Returns a new scan of a table with the threads that are worth it."""
+    scan = table.newScan()
+    return scan.planWith(_this_thread(table._gateway_client)) if _is_small(table) else scan
+
+
+def _is_small(table: Any) -> bool:
+    if "://" in str(table.location()).removeprefix("file://"):
+        return False
+    snapshot = table.currentSnapshot()
+    return snapshot is None or int(snapshot.summary().get("total-data-files") or 0) <= FEW_FILES
+
+
+@cache
+def _this_thread(client: Any) -> Any:
+    """Returns what runs each task at once, in the thread that hands it in. There is one for each JVM."""
+    return JavaClass(EXECUTORS, client).newDirectExecutorService()
