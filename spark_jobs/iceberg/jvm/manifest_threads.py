@@ -28,11 +28,15 @@ def scanning(table: Any) -> Any:
     return scan.planWith(_this_thread(table._gateway_client)) if _is_small(table) else scan
 
 
+def is_small(location: str, data_files: int) -> bool:
+    """Returns whether one thread has read the manifests before Iceberg would have looked at its own threads."""
+    return "://" not in location.removeprefix("file://") and data_files <= FEW_FILES
+
+
 def _is_small(table: Any) -> bool:
-    if "://" in str(table.location()).removeprefix("file://"):
-        return False
     snapshot = table.currentSnapshot()
-    return snapshot is None or int(snapshot.summary().get("total-data-files") or 0) <= FEW_FILES
+    data_files = 0 if snapshot is None else snapshot.summary().get("total-data-files")
+    return is_small(str(table.location()), int(data_files or 0))
 
 
 @cache
