@@ -170,8 +170,8 @@ class TopicTable:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
         return int(snapshot.snapshotId())
 
-    def require_head(self, branch: str, snapshot_id: int, iceberg: Any = None) -> None:
-        """Raises ConflictError unless the branch is as it was checked: now, or when `iceberg` was loaded."""
+    def require_head(self, branch: str, snapshot_id: int, iceberg: Any) -> None:
+        """Raises ConflictError unless the branch was as it was checked when `iceberg` was loaded."""
         if self.head_of(branch, iceberg) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 

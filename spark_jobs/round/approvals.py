@@ -85,7 +85,7 @@ def set_aside(
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
     once. `why` is told where it is not a person's answer."""
-    before, releases = states_and_releases(table, platform)
+    before, releases = states_and_releases(table, platform, table.load())
     kept = keep_failed(table, checked)
     new = quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
     if rejection:

@@ -16,12 +16,11 @@ from spark_jobs.iceberg.tables import TopicTable
 
 
 def states_and_releases(
-    table: TopicTable, platform: Platform, iceberg: Any = None
+    table: TopicTable, platform: Platform, iceberg: Any
 ) -> tuple[dict[int, PartitionState], Releases]:
-    """Reads the states as they count, by partition, and the releases by which they do. `iceberg`: the table as it was
-    loaded before; it is loaded where there is none."""
+    """Returns the states as they count, by partition, and the releases by which they do. `iceberg`: the table as it was
+    loaded; the releases are read now."""
     releases = current_releases(kept_catalog(platform, os.environ), table.topic)
-    iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
 

@@ -64,9 +64,8 @@ def task_database(threads: int, memory_bytes: int, small: bool = False) -> Itera
         database.close()
         return
     database.folder.rmdir()
-    if (other := _kept.pop(os.getpid(), None)) is not None:  # of another thread
-        other.close()
-    _kept[os.getpid()] = database
+    if _kept.setdefault(os.getpid(), database) is not database:  # another thread's task has ended meanwhile
+        database.close()
 
 
 def _opened(memory_bytes: int) -> _Database:

@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaClass
 
 EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
 FEW_FILES = 10_000
-"""So many data files are named by one manifest, or two."""
+"""A table of more data files may have manifests enough to keep several threads busy."""
 
 
 def committing(update: Any, table: Any) -> Any:
