@@ -19,7 +19,17 @@ from cleantail.rounds.checked.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import apart, subject
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
-from spark_jobs.quality.gx_settings import BY_LOG, COUNTED, LOCATED, MEASURES, RECORDS, WHETHER, Format
+from spark_jobs.quality.gx_settings import (
+    BY_LOG,
+    COUNTED,
+    EACH,
+    HIGHEST,
+    LOCATED,
+    MEASURES,
+    RECORDS,
+    WHETHER,
+    Format,
+)
 from spark_jobs.quality.judge import as_of, imported, validate
 from spark_jobs.quality.project import Project
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
@@ -38,30 +48,29 @@ class Auditor:
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of
-        violations. Which log breaks a rule is asked only where one does."""
+        violations, none of them below 0. Which log breaks a rule is asked only where one does."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
 
-        def validate(some: Sequence[int], result_format: Format) -> list[Any]:
+        def validate(some: Sequence[int], expectation: str, result_format: Format) -> list[Any]:
             frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
-            return self._validated(MEASURES, self.rules, some, frame, result_format, round_id)
+            return self._validated(MEASURES, self.rules(expectation), some, frame, result_format, round_id)
 
-        results = validate(logs, WHETHER)
+        results = validate(logs, HIGHEST, WHETHER)
         if not all(result.success for result in results):
             self.project.forget_all_after(self.project.validations - 1)
-            results = validate(logs, BY_LOG)
+            results = validate(logs, EACH, BY_LOG)
         findings = [finding for result in results for finding in rule_results(result, logs)]
         if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
             self.project.forget_all_after(self.project.validations - 1)
             for some in apart(red, logs):
-                validate(some, BY_LOG)
+                validate(some, EACH, BY_LOG)
         return findings
 
-    @property
-    def rules(self) -> list[Any]:
-        """Returns the expectations that the rules are."""
-        return [self._rule(name) for name in self._rules]
+    def rules(self, expectation: str) -> list[Any]:
+        """Returns the rules as expectations of this class: each measure is 0 in every log."""
+        return [self._rule(name, expectation) for name in self._rules]
 
     def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Returns what a validation of many rounds, in which no rule was broken, says of this one, and keeps it as this
@@ -70,12 +79,10 @@ class Auditor:
         own = as_of(validation, round_id, self._kind, logs)
         return [finding for result in self.project.keep(own) for finding in rule_results(result, logs)]
 
-    def _rule(self, measure: str) -> Any:
+    def _rule(self, measure: str, expectation: str) -> Any:
         meta = {"rule": rule_text(measure)}
         severity = severity_of(measure)
-        return self._expectation(
-            "ExpectColumnValuesToBeBetween", column=measure, min_value=0, max_value=0, meta=meta, severity=severity
-        )
+        return self._expectation(expectation, column=measure, min_value=0, max_value=0, meta=meta, severity=severity)
 
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
@@ -171,7 +178,7 @@ def judged_together(rounds: Sequence[Asked]) -> list[list[CheckResult]]:
 
     auditor = rounds[0][0]
     frame = pd.DataFrame([measure for _, _, measures in rounds for measure in measures])
-    validation = validate(MEASURES, auditor.rules, frame, WHETHER, rounds[0][1])
+    validation = validate(MEASURES, auditor.rules(HIGHEST), frame, WHETHER, rounds[0][1])
     if not all(result.success for result in validation.results):
         return [own.check_round(round_id, measures) for own, round_id, measures in rounds]
     return [own.take_over(validation, round_id, measures) for own, round_id, measures in rounds]
