@@ -8,38 +8,41 @@ The work itself is in spark_jobs/round/check.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
 from cleantail.rounds.checked.staged_units import UNIT, require_one_round, staged_unit
-from spark_jobs.iceberg.session import start_session
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.quality.judge import preload
-from spark_jobs.round.check import check_round
 
 
 def _work(job: Job) -> Document:
-    preload()
-    spark = start_session(job.platform, f"cleantail check_quality {job.topic.topic}")
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
-    table = TopicTable.of(spark, job.topic, job.platform)
+    session = begin_session(job.platform, f"cleantail check_quality {job.topic.topic}")
+    # imported while the session starts
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.check import check_round
+
+    preload()
+    table = TopicTable.of(session(), job.topic, job.platform)
     units = [staged_unit(table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
     require_one_round(units, request.round)
     checked = check_round(table, job.platform, request.round, units)
     return {"ok": checked.ok, **CHECKED_ROUND_JSON.plain(checked)}
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--round", required=True, help='JSON: {"round", "branches": those that compact has made}')
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -8,35 +8,38 @@ The work itself is in spark_jobs/round/make.py.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
-from spark_jobs.iceberg.session import start_session
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, require_clock, run_job
-from spark_jobs.round.make import compact_unit
 
 
 def _work(job: Job) -> Document:
     requested = parsed_unit(job.arguments.unit)
     require_clock(job.platform, requested.now_ms)
     unit = planned_unit(job.topic, job.platform, requested, int(time.time() * 1000))
-    spark = start_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
-    staged = compact_unit(TopicTable.of(spark, job.topic, job.platform), job.platform, unit)
+    session = begin_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
+    # imported while the session starts
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.make import compact_unit
+
+    staged = compact_unit(TopicTable.of(session(), job.topic, job.platform), job.platform, unit)
     return {"ok": True, **STAGED_UNIT_JSON.plain(staged)}
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--unit", required=True, help="the work unit, JSON, as evaluate made it")
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

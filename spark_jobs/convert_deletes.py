@@ -8,26 +8,28 @@ The work itself is in spark_jobs/conversion/convert.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
 from cleantail.adopt.equality_deletes import CONVERTED_JSON
-from spark_jobs.conversion.convert import convert_deletes
-from spark_jobs.iceberg.session import start_session
+from cleantail.home.process import run_process
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
-    spark = start_session(job.platform, f"cleantail convert-deletes {job.topic.topic}")
-    return dict(CONVERTED_JSON.plain(convert_deletes(spark, job.platform, job.topic.table)))
+    session = begin_session(job.platform, f"cleantail convert-deletes {job.topic.topic}")
+    from spark_jobs.conversion.convert import convert_deletes  # imported while the session starts
+
+    return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     return parser(__doc__).parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

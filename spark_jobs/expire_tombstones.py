@@ -8,36 +8,39 @@ The work itself is in spark_jobs/round/expire.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, require_clock, run_job
-from spark_jobs.quality.judge import preload
-from spark_jobs.round.run import Run, expire_round
 
 
 def _work(job: Job) -> Document:
     request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
     require_clock(job.platform, request.now_ms)
+    session = begin_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
+    # imported while the session starts
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.run import Run, expire_round
+
     preload()
-    spark = start_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
-    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
     result = expire_round(run, request.now_ms, request.partitions, request.fresh_from)
     return dict(ROUND_RESULT_JSON.plain(result))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--round", required=True, help='JSON: {"now_ms", "partitions", "fresh_from"}')
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -8,27 +8,29 @@ The work itself is in spark_jobs/round/intake/ingest.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cleantail.config.claims.source_paths import require_inside
+from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable
-from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.round.intake.ingest import ingest_files
 
 
 def _work(job: Job) -> Document:
     require_readable(job.arguments.file)
     files = [require_inside(file, job.platform) for file in job.arguments.file]
-    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    from spark_jobs.round.intake.ingest import ingest_files  # imported while the session starts
+
     encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic
-    result = ingest_files(spark, job.topic, job.platform, files, encoding, lambda _: None, any_topic)
+    result = ingest_files(session(), job.topic, job.platform, files, encoding, lambda _: None, any_topic)
     return dict(INGEST_RESULT_JSON.plain(result))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--file", type=Path, action="append", required=True)
     arguments.add_argument("--encoding", choices=["text", "base64"], help="of key, payload and header values")
@@ -36,9 +38,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -9,28 +9,30 @@ names); without it from the environment (CLEANTAIL_KAFKA_…). The work itself i
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import KAFKA_INGEST_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
-from spark_jobs.round.kafka.reading import read_topic
 
 
 def _work(job: Job) -> Document:
     settings = client_settings(job)
-    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
-    result = read_topic(spark, job.topic, job.platform, settings, job.now_ms, lambda _: None)
+    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    from spark_jobs.round.kafka.reading import read_topic  # imported while the session starts
+
+    result = read_topic(session(), job.topic, job.platform, settings, job.now_ms, lambda _: None)
     return dict(KAFKA_INGEST_RESULT_JSON.plain(result))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     return with_client_settings(parser(__doc__)).parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -8,27 +8,29 @@ The source is only read. The work itself is in spark_jobs/round/source_table/rea
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import TABLE_INGEST_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.round.source_table.reading import read_source_table
 
 
 def _work(job: Job) -> Document:
-    spark = start_session(job.platform, f"cleantail ingest {job.topic.topic}")
-    result = read_source_table(spark, job.topic, job.platform, job.now_ms, lambda _: None)
+    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    from spark_jobs.round.source_table.reading import read_source_table  # imported while the session starts
+
+    result = read_source_table(session(), job.topic, job.platform, job.now_ms, lambda _: None)
     return dict(TABLE_INGEST_RESULT_JSON.plain(result))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     return parser(__doc__).parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

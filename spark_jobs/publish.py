@@ -8,28 +8,31 @@ The work itself is in spark_jobs/round/answered_rounds.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.lake.recorded_rounds import answered_round
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.round.answered_rounds import publish_answered
-from spark_jobs.round.run import Run
 
 
 def _work(job: Job) -> Document:
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
     answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
-    spark = start_session(job.platform, f"cleantail publish {job.topic.topic}")
-    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    session = begin_session(job.platform, f"cleantail publish {job.topic.topic}")
+    # imported while the session starts
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.answered_rounds import publish_answered
+    from spark_jobs.round.run import Run
+
+    run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
     return dict(ROUND_RESULT_JSON.plain(publish_answered(run, answered)))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     reference_help = (
         "JSON: the name of the round, the heads of its branches and the logs that passed, as its check handed them on"
@@ -40,9 +43,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

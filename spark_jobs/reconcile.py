@@ -8,32 +8,35 @@ The client's settings come as those of ingest_kafka do. The work itself is in sp
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
-from spark_jobs.quality.judge import preload
-from spark_jobs.round.run import Run, reconcile_round
 
 
 def _work(job: Job) -> Document:
     source = SourceTopic.of(job.topic, client_settings(job))
+    session = begin_session(job.platform, f"cleantail reconcile {job.topic.topic}")
+    # imported while the session starts
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.run import Run, reconcile_round
+
     preload()
-    spark = start_session(job.platform, f"cleantail reconcile {job.topic.topic}")
-    run = Run(TopicTable.of(spark, job.topic, job.platform), job.platform)
+    run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
     return dict(ROUND_RESULT_JSON.plain(reconcile_round(run, source, job.now_ms, wait=True)))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     return with_client_settings(parser(__doc__)).parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -8,8 +8,9 @@ The work itself is in spark_jobs/round/undo/rollback.py.
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 
+from cleantail.home.process import run_process
 from cleantail.lake.runs.rollback_preview import done_already, preview
 from cleantail.lake.runs.rollback_results import (
     REPEATED_ROLLBACK_JSON,
@@ -40,7 +41,7 @@ def _work(job: Job) -> Document:
     return dict(ROLLBACK_RESULT_JSON.plain(result))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--to", type=target, default=LAST, help="last, or a snapshot's id")
     arguments.add_argument("--by", required=True, help="who asked for it; recorded in the snapshot")
@@ -49,9 +50,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cleantail.config.loading import load_platform
+from cleantail.home.process import run_process
 from cleantail.human import counted
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
-from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, common_parser, require_clock, run_work
-from spark_jobs.packs.pack_run import NO_CLIENTS, run_pack
 from spark_jobs.quality.judge import preload
 
 
@@ -27,23 +27,25 @@ def _work(arguments: argparse.Namespace) -> Document:
     platform = load_platform(arguments.config, os.environ)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
     require_clock(platform, request.now_ms)
-    clients = json.loads(arguments.client_settings.read_text()) if arguments.client_settings else NO_CLIENTS
+    clients = json.loads(arguments.client_settings.read_text()) if arguments.client_settings else {}
+    session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
+    from spark_jobs.packs.pack_run import run_pack  # imported while the session starts
+
     preload()
-    spark = start_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
-    return dict(PACK_RESULT_JSON.plain(run_pack(spark, platform, request, clients)))
+    return dict(PACK_RESULT_JSON.plain(run_pack(session(), platform, request, clients)))
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = common_parser(__doc__)
     arguments.add_argument("--request", required=True, help="JSON: {topics, now_ms, …}; @FILE")
     arguments.add_argument("--client-settings", type=Path, metavar="F", help="JSON: topic -> settings of its client")
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     arguments = parse_args(argv)
     return run_work(arguments, lambda: _work(arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -25,6 +23,7 @@ from cleantail.cli.commands.restore import restore
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
 from cleantail.cli.commands.upgrade import upgrade
 from cleantail.cli.completion import answer_shell
+from cleantail.home.process import end_process, run_process
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
 COMMANDS = (
@@ -104,17 +103,16 @@ def _name(param: click.Parameter, error: click.UsageError) -> str:
 
 
 def run_and_exit() -> NoReturn:
-    """Runs the command as a process, and ends that once all is written and closed.
-
-    It does so without taking the interpreter apart: DuckDB 2.0 prints lists of what it calls leaks where its module
-    goes before its last object.
-    """
+    """Runs the command as a process, and ends that."""
     code = answer_shell(app)
+    if code is not None:
+        end_process(code)
+    run_process(_exit_code)
+
+
+def _exit_code(argv: Sequence[str]) -> int:
+    """Returns the exit code of a command, also of --help, --version and wrong arguments."""
     try:
-        code = main() if code is None else code
-    except SystemExit as e:  # --help, --version, wrong arguments
-        code = e.code if isinstance(e.code, int) else 2
-    atexit._run_exitfuncs()  # the JVM is told, temporary files go
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        return main(argv)
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from cleantail_airflow import dag_files  # noqa: F401  # here once, and not in each process that Airflow forks
 from cleantail_airflow.tasks import idle_runs, pool
 from cleantail_airflow.web import mount
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -84,6 +86,30 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     _keep_classes(session)
     _without_checksum_files(session)
     return session
+
+
+def begin_session(platform: Platform, app_name: str, records: int | None = None) -> Callable[[], SparkSession]:
+    """Begins to start the session, and returns how to get it: that waits for it, and raises what start_session raises.
+
+    The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
+    starts its Python workers at once, whose imports the first task would wait for.
+    """
+    workers_start = SparkContext._active_spark_context is None and platform.spark.master.startswith("local")
+    beside = ThreadPoolExecutor(1, thread_name_prefix="session")
+    started = beside.submit(start_session, platform, app_name, records)
+    if workers_start:
+        beside.submit(lambda: started.result().sparkContext.parallelize([0], 1).foreach(_nothing))
+    beside.shutdown(wait=False)
+
+    def session() -> SparkSession:
+        make_active(started.result())
+        return started.result()
+
+    return session
+
+
+def _nothing(_: int) -> None:
+    """Is what the first task does."""
 
 
 def make_active(session: SparkSession) -> None:

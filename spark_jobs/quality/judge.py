@@ -3,7 +3,8 @@
 A context in files reads and writes its data source, suite, validation and checkpoint around every validation: several
 times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
 
-Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
+Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM. A
+third of them is SciPy and Altair, which few checks of a topic need, and no rule: they are imported once one does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
+from spark_jobs.quality.when_used import import_when_used
 
 
 def preload() -> None:
@@ -25,10 +27,16 @@ def preload() -> None:
     threading.Thread(target=imported, daemon=True).start()
 
 
+SELDOM_USED = ("scipy.stats", "altair")
+"""What Great Expectations imports for a few of its expectations and for charts of its own pages."""
+
+
 def imported() -> Any:
     """Returns the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
+    for name in SELDOM_USED:
+        import_when_used(name)
     import great_expectations
 
     # its log quotes what Spark says, which quotes values of records; what matters is in the results
