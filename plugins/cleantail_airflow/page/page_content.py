@@ -37,8 +37,9 @@ from cleantail_airflow.page.page_values import GroupPage, TopicPage, TopicsPage
 
 logger = logging.getLogger(__name__)
 
-ALL_WITHIN_S = 0.7
-"""How long the page of all topics waits for metadata; what is not there by then comes at the next load."""
+ALL_WITHIN_S, MANY_WITHIN_S, MANY = 0.7, 0.2, 100
+"""How long the page of all topics waits for metadata, of many topics shorter, since most of them would not be there
+either; what is not there by then comes at the next load."""
 FREED_WITHIN_S = 0.2
 """How long a page waits, after the tables were read, for the whole evidence to say how much was freed; until then the
 kept snapshots say it."""
@@ -146,7 +147,7 @@ class Content:
         topics = [topic for topic in files.values() if isinstance(topic, Topic)]
         if topics:
             self.cache.totals(0)  # begins to read the evidence, beside the tables
-        seen = self.summaries(topics, ALL_WITHIN_S)
+        seen = self.summaries(topics, ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S)
         saved = self._saved_bytes() if topics else {}
 
         def row(name: str, topic: Topic | ConfigError) -> TopicRow:

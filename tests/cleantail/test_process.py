@@ -1,0 +1,45 @@
+"""How a process of ours ends: all that it began has come to its end by then, and its exit code is that of its work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORK = """
+import atexit, gc, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from cleantail.home.process import RARELY, run_process
+
+def write(name):
+    time.sleep(0.2)
+    Path(sys.argv[1], name).write_text("written")
+
+def main(argv):
+    assert gc.get_threshold() == RARELY
+    threading.Thread(target=write, args=("by a thread",)).start()
+    pool = ThreadPoolExecutor(1)
+    pool.submit(write, "by a pool")
+    atexit.register(write, "at the end")
+    sys.stdout.write("said")
+    if argv[1:] == ["fail"]:
+        raise ValueError("it failed")
+    return 3
+
+if __name__ == "__main__":
+    run_process(main)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), [([], 3), (["fail"], 1)])
+def test_a_process_ends_once_its_threads_and_what_is_to_be_done_at_its_end_have(
+    tmp_path: Path, arguments: list[str], exit_code: int
+) -> None:
+    command = [sys.executable, "-c", WORK, str(tmp_path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (exit_code, "said")
+    assert ("ValueError: it failed" in done.stderr) == bool(arguments)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["at the end", "by a pool", "by a thread"]

@@ -1,0 +1,80 @@
+"""Modules that are imported when something of them is first used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.quality.when_used import import_when_used
+
+OF_GX = """
+import sys
+from spark_jobs.quality.judge import imported
+
+gx = imported()
+read = {"altair.vegalite", "scipy.stats._stats_py"} & sys.modules.keys()
+assert not read, read
+from scipy import stats
+assert round(stats.norm.cdf(0.0), 3) == 0.5
+import scipy.stats
+assert "scipy.stats._stats_py" in sys.modules and scipy.stats.norm is stats.norm
+assert sys.modules["scipy.stats"].__file__.endswith("__init__.py")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Makes a module of this code, which notes in `reads` that it was read."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(name: str, code: str) -> str:
+        (tmp_path / f"{name}.py").write_text(f"import builtins\nbuiltins.{name}_reads = 1\n{code}\n")
+        importlib.invalidate_caches()
+        return name
+
+    yield make
+    for name in ("seldom_used", "broken_used"):
+        sys.modules.pop(name, None)
+
+
+def was_read(name: str) -> bool:
+    import builtins
+
+    return hasattr(builtins, f"{name}_reads")
+
+
+def test_a_module_is_read_when_something_of_it_is_used_and_then_it_is_the_module(module) -> None:  # type: ignore[no-untyped-def]
+    import_when_used(module("seldom_used", "answer = 42"))
+    seldom_used = importlib.import_module("seldom_used")
+    import_when_used("seldom_used")
+    assert importlib.import_module("seldom_used") is seldom_used
+    assert not was_read("seldom_used")
+    assert seldom_used.answer == 42
+    assert was_read("seldom_used")
+    real = importlib.import_module("seldom_used")
+    assert (real is seldom_used, real.answer) == (False, 42)
+    with pytest.raises(AttributeError, match="no attribute 'question'"):
+        _ = seldom_used.question
+
+
+def test_a_module_that_cannot_be_read_says_so_each_time_it_is_used(module) -> None:  # type: ignore[no-untyped-def]
+    import_when_used(module("broken_used", "raise OSError('it is broken')"))
+    broken_used = importlib.import_module("broken_used")
+    for _ in range(2):
+        with pytest.raises(OSError, match="it is broken"):
+            _ = broken_used.answer
+
+
+def test_a_module_that_is_nowhere_stays_nowhere() -> None:
+    import_when_used("nowhere_to_be_found")
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("nowhere_to_be_found")
+
+
+def test_great_expectations_is_imported_without_what_few_checks_use() -> None:
+    done = subprocess.run([sys.executable, "-c", OF_GX], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
