@@ -66,7 +66,7 @@ class TableReads(Generic[R]):
         """Returns topic name -> what was read, by the key (policy, location) of each; of a read that takes longer the
         one before it, None where there is none."""
         keys = [(topic, *key_of(topic)) for topic in topics]
-        with self._lock:
+        with self.at_rest(), self._lock:  # the first of many reads would hold up the beginning of the others
             entries = {topic.topic: self._current(topic, policy, location) for topic, policy, location in keys}
         wait([entry.read for entry in entries.values()], timeout=within_s)
         return {name: e.read.result() if e.read.done() else e.before for name, e in entries.items()}

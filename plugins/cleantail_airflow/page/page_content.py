@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,16 +145,21 @@ class Content:
         configured = self.configured
         files = {name: topic for name, (_, topic) in configured.topics.items() if name in readable}
         topics = [topic for topic in files.values() if isinstance(topic, Topic)]
-        if topics:
-            self.cache.totals(0)  # begins to read the evidence, beside the tables
-        seen = self.summaries(topics, ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S)
-        saved = self._saved_bytes() if topics else {}
+        cache = self.cache if topics else None  # asked for once: each time it looks at all files of the configuration
+        seen: Mapping[str, TableSummary | None] = {}
+        saved: Mapping[str, SavedBytes] = {}
+        if cache is not None:
+            cache.totals(0)  # begins to read the evidence, beside the tables
+            within_s = ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S
+            seen = cache.with_namespaces(topics, cache.summaries(topics, within_s))
+            saved = saved_bytes(cache.totals(FREED_WITHIN_S), configured.topics)
 
         def row(name: str, topic: Topic | ConfigError) -> TopicRow:
             of_airflow = waiting.get(name, ""), saved.get(name), dags.get(name)
             return self._rows.row(name, topic, seen.get(name), now_ms, *of_airflow, configured.group_of.get(name))
 
-        with self._readers_at_rest(topics):
+        # those who wait for a page go before the reading of tables, which goes on after it
+        with cache.at_rest() if cache is not None else nullcontext():
             rows = [row(name, topic) for name, topic in files.items()]
         groups = sorted({row.group for row in rows if row.group})
         reading = any(row.state is State.READING for row in rows)
@@ -212,10 +217,6 @@ class Content:
             source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
             source_table=_read_table(facts),
         )
-
-    def _readers_at_rest(self, topics: Collection[Topic]) -> AbstractContextManager[None]:
-        """Returns what lets those who wait for a page go before the reading of tables, which goes on after it."""
-        return self.cache.at_rest() if topics else nullcontext()
 
     def _saved_bytes(self) -> dict[str, SavedBytes]:
         """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
