@@ -125,6 +125,11 @@ def test_every_rule_has_its_measure():
     assert LogMeasure(0).violations((*RULES, *WARNINGS)) == dict.fromkeys((*RULES, *WARNINGS), 0)
 
 
+def test_too_few_records_break_a_rule_as_often_as_too_many():
+    broken = [LogMeasure(0, imbalance=imbalance).violations(["imbalance"]) for imbalance in (-3, 3)]
+    assert broken == [{"imbalance": 3}, {"imbalance": 3}]
+
+
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
