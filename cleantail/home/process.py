@@ -15,6 +15,10 @@ RARELY = (50_000, 10, 10)
 Great Expectations and PyIceberg bring, and finds none: a fifth of what their import takes."""
 
 
+NOT_WRITTEN = 120
+"""The exit code of a process whose output could not be written, as Python's own."""
+
+
 def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Runs `main` with the arguments of the process, and ends it with the exit code that it returns."""
     gc.set_threshold(*RARELY)
@@ -29,6 +33,10 @@ def end_process(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself does first
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:  # as whoever started the process, or the work, has left it
+                stream.flush()
+    except OSError:
+        code = code or NOT_WRITTEN
     os._exit(code)

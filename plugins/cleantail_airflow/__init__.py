@@ -2,7 +2,8 @@
 bounds its Spark applications.
 
 Light at import, since every DAG file and every Airflow process imports it: no pyspark, no great_expectations, no
-pyiceberg until a task runs; and no operator until someone asks for DAGs.
+pyiceberg until a task runs; and no operator until someone asks for DAGs, as the plugin does once in each of Airflow's
+processes, before it forks others.
 """
 
 from __future__ import annotations

@@ -3,11 +3,19 @@ of idle runs, and the page."""
 
 from __future__ import annotations
 
+import logging
+
 from airflow.plugins_manager import AirflowPlugin
 
-from cleantail_airflow import dag_files  # noqa: F401  # here once, and not in each process that Airflow forks
 from cleantail_airflow.tasks import idle_runs, pool
 from cleantail_airflow.web import mount
+
+logger = logging.getLogger(__name__)
+
+try:  # here once, and not anew in each process that Airflow forks for a task or to parse a file
+    from cleantail_airflow import dag_files  # noqa: F401
+except ImportError as e:  # a server without Airflow's provider for Spark has the page all the same; DAG files say it
+    logger.info("the modules of DAGs were not imported ahead: %s", e)
 
 
 class CleantailPlugin(AirflowPlugin):

@@ -92,13 +92,15 @@ def begin_session(platform: Platform, app_name: str, records: int | None = None)
     """Begins to start the session, and returns how to get it: that waits for it, and raises what start_session raises.
 
     The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
-    starts its Python workers at once, whose imports the first task would wait for.
+    starts its Python workers at once, whose imports the first task would wait for. PySpark cancels its jobs at Ctrl-C
+    only where the main thread starts the session; at a job of spark-submit Ctrl-C ends the JVM as well, and with it all
+    of them.
     """
-    workers_start = SparkContext._active_spark_context is None and platform.spark.master.startswith("local")
+    is_new = SparkContext._active_spark_context is None
     beside = ThreadPoolExecutor(1, thread_name_prefix="session")
     started = beside.submit(start_session, platform, app_name, records)
-    if workers_start:
-        beside.submit(lambda: started.result().sparkContext.parallelize([0], 1).foreach(_nothing))
+    if is_new:
+        beside.submit(lambda: _start_workers(started.result().sparkContext))
     beside.shutdown(wait=False)
 
     def session() -> SparkSession:
@@ -106,6 +108,12 @@ def begin_session(platform: Platform, app_name: str, records: int | None = None)
         return started.result()
 
     return session
+
+
+def _start_workers(context: SparkContext) -> None:
+    """Has a local master start its Python workers. A cluster would look for room for the task."""
+    if context.master.startswith("local"):
+        context.parallelize([0], 1).foreach(_nothing)
 
 
 def _nothing(_: int) -> None:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
 from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
-from spark_jobs.quality.when_used import import_when_used
+from spark_jobs.quality.when_used import imported_when_used
 
 
 def preload() -> None:
@@ -35,9 +37,8 @@ def imported() -> Any:
     """Returns the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    for name in SELDOM_USED:
-        import_when_used(name)
-    import great_expectations
+    with nullcontext() if "great_expectations" in sys.modules else imported_when_used(*SELDOM_USED):
+        import great_expectations
 
     # its log quotes what Spark says, which quotes values of records; what matters is in the results
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)

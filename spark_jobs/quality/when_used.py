@@ -1,4 +1,4 @@
-"""Modules that are imported when something of them is first used, for imports that somebody else's code makes.
+"""Modules that are imported when something of them is first used, where it is somebody else's code that imports them.
 
 importlib.util.LazyLoader does the same for imports of one's own; the next `import` of such a module would load it.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -16,13 +18,28 @@ from typing import Any
 _loading = threading.RLock()
 
 
-def import_when_used(name: str) -> None:
-    """Puts a stand-in where an import finds it, unless the module is there already, or nowhere to be found."""
-    if name in sys.modules:
-        return
-    spec = find_spec(name)
-    if spec is not None:
-        sys.modules[name] = _StandIn(name, spec)
+@contextmanager
+def imported_when_used(*names: str) -> Iterator[None]:
+    """Gives the imports of the block stand-ins for these modules, where they are not imported yet and can be found.
+
+    After the block only what the block has imported knows them: whoever imports such a module then gets it at once.
+    """
+    stand_ins = [_StandIn(name, spec) for name in names if name not in sys.modules and (spec := _spec_of(name))]
+    sys.modules.update({stand_in.__name__: stand_in for stand_in in stand_ins})
+    try:
+        yield
+    finally:
+        with _loading:
+            for stand_in in stand_ins:
+                if sys.modules.get(stand_in.__name__) is stand_in:
+                    del sys.modules[stand_in.__name__]
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    try:
+        return find_spec(name)
+    except ModuleNotFoundError:  # of the package that it is in
+        return None
 
 
 class _StandIn(ModuleType):
@@ -39,9 +56,4 @@ class _StandIn(ModuleType):
         with _loading:
             if sys.modules.get(self.__name__) is self:
                 del sys.modules[self.__name__]
-                try:
-                    return import_module(self.__name__)
-                except BaseException:
-                    sys.modules[self.__name__] = self
-                    raise
-        return sys.modules[self.__name__]
+            return import_module(self.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,11 @@ def test_a_process_ends_once_its_threads_and_what_is_to_be_done_at_its_end_have(
     assert (done.returncode, done.stdout) == (exit_code, "said")
     assert ("ValueError: it failed" in done.stderr) == bool(arguments)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["at the end", "by a pool", "by a thread"]
+
+
+def test_a_process_without_output_ends_with_the_exit_code_of_its_work() -> None:
+    command = f"{sys.executable} -c 'from cleantail.home.process import end_process; end_process(3)'"
+    assert subprocess.run(f"{command} >&- 2>&-", shell=True, timeout=60).returncode == 3
+    full = f"{sys.executable} -c 'from cleantail.home.process import end_process; print(1); end_process(0)' > /dev/full"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    assert subprocess.run(full, shell=True, timeout=60, env=buffered).returncode == 120
