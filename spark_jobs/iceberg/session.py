@@ -112,7 +112,7 @@ def begin_session(platform: Platform, app_name: str, records: int | None = None)
 
 def _start_workers(context: SparkContext) -> None:
     """Has a local master start its Python workers. A cluster would look for room for the task."""
-    if context.master.startswith("local"):
+    if str(context.master).startswith("local"):
         context.parallelize([0], 1).foreach(_nothing)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -38,6 +40,28 @@ def test_airflow_loads_one_plugin_of_ours_and_meets_no_second_one(airflow_db: Pa
     plugins, errors = discovered._get_plugins()  # type: ignore[attr-defined]
     assert [plugin.name for plugin in plugins if "cleantail" in f"{plugin.name} {plugin.__module__}"] == ["cleantail"]
     assert errors == {}
+
+
+WITHOUT_A_PROVIDER = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("airflow.providers.apache.spark"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Blocked())
+import cleantail_airflow.plugin as plugin
+
+assert "cleantail_airflow.tasks.driver_hook" not in sys.modules
+print(plugin.CleantailPlugin.fastapi_apps[0]["name"])
+"""
+
+
+def test_a_server_without_airflows_provider_for_spark_has_the_page_all_the_same(airflow_db: Path) -> None:
+    """The plugin imports ahead what DAGs need, which is no reason to be without it."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT_A_PROVIDER], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip().splitlines()[-1:]) == (0, ["Cleantail"]), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("installed", [True, False], ids=["installed", "only the folder"])
