@@ -45,6 +45,8 @@ def test_airflow_loads_one_plugin_of_ours_and_meets_no_second_one(airflow_db: Pa
 WITHOUT_A_PROVIDER = """
 import sys
 
+import airflow.plugins_manager
+
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         if name.startswith("airflow.providers.apache.spark"):
