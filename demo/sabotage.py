@@ -8,10 +8,11 @@ What is on a branch below the clean point after compact is nothing but winners, 
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 from cleantail.config.topic_table import OFFSET
+from cleantail.home.process import run_process
 from cleantail.rounds.checked.staged_units import UNIT
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
@@ -50,15 +51,15 @@ def _work(job: Job) -> dict[str, Any]:
     return sabotage(TopicTable.of(spark, job.topic, job.platform), job.arguments.branch)
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--branch", action="append", required=True)
     return arguments.parse_args(argv)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_job(parse_args(argv), _work)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_process(main)

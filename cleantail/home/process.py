@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 RARELY = (50_000, 10, 10)
-"""Python looks for garbage once so many objects are new. By its own 700 it looks some hundred times through all that
-Great Expectations and PyIceberg bring, and finds none: a fifth of what their import takes."""
-
-
+"""Python looks for garbage once so many objects are new. By its own 700 it looks many times through all that Great
+Expectations and PyIceberg bring, while they are imported, and finds none."""
 NOT_WRITTEN = 120
 """The exit code of a process whose output could not be written, as Python's own."""
 
@@ -28,8 +26,8 @@ def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
 def end_process(code: int) -> NoReturn:
     """Ends the process once all is written and closed: threads have ended, the JVM is told, temporary files go.
 
-    It does so without taking the interpreter apart. That takes a second where Great Expectations was imported, and
-    DuckDB 2.0 prints lists of what it calls leaks where its module goes before its last object.
+    It does so without taking the interpreter apart. That takes long where Great Expectations was imported, and DuckDB
+    2.0 prints lists of what it calls leaks where its module goes before its last object.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself does first
     atexit._run_exitfuncs()

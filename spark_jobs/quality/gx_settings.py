@@ -23,8 +23,8 @@ LOCATED: Format = {
 }
 """And where some of them are: one more scan, so only where there are any."""
 HIGHEST, EACH = "ExpectColumnMaxToBeBetween", "ExpectColumnValuesToBeBetween"
-"""The expectations that a rule is asked by. That the highest number of violations is 0 Great Expectations finds in a
-third of the time in which it looks at each; but it cannot say which log has others."""
+"""The expectations that a rule is asked by. That the highest number of violations is 0 Great Expectations finds
+sooner than that each is; but it cannot say which log has others."""
 MEASURES, RECORDS = "round", "records"
 """The suites: over the measures of a round, which are counts by partition, and over records, which the topic's own
 checks look at."""

@@ -3,8 +3,8 @@
 A context in files reads and writes its data source, suite, validation and checkpoint around every validation: several
 times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
 
-Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM. A
-third of them is SciPy and Altair, which few checks of a topic need, and no rule: they are imported once one does.
+Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
+SciPy and Altair, which few checks of a topic need, and no rule, are imported once one does.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
 from spark_jobs.quality.when_used import imported_when_used
 
+SELDOM_USED = ("scipy.stats", "altair")
+"""What Great Expectations imports for a few of its expectations and for charts of its own pages."""
+
 
 def preload() -> None:
     """Starts the import in the background: it overlaps with the start of the JVM."""
     threading.Thread(target=imported, daemon=True).start()
-
-
-SELDOM_USED = ("scipy.stats", "altair")
-"""What Great Expectations imports for a few of its expectations and for charts of its own pages."""
 
 
 def imported() -> Any:

@@ -123,10 +123,7 @@ class Content:
 
         Raises TableError where the catalog cannot be reached.
         """
-        if not topics:
-            return {}
-        cache = self.cache
-        return cache.with_namespaces(topics, cache.summaries(topics, within_s))
+        return _summaries(self.cache, topics, within_s) if topics else {}
 
     def all_topics(
         self,
@@ -151,8 +148,8 @@ class Content:
         if cache is not None:
             cache.totals(0)  # begins to read the evidence, beside the tables
             within_s = ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S
-            seen = cache.with_namespaces(topics, cache.summaries(topics, within_s))
-            saved = saved_bytes(cache.totals(FREED_WITHIN_S), configured.topics)
+            seen = _summaries(cache, topics, within_s)
+            saved = _saved_bytes(cache, configured)
 
         def row(name: str, topic: Topic | ConfigError) -> TopicRow:
             of_airflow = waiting.get(name, ""), saved.get(name), dags.get(name)
@@ -183,10 +180,11 @@ class Content:
         configured = self.configured
         topic = configured.topic(name)
         owner, schedule = configured.run_by(topic)
-        observed = self.cache.with_namespaces([topic], self.cache.observe([topic], ONE_WITHIN_S))[name]
+        cache = self.cache
+        observed = cache.with_namespaces([topic], cache.observe([topic], ONE_WITHIN_S))[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
-        rounds = with_undone(self.cache.rounds(topic), observed.undone)
+        rounds = with_undone(cache.rounds(topic), observed.undone)
         facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
         summary = summary_of(topic, facts, observed.sizes) if facts else TableSummary()
@@ -194,7 +192,7 @@ class Content:
         newest_rounds = rounds[:ROUNDS_SHOWN]
         return TopicPage(
             topic=topic,
-            row=row_of(name, topic, summary, now_ms, approval_task, self._saved_bytes().get(name), dag),
+            row=row_of(name, topic, summary, now_ms, approval_task, _saved_bytes(cache, configured).get(name), dag),
             owner=owner,
             schedule=schedule,
             ingestion=ingestion_text(topic),
@@ -218,9 +216,15 @@ class Content:
             source_table=_read_table(facts),
         )
 
-    def _saved_bytes(self) -> dict[str, SavedBytes]:
-        """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
-        return saved_bytes(self.cache.totals(FREED_WITHIN_S), self.topics())
+
+def _summaries(cache: MetadataCache, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
+    """Returns the tables in short as they are cached, with the readers' positions and the releases of now."""
+    return cache.with_namespaces(topics, cache.summaries(topics, within_s))
+
+
+def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, SavedBytes]:
+    """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
+    return saved_bytes(cache.totals(FREED_WITHIN_S), configured.topics)
 
 
 def _read_table(facts: TableFacts | None) -> SnapshotPosition | None:
