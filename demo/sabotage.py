@@ -14,7 +14,6 @@ from typing import Any
 from cleantail.config.topic_table import OFFSET
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.staged_units import UNIT
-from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Job, parser, run_job
 
@@ -47,8 +46,8 @@ def sabotage(table: TopicTable, branches: list[str]) -> dict[str, Any]:
 
 
 def _work(job: Job) -> dict[str, Any]:
-    spark = start_session(job.platform, f"demo sabotage {job.topic.topic}")
-    return sabotage(TopicTable.of(spark, job.topic, job.platform), job.arguments.branch)
+    session = job.begin_session("sabotage", workers=False)
+    return sabotage(TopicTable.of(session(), job.topic, job.platform), job.arguments.branch)
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

@@ -14,13 +14,12 @@ from cleantail.home.process import run_process
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
 from cleantail.rounds.checked.staged_units import UNIT, require_one_round, staged_unit
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
-    session = begin_session(job.platform, f"cleantail check_quality {job.topic.topic}")
+    session = job.begin_session("check_quality")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, require_clock, run_job
 
 
 def _work(job: Job) -> Document:
     requested = parsed_unit(job.arguments.unit)
     require_clock(job.platform, requested.now_ms)
+    session = job.begin_session("compact")
     unit = planned_unit(job.topic, job.platform, requested, int(time.time() * 1000))
-    session = begin_session(job.platform, f"cleantail compact {job.topic.topic} unit {unit.unit}")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.make import compact_unit

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 from cleantail.adopt.equality_deletes import CONVERTED_JSON
 from cleantail.home.process import run_process
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
-    session = begin_session(job.platform, f"cleantail convert-deletes {job.topic.topic}")
+    session = job.begin_session("convert-deletes")
     from spark_jobs.conversion.convert import convert_deletes  # imported while the session starts
 
     return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))

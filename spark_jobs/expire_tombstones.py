@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, require_clock, run_job
 
 
 def _work(job: Job) -> Document:
     request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
     require_clock(job.platform, request.now_ms)
-    session = begin_session(job.platform, f"cleantail expire_tombstones {job.topic.topic}")
+    session = job.begin_session("expire_tombstones")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload

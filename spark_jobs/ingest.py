@@ -15,14 +15,13 @@ from cleantail.config.claims.source_paths import require_inside
 from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
     require_readable(job.arguments.file)
     files = [require_inside(file, job.platform) for file in job.arguments.file]
-    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    session = job.begin_session("ingest")
     from spark_jobs.round.intake.ingest import ingest_files  # imported while the session starts
 
     encoding, any_topic = job.arguments.encoding or job.topic.source.encoding, job.arguments.any_topic

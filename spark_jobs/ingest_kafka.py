@@ -13,13 +13,12 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import KAFKA_INGEST_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
 
 
 def _work(job: Job) -> Document:
     settings = client_settings(job)
-    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    session = job.begin_session("ingest")
     from spark_jobs.round.kafka.reading import read_topic  # imported while the session starts
 
     result = read_topic(session(), job.topic, job.platform, settings, job.now_ms, lambda _: None)

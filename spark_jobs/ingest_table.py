@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import TABLE_INGEST_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
-    session = begin_session(job.platform, f"cleantail ingest {job.topic.topic}")
+    session = job.begin_session("ingest")
     from spark_jobs.round.source_table.reading import read_source_table  # imported while the session starts
 
     result = read_source_table(session(), job.topic, job.platform, job.now_ms, lambda _: None)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
@@ -22,6 +22,10 @@ from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
+from spark_jobs.iceberg.session import begin_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("cleantail.job")
 Document = dict[str, Any]
@@ -44,6 +48,13 @@ class Job:
     platform: Platform
     now_ms: int
     arguments: argparse.Namespace
+
+    def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
+        """Begins to start the session for the work, and returns how to get it, as spark_jobs.iceberg.session does.
+        Raises meanwhile OutsideError when the catalog is out of reach, and TableError as require_usable does."""
+        session = begin_session(self.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
+        require_usable(self.topic, self.platform, os.environ)
+        return session
 
 
 class _Parser(argparse.ArgumentParser):
@@ -180,6 +191,5 @@ def _resolve(arguments: argparse.Namespace) -> Job:
     platform = load_platform(arguments.config, os.environ)
     topic = find_topic(arguments.topic, arguments.config, os.environ)
     now_ms = clock_of(arguments, platform)
-    require_usable(topic, platform, os.environ)
     logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
     return Job(topic, platform, now_ms, arguments)

@@ -15,14 +15,13 @@ from cleantail.lake.recorded_rounds import answered_round
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
+    session = job.begin_session("publish", workers=False)
     answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
-    session = begin_session(job.platform, f"cleantail publish {job.topic.topic}")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.answered_rounds import publish_answered

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
-    session = begin_session(job.platform, f"cleantail reclaim {job.topic.topic}")
+    session = job.begin_session("reclaim")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.upkeep.reclaim import reclaim_topic

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
 
 
 def _work(job: Job) -> Document:
     source = SourceTopic.of(job.topic, client_settings(job))
-    session = begin_session(job.platform, f"cleantail reconcile {job.topic.topic}")
+    session = job.begin_session("reconcile")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload

@@ -19,7 +19,6 @@ from cleantail.lake.runs.rollback_results import (
     changed_logs,
 )
 from cleantail.rounds.rollback import UNDONE
-from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.job import Document, Job, parser, run_job
 from spark_jobs.round.undo.evidence_of_undoing import require_new
@@ -32,11 +31,11 @@ def _work(job: Job) -> Document:
         logs = changed_logs(job.topic, job.platform)
         repeated = RepeatedRollback(done.snapshot_id, done.summary.get(UNDONE), logs.published, logs.checkpoints)
         return dict(REPEATED_ROLLBACK_JSON.plain(repeated))
+    session = job.begin_session("rollback", workers=False)
     require_new(job.platform, job.topic, request)
     plan, undos = preview(job.topic, job.platform, job.arguments.to)
     require_meant(job.topic, plan, job.arguments.asked_ms)
-    spark = start_session(job.platform, f"cleantail rollback {job.topic.topic}")
-    table = TopicTable.of(spark, job.topic, job.platform)
+    table = TopicTable.of(session(), job.topic, job.platform)
     result = rollback_topic(table, job.platform, plan, undos, job.arguments.by, job.now_ms, request)
     return dict(ROLLBACK_RESULT_JSON.plain(result))
 

@@ -2,8 +2,9 @@
 
     python -m cleantail.cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
-A small topic goes through ingestion and two runs in a temporary place; the JVM that did it writes the classes that it
-had loaded to DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
+Small topics go through ingestion and two runs in a temporary place, one of them with a check of its own, one with
+versions; then they are read. The JVM that did it writes the classes that it had loaded to DIRECTORY/classes.jsa. A JVM
+of another Java, or with other jars, passes the archive over.
 What hangs is killed with its JVM after `--within`: without an archive everything works, so nobody is to wait for one.
 """
 
@@ -25,7 +26,12 @@ from cleantail.config.loading import load_platform
 from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, SMALL_RUN
 from cleantail.lake.jars.jar_places import JARS_VARIABLE, jars_directory
 
-TOPIC = "classes"
+NUMBERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[0-9]+$"}}
+TOPICS: dict[str, dict[str, Any]] = {
+    "plain": {"checks": [NUMBERS]},
+    "versions": {"config": {"compaction.strategy": "timestamp"}},
+}
+"""Each takes ways of its own through the code: records are read by a topic's own check, versions are remembered."""
 RECORDS, KEYS = 300, 40
 DUMP_WITHIN_S = 180
 WITHIN_S = 600
@@ -34,17 +40,20 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def make_archive(archive: Path, work: Path) -> None:
-    """Runs the topic in this process and ends its JVM. Raises CalledProcessError, and leaves nothing half done."""
+    """Runs the topics in this process and ends its JVM. Raises CalledProcessError, and leaves nothing half done."""
     from pyspark import SparkContext
 
     half = archive.with_name(f".{archive.name}.half")
     archive.unlink(missing_ok=True)  # a JVM can use one archive or write one
     config = _config(work, f"{JVM_OPTIONS} {QUIET} -XX:ArchiveClassesAtExit={half}")
     for first in (0, RECORDS):
-        _run_topic(config, work, first)
+        for topic in TOPICS:
+            _run_topic(config, work, topic, first)
         for name, value in SMALL_RUN.items():  # what runs without generated code has classes of its own
             if name.startswith("spark.sql"):
                 _session().conf.set(name, value)
+    for topic in TOPICS:
+        _run(config, ["read", topic], ["latest", topic], ["check", topic], ["rollback", topic])
     _session().stop()
     gateway: Any = SparkContext._gateway
     gateway.proc.stdin.close()  # the JVM ends with its standard input
@@ -62,19 +71,25 @@ def _config(work: Path, options: str) -> Path:
     topics = work / "config" / "topics"
     topics.mkdir(parents=True)
     configs = {"segment.ms": 1, "delete.retention.ms": 0, "min.cleanable.dirty.ratio": 0}
-    (topics / f"{TOPIC}.yaml").write_text(json.dumps({"topic": TOPIC, "config": configs}))
+    for name, yaml in TOPICS.items():
+        config = configs | yaml.get("config", {})
+        (topics / f"{name}.yaml").write_text(json.dumps({"topic": name, **yaml, "config": config}))
     spark = {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": options}}
     (topics.parent / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
     return topics.parent
 
 
-def _run_topic(config: Path, work: Path, first: int) -> None:
-    from cleantail.cli import main
-
+def _run_topic(config: Path, work: Path, topic: str, first: int) -> None:
     lines = work / f"{first}.jsonl"
     lines.write_text("".join(_lines(first)))
-    for command in (["ingest", TOPIC, "--file", str(lines)], ["compact", TOPIC], ["reclaim", TOPIC]):
-        with redirect_stdout(None):
+    _run(config, ["ingest", topic, "--file", str(lines)], ["compact", topic], ["reclaim", topic])
+
+
+def _run(config: Path, *commands: list[str]) -> None:
+    from cleantail.cli import main
+
+    for command in commands:
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             code = main([*command, "--config", str(config), "--json"])
         if code:
             raise subprocess.CalledProcessError(code, command)

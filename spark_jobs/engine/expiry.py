@@ -21,11 +21,12 @@ from pyiceberg.io import FileIO, load_file_io
 from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked.staged_units import EXPIRED
+from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, number_keys
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
-from spark_jobs.engine.removals import Removed
+from spark_jobs.engine.removals import COPIES, Removed
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
@@ -52,7 +53,8 @@ def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple
             continue
         keep = alive(file.records, read_deletes(io, file.before, file))
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
-            inside = _looked_at(records, task, ledgers)
+            assert records.tombstone is not None, "tombstones were asked for"
+            inside = _looked_at(records, task, ledgers, records.tombstone)
             if inside.any():
                 yield number, records.where(inside)
 
@@ -62,11 +64,11 @@ def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
     return file.null_values != 0 and any(file.may_hold(low, end) for low, end in spans)
 
 
-def _looked_at(records: Records, task: LogTask, ledgers: Ledgers) -> Booleans:
-    assert records.tombstone is not None, "tombstones were asked for"
+def _looked_at(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
+    """Returns which of the chosen records lie in the ledgers' spans."""
     inside = np.zeros(len(records), np.bool_)
     for log in records.logs():
-        of_log = records.tombstone & (records.log == log)
+        of_log = chosen & (records.log == log)
         of_log[of_log] = ledgers[task.works[log].partition].looked_at(records.offset[of_log])
         inside |= of_log
     return inside
@@ -130,25 +132,38 @@ def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -
 
 
 def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else."""
+    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. As `copies` it counts
+    whether an offset in the ledgers' spans occurs twice in the task's files."""
     io = load_file_io(dict(properties), task.location)
-    tally, bounds = Tally(task, ledgers), Bounds.of(task)
+    tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
     with task_database(task.threads, task.memory_bytes, task.is_small) as database:
         guards = guarding(task, io, database, ledgers)
     for number, file in task.numbered_files():
         before = alive(file.records, read_deletes(io, file.before, file))
         after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
-            _judge_records(tally, bounds, records, before, after, held_by(guards, task, number, records))
+            looked_at = _looked_at(records, task, ledgers, before[records.pos])
+            offsets.add(file, records.where(looked_at))
+            _judge_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
+    for log in offsets.copies(task.files).logs:
+        tally.logs[log].counts[COPIES] += 1
     return tally.result()
 
 
 def _judge_records(
-    tally: Tally, bounds: Bounds, records: Records, before: Booleans, after: Booleans, guards: Booleans
+    tally: Tally,
+    bounds: Bounds,
+    records: Records,
+    before: Booleans,
+    after: Booleans,
+    looked_at: Booleans,
+    guards: Booleans,
 ) -> None:
+    """Counts what depends on a record alone. `looked_at`: which records of the base lie in the ledgers' spans."""
+    assert records.tombstone is not None, "tombstones were asked for"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]
-    tombstone = _looked_at(records, tally.task, tally.ledgers) & base
+    tombstone = records.tombstone & looked_at
     due = _past_horizon(tally, records) & tombstone
     gone = base & ~live
     tally.add(

@@ -65,7 +65,11 @@ def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiri
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
     proven = _proven(table, platform, unit, branch, proofs)
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
-    contradictions = of_expiry(table, unit, states) if expiring else of_round(table, unit, late_by_log, has_copies)
+    if expiring:  # shares of a log are not compared with each other
+        may_differ = has_copies or any(task.shares > 1 for task in tasks)
+        contradictions = of_expiry(table, unit, states) if may_differ else {}
+    else:
+        contradictions = of_round(table, unit, late_by_log, has_copies)
     measures = []
     for work_of_log in unit.partitions:
         p = work_of_log.partition

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -88,20 +90,29 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     return session
 
 
-def begin_session(platform: Platform, app_name: str, records: int | None = None) -> Callable[[], SparkSession]:
+def begin_session(
+    platform: Platform, app_name: str, records: int | None = None, workers: bool = True
+) -> Callable[[], SparkSession]:
     """Begins to start the session, and returns how to get it: that waits for it, and raises what start_session raises.
 
     The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
-    starts its Python workers at once, whose imports the first task would wait for. PySpark cancels its jobs at Ctrl-C
-    only where the main thread starts the session; at a job of spark-submit Ctrl-C ends the JVM as well, and with it all
-    of them.
+    starts its Python workers, whose imports the first task would wait for; not where the work has no such task
+    (`workers`). A process that ends waits for neither. PySpark cancels its jobs at Ctrl-C only where the main thread
+    starts the session; at a job of spark-submit Ctrl-C ends the JVM as well, and with it all of them.
     """
     is_new = SparkContext._active_spark_context is None
-    beside = ThreadPoolExecutor(1, thread_name_prefix="session")
-    started = beside.submit(start_session, platform, app_name, records)
-    if is_new:
-        beside.submit(lambda: _start_workers(started.result().sparkContext))
-    beside.shutdown(wait=False)
+    started: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(start_session(platform, app_name, records))
+        except BaseException as e:  # whoever waits for the session raises it
+            started.set_exception(e)
+            return
+        if is_new and workers:
+            _start_workers(started.result().sparkContext)
+
+    threading.Thread(target=start, name="session", daemon=True).start()
 
     def session() -> SparkSession:
         make_active(started.result())
@@ -113,7 +124,8 @@ def begin_session(platform: Platform, app_name: str, records: int | None = None)
 def _start_workers(context: SparkContext) -> None:
     """Has a local master start its Python workers. A cluster would look for room for the task."""
     if str(context.master).startswith("local"):
-        context.parallelize([0], 1).foreach(_nothing)
+        with suppress(Exception):  # the process ends, or the first task that has work will say the same
+            context.parallelize([0], 1).foreach(_nothing)
 
 
 def _nothing(_: int) -> None:

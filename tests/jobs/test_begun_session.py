@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,43 @@ def test_what_keeps_a_session_from_starting_is_raised_where_it_is_waited_for(
     for _ in range(2):
         with pytest.raises(CleantailError, match="no Spark jars in"):
             session()
+
+
+BEGUN = """
+import os, sys, time
+from pathlib import Path
+from cleantail.config.loading import load_platform
+from cleantail.home.process import run_process
+from spark_jobs.iceberg.session import begin_session
+
+def children(pid):
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+def workers():
+    jvms = children(os.getpid())
+    named = (Path(f"/proc/{pid}/cmdline").read_text() for jvm in jvms for pid in children(jvm))
+    return sum("workers.daemon" in name for name in named)
+
+def main(argv):
+    session = begin_session(load_platform(Path(argv[0]), os.environ), "begun", workers=argv[1] == "True")
+    session()
+    seen, end = 0, time.monotonic() + 2
+    while not seen and time.monotonic() < end:
+        seen = workers()
+        time.sleep(0.05)
+    print(seen)
+    return 0
+
+run_process(main)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the processes of a process")
+def test_workers_start_with_the_session_where_tasks_need_them(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "defaults.yaml").write_text('{"platform": {"spark": {"master": "local[1]"}}}')
+    for workers in (True, False):
+        command = [sys.executable, "-c", BEGUN, str(tmp_path), str(workers)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (run.returncode, run.stdout.strip(), run.stderr) == (0, str(int(workers)), "")

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from cleantail.log.policy.shares import TaskSizes
+from spark_jobs.engine import tasks
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import parsed_records
@@ -200,17 +202,31 @@ def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(workshop
     assert workshop.ok("latest", topic) == before
 
 
-def test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record(workshop, ingest, spark, table_of):
-    topic = workshop.topic("above", {"delete.retention.ms": HOUR})
+@pytest.mark.parametrize("share", [1 << 30, 1], ids=["one task", "two tasks"])
+def test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record(
+    workshop, ingest, spark, table_of, monkeypatch, share
+):
+    topic = workshop.topic(f"above-{share}", {"delete.retention.ms": HOUR})
     assert ingest(topic, [record(0, "a", None), record(1, "b", "v")])[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     appended(workshop, spark, topic, [record(0, "a", "back")])
     passed_over(table_of(topic))
     before = workshop.ok("latest", topic)
     assert workshop.json("plan", topic, "--now", NOW + HOUR)["sweep"]
+    monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
     code, _, err = workshop.run("compact", topic, "--now", NOW + HOUR)
     assert code == 1 and "contradicting_offsets" in err
     assert workshop.ok("latest", topic) == before
+
+
+def test_an_expiry_compares_records_only_where_an_offset_occurs_twice(workshop, ingest, monkeypatch):
+    topic = workshop.topic("once", {"delete.retention.ms": HOUR})
+    assert ingest(topic, [record(0, "a", None), record(1, "b", "v")], [record(2, "c", "v")])[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    with monkeypatch.context() as patch:
+        patch.delattr(TopicTable, "at_snapshot")
+        workshop.ok("compact", topic, "--now", NOW + HOUR)
+    assert offsets(workshop.read(topic)) == [1, 2]
 
 
 def passed_over(table):

@@ -26,7 +26,8 @@ FileOfLog = tuple[int, int, int]
 
 @dataclass(slots=True)
 class DirtyOffsets:
-    """Collects the offsets of dirty records by log and file. `repeated`: those that one file has more than once."""
+    """Collects the offsets of dirty records, or of others, by log and file. `repeated`: those that one file has more
+    than once."""
 
     offsets: dict[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: dict[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -88,7 +89,12 @@ class Copies:
     repeated: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.earlier or self.repeated)
+        return bool(self.logs)
+
+    @property
+    def logs(self) -> set[int]:
+        """Returns the places of the logs, among the task's works, in which an offset occurs twice."""
+        return {log for log, _, _ in (*self.earlier, *self.repeated)}
 
     def of(self, file: LogFile) -> CopiesInFile:
         """Returns what tells the copies of a file whose records are gone through in their order."""
