@@ -220,7 +220,7 @@ def test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record(
 
 
 def test_an_expiry_compares_records_only_where_an_offset_occurs_twice(workshop, ingest, monkeypatch):
-    topic = workshop.topic("once", {"delete.retention.ms": HOUR})
+    topic = workshop.topic("met-once", {"delete.retention.ms": HOUR})
     assert ingest(topic, [record(0, "a", None), record(1, "b", "v")], [record(2, "c", "v")])[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     with monkeypatch.context() as patch:
