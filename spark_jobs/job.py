@@ -22,6 +22,7 @@ from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
+from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 from spark_jobs.iceberg.session import begin_session
 
 if TYPE_CHECKING:
@@ -51,9 +52,14 @@ class Job:
 
     def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
         """Begins to start the session for the work, and returns how to get it, as spark_jobs.iceberg.session does.
-        Raises meanwhile OutsideError when the catalog is out of reach, and TableError as require_usable does."""
+        Raises what require_usable raises: before a JVM is started, and under spark-submit, which has started one, while
+        the session starts."""
+        submitted = SUBMITTED in os.environ
+        if not submitted:
+            require_usable(self.topic, self.platform, os.environ)
         session = begin_session(self.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
-        require_usable(self.topic, self.platform, os.environ)
+        if submitted:
+            require_usable(self.topic, self.platform, os.environ)
         return session
 
 

@@ -132,8 +132,8 @@ def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -
 
 
 def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. As `copies` it counts
-    whether an offset in the ledgers' spans occurs twice in the task's files."""
+    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. `copies` is 1 where an
+    offset occurs twice among the records that are below the end and in the ledger's spans, among them all due ones."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
     with task_database(task.threads, task.memory_bytes, task.is_small) as database:
@@ -143,7 +143,7 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
         after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
             looked_at = _looked_at(records, task, ledgers, before[records.pos])
-            offsets.add(file, records.where(looked_at))
+            offsets.add(file, records.where(looked_at & (records.offset < bounds.end[records.log])))
             _judge_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
     for log in offsets.copies(task.files).logs:
         tally.logs[log].counts[COPIES] += 1

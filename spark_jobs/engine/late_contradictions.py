@@ -2,8 +2,8 @@
 
 1. A compaction compares the records of its dirty part where an offset occurs twice among the living.
 2. Where records are late it also compares them with those that earlier rounds have hidden at their offsets.
-3. An expiry compares where tombstones are due, and an offset occurs twice there: one that is removed must not have
-   hidden another record.
+3. An expiry compares where tombstones are due: one that is removed must not have hidden another record. It does so
+   only where the check's tasks have met an offset twice, or cannot tell, since a log is several of them.
 4. A proof of the topic compares everything that readers see.
 5. Values are read only where an offset occurs twice, and there only of those offsets' range.
 """

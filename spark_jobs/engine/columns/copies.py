@@ -26,15 +26,15 @@ FileOfLog = tuple[int, int, int]
 
 @dataclass(slots=True)
 class DirtyOffsets:
-    """Collects the offsets of dirty records, or of others, by log and file. `repeated`: those that one file has more
-    than once."""
+    """Collects the offsets of records by log and file: of the dirty ones in a round, of those in which tombstones may
+    be due in an expiry. `repeated`: those that one file has more than once."""
 
     offsets: dict[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: dict[FileOfLog, BitMap64] = field(default_factory=dict)
     records: dict[int, int] = field(default_factory=dict)
 
     def add(self, file: LogFile, records: Records) -> None:
-        """Adds the dirty records of one file, in the file's order."""
+        """Adds records of one file, in the file's order."""
         for log in records.logs():
             offsets = records.offset[records.log == log]
             bitmap, name = bitmap_of(offsets), (log, file.hash, file.piece)
