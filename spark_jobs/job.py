@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
@@ -24,9 +26,6 @@ from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_past
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 from spark_jobs.iceberg.session import begin_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("cleantail.job")
 Document = dict[str, Any]

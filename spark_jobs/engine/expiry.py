@@ -146,7 +146,7 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
             offsets.add(file, records.where(looked_at & (records.offset < bounds.end[records.log])))
             _judge_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
     for log in offsets.copies(task.files).logs:
-        tally.logs[log].counts[COPIES] += 1
+        tally.logs[log].counts[COPIES] = 1
     return tally.result()
 
 

@@ -90,9 +90,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     return session
 
 
-def begin_session(
-    platform: Platform, app_name: str, records: int | None = None, workers: bool = True
-) -> Callable[[], SparkSession]:
+def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Callable[[], SparkSession]:
     """Begins to start the session, and returns how to get it: that waits for it, and raises what start_session raises.
 
     The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
@@ -105,7 +103,7 @@ def begin_session(
 
     def start() -> None:
         try:
-            started.set_result(start_session(platform, app_name, records))
+            started.set_result(start_session(platform, app_name))
         except BaseException as e:  # whoever waits for the session raises it
             started.set_exception(e)
             return

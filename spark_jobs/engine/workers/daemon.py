@@ -6,7 +6,7 @@
    Spark's is no place of modules: before every task a worker asks Python to look at all places of modules anew, and up
    to Python 3.11 that reads the directory of each archive again, which takes 0.2 s a task, 0.06 s of it for the jar.
 3. PyArrow imports pandas as soon as it is asked for anything, and does without where it cannot: no task has a use for
-   it, and it takes a quarter of the imports.
+   it, and its import takes long.
 """
 
 from __future__ import annotations
