@@ -1,4 +1,5 @@
-"""What a small topic costs in an application that runs: one after another, each with a file of new records."""
+"""What a small topic costs in an application that runs: one after another, and twenty in a pack, each with a file of
+new records."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
 TOPICS, PARTITIONS, RECORDS, KEYS = 40, 6, 100, 50
 """Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are
 those of a file, for each partition; every key occurs twice in it."""
+PACKED, PACKS = 20, 4
+"""Topics of a pack, and packs, of which the first does not count."""
 INGEST, EVALUATE, ROUND, CHECK, PUBLISH, ALL = "ingest", "evaluate", "round", "check", "publish", "all but ingest"
+OF_A_PACK = "all but ingest, a topic of a pack"
 COLUMNS = (
     Column("records of a file", "count"),
     Column("station", "text"),
@@ -29,13 +33,18 @@ def run(options: Options) -> Table:
     seconds = in_fresh_process(measure, options.lake)
     times = {station: Times.of(each) for station, each in seconds.items()}
     whole = times[EVALUATE] + times[ROUND] + times[CHECK] + times[PUBLISH]
+    packed = Times.of(in_fresh_process(measure_packs, options.lake))
     rows: list[tuple[Value, ...]] = [
-        (PARTITIONS * RECORDS, station, each.warm, each.spread) for station, each in {**times, ALL: whole}.items()
+        (PARTITIONS * RECORDS, station, each.warm, each.spread)
+        for station, each in {**times, ALL: whole, OF_A_PACK: packed}.items()
     ]
     notes = (
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
         f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
         "comes, every key twice, and is compacted.",
+        f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, and "
+        f"checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the first "
+        "of which is not counted.",
     )
     return Table("small_topics", "A small topic in a warm application", COLUMNS, tuple(rows), notes)
 
@@ -79,6 +88,30 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
         published = publish_round(table, platform, checked)
     if list(published.published) != list(range(PARTITIONS)):
         raise BenchmarkError(f"{name}: only {published.published} were published")
+
+
+def measure_packs(lake: Lake) -> list[float]:
+    """Returns seconds by pack, a topic's share of them."""
+    return [_one_pack(lake, pack) for pack in range(PACKS)]
+
+
+def _one_pack(lake: Lake, pack: int) -> float:
+    from cleantail.rounds.pack_results import PackRequest
+    from spark_jobs.packs.pack_run import run_pack
+    from spark_jobs.round.intake.ingest import ingest_files
+
+    names, watch = tuple(f"bench_pack_{pack}_{number}" for number in range(PACKED)), Stopwatch()
+    for part in range(2):
+        say(f"pack {pack + 1} of {PACKS}, file {part + 1} of 2")
+        for name in names:
+            lake.write_topic(name, {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1})  # `reclaim` has nothing to do
+            file = write_file(lake.directory / f"{name}_{part}.jsonl", name, part)
+            ingest_files(lake.session(), lake.topic(name), lake.platform, [file], "text", lambda _: None)
+        with watch(OF_A_PACK):
+            result = run_pack(lake.session(), lake.platform, PackRequest(names, _now_ms(), force=True))
+        if wrong := [topic for topic in result.topics if list(topic.published) != list(range(PARTITIONS))]:
+            raise BenchmarkError(f"{wrong[0].topic}: only {wrong[0].published} were published")
+    return watch.seconds[OF_A_PACK][-1] / PACKED
 
 
 def _now_ms() -> int:

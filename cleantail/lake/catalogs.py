@@ -139,7 +139,7 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
     """Raises, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
     table is not the topic's, and when a commit to an adopted one would delete metadata files that are not its own."""
-    table = load_table(open_catalog(platform, env), topic, platform)
+    table = load_table(kept_catalog(platform, env), topic, platform)
     if table is not None and topic.columns is not None:
         require_inner_metadata_log(topic.table, table.location(), table.metadata)
 

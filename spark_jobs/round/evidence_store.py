@@ -130,8 +130,10 @@ def forget_old_snapshots(evidence: Table) -> None:
     if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
         return
     old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
     try:
-        evidence.maintenance.expire_snapshots().by_ids(old).commit()
+        ExpireSnapshots(_Remembering(evidence, autocommit=True)).by_ids(old).commit()
     except Exception as e:  # PyIceberg raises a ValueError where another round was faster; the rows are there anyway
         logger.info("old snapshots of the evidence are left for a later round: %s", e)
 
@@ -144,7 +146,7 @@ def _append(table: Table, rows: pa.Table) -> None:
 
 class _Remembering(Transaction):
     """Works the table's metadata out anew only where they have changed. PyIceberg's own copies all of them each time
-    that it looks at one of their fields, some twenty times for an append: two thirds of its time."""
+    that it looks at one of their fields, some twenty times for an append or an expiry: two thirds of its time."""
 
     _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
     _known: TableMetadata

@@ -27,7 +27,6 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
-from tests.jobs.local_files import permissions_without_processes
 from tests.jobs.source_tables import FLAT, Sink, allow, as_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -156,7 +155,6 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config, os.environ), "cleantail tests")
-    permissions_without_processes(session)
     yield session
     session.stop()
 

@@ -21,6 +21,23 @@ def test_the_session_is_the_one_that_runs_and_the_active_one_of_whoever_waits_fo
     assert spark._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession().isDefined()
 
 
+def test_the_jvm_writes_a_local_file_without_a_process_for_it_and_without_a_file_of_checksums(
+    spark, tmp_path: Path
+) -> None:
+    hadoop, jvm = spark._jvm.org.apache.hadoop.fs, spark._jvm.java.lang.ProcessHandle.current().pid()
+    files = hadoop.Path(f"file:{tmp_path}").getFileSystem(spark._jsc.hadoopConfiguration())
+    before = ended_children(jvm)
+    files.create(hadoop.Path(f"file:{tmp_path}/folder/one"), False).close()
+    assert ended_children(jvm) == before
+    (one,) = (tmp_path / "folder").iterdir()
+    assert (one.name, one.stat().st_mode & 0o777) == ("one", 0o644)
+
+
+def ended_children(pid: int) -> int:
+    """Returns what grows with every child of the process that ends: the page faults of them all (proc(5): cminflt)."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[8])
+
+
 def test_what_keeps_a_session_from_starting_is_raised_where_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
