@@ -21,6 +21,8 @@ PACKED, PACKS = 20, 4
 """Topics of a pack, and packs, of which the first does not count."""
 INGEST, EVALUATE, ROUND, CHECK, PUBLISH, ALL = "ingest", "evaluate", "round", "check", "publish", "all but ingest"
 OF_A_PACK = "all but ingest, a topic of a pack"
+NOT_REWRITTEN = {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1}
+"""The policy of a pack's topics: their reclaim, which is no part of this, has nothing to do."""
 COLUMNS = (
     Column("records of a file", "count"),
     Column("station", "text"),
@@ -42,9 +44,9 @@ def run(options: Options) -> Table:
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
         f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
         "comes, every key twice, and is compacted.",
-        f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, and "
-        f"checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the first "
-        "of which is not counted.",
+        f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, "
+        f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
+        "first of which is not counted.",
     )
     return Table("small_topics", "A small topic in a warm application", COLUMNS, tuple(rows), notes)
 
@@ -104,7 +106,7 @@ def _one_pack(lake: Lake, pack: int) -> float:
     for part in range(2):
         say(f"pack {pack + 1} of {PACKS}, file {part + 1} of 2")
         for name in names:
-            lake.write_topic(name, {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1})  # `reclaim` has nothing to do
+            lake.write_topic(name, NOT_REWRITTEN)
             file = write_file(lake.directory / f"{name}_{part}.jsonl", name, part)
             ingest_files(lake.session(), lake.topic(name), lake.platform, [file], "text", lambda _: None)
         with watch(OF_A_PACK):
