@@ -38,6 +38,7 @@ SMALL_RUN = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
+DRIVER_PATH = "spark.driver.extraClassPath"
 LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 """Hadoop's local file system, but that it sets permissions by itself. Without its native library, which PySpark does
 not have, Hadoop starts a process, `chmod`, for every file that the JVM writes."""
@@ -134,10 +135,11 @@ def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     if platform.spark.jars_of_cluster:
         return {}
     paths = [str(jar) for jar in jars(platform, env)]
-    driver = {"spark.driver.extraClassPath": os.pathsep.join(paths)}
+    driver = {DRIVER_PATH: os.pathsep.join(paths)}
     if not platform.spark.master.startswith("local"):
         return driver | {"spark.jars": ",".join(paths)}
-    return driver | ({"spark.hadoop.fs.file.impl": LOCAL_FILES} if paths else {})
+    is_on_it = paths and DRIVER_PATH not in platform.spark.conf
+    return driver | ({"spark.hadoop.fs.file.impl": LOCAL_FILES} if is_on_it else {})
 
 
 def _default_options(platform: Platform, env: Mapping[str, str]) -> str:

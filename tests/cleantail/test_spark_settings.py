@@ -120,8 +120,10 @@ def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, 
 def test_a_local_master_alone_has_files_of_which_the_jars_have_the_class(platform, tmp_path):
     fetched_jars(tmp_path / "jars")
     cluster = {"master": "spark://m:7077", "insecure": True}
-    told = [spark_conf(platform(spark=spark), {}).get(LOCAL_FILES) for spark in ({}, cluster, {"jars": "cluster"})]
-    assert told == ["com.globalmentor.apache.hadoop.fs.BareLocalFileSystem", None, None]
+    own_path = {"conf": {"spark.driver.extraClassPath": "/opt/jars/*"}}
+    platforms = [platform(spark=spark) for spark in ({}, cluster, {"jars": "cluster"}, own_path)]
+    told = [spark_conf(each, {}).get(LOCAL_FILES) for each in platforms]
+    assert told == ["com.globalmentor.apache.hadoop.fs.BareLocalFileSystem", None, None, None]
     (tmp_path / "jars").rename(tmp_path / "elsewhere")
     assert LOCAL_FILES not in spark_conf(platform(), {"CLEANTAIL_JARS": str(tmp_path / "none")})
 
