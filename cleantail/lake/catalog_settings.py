@@ -38,10 +38,6 @@ SMALL_RUN = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
-DRIVER_PATH = "spark.driver.extraClassPath"
-LOCAL_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
-"""Hadoop's local file system, but that it sets permissions by itself. Without its native library, which PySpark does
-not have, Hadoop starts a process, `chmod`, for every file that the JVM writes."""
 OWN_OVERHEAD_MIB = 512
 """What an executor takes outside of its heap without our tasks: the JVM's own, and Python's modules."""
 
@@ -130,16 +126,13 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
 
 
 def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the jars on the driver's class path, where classes can come from the archive, and what a local master
-    has from them; executors fetch theirs. Where the cluster has them it returns nothing."""
+    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
+    Where the cluster has them it returns nothing."""
     if platform.spark.jars_of_cluster:
         return {}
     paths = [str(jar) for jar in jars(platform, env)]
-    driver = {DRIVER_PATH: os.pathsep.join(paths)}
-    if not platform.spark.master.startswith("local"):
-        return driver | {"spark.jars": ",".join(paths)}
-    is_on_it = paths and DRIVER_PATH not in platform.spark.conf
-    return driver | ({"spark.hadoop.fs.file.impl": LOCAL_FILES} if is_on_it else {})
+    executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
+    return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
 
 
 def _default_options(platform: Platform, env: Mapping[str, str]) -> str:

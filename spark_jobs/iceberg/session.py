@@ -149,8 +149,8 @@ def is_gone(session: SparkSession) -> bool:
 
 
 def _without_checksum_files(session: SparkSession) -> None:
-    """Has Hadoop write no checksums on a local disk: it would write a second file beside each that the driver writes,
-    which nothing but Hadoop reads."""
+    """Has Hadoop write no checksums on a local disk. It would write a second file beside each that the driver writes,
+    which nothing but Hadoop reads, and start a process, `chmod`, for either."""
     jvm: Any = session._jvm
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
 

@@ -32,6 +32,7 @@ from cleantail.log.policy.shares import one_of, parallelism
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import PackOutcomes
+from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import is_gone, make_active
 from spark_jobs.packs.checked_together import Answers, check_together
 from spark_jobs.packs.topic_stations import Settings, StationError, TopicStations
@@ -41,6 +42,8 @@ logger = logging.getLogger("cleantail.packs")
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
 """So many topics are worked on at a time, at most, and no more than there are cores: the driver has work with each."""
+MANY = 10
+"""From so many topics on it pays to have the JVM write their files without a process for each."""
 BATCH = 20
 """So many topics are checked together: more of them would wait longer for their publication than they save."""
 
@@ -50,6 +53,8 @@ def run_pack(
 ) -> PackResult:
     """Does the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
     only what ends the application."""
+    if len(request.topics) >= MANY:
+        set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
     most = min(parallelism(platform.spark), SIDE_BY_SIDE)

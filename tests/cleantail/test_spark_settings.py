@@ -28,9 +28,6 @@ def platform(tmp_path):
     return build
 
 
-LOCAL_FILES = "spark.hadoop.fs.file.impl"
-
-
 def fetched_jars(directory):
     """Files of the names and sizes of Spark's jars; returns the names in order."""
     directory.mkdir()
@@ -115,17 +112,6 @@ def test_the_jars_are_those_of_the_home(platform, tmp_path):
 @pytest.mark.parametrize(("master", "fetched"), [("local[2]", False), ("spark://m:7077", True)])
 def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, fetched):
     assert ("spark.jars" in spark_conf(platform(spark={"master": master, "insecure": True}), {})) is fetched
-
-
-def test_a_local_master_alone_has_files_of_which_the_jars_have_the_class(platform, tmp_path):
-    fetched_jars(tmp_path / "jars")
-    cluster = {"master": "spark://m:7077", "insecure": True}
-    own_path = {"conf": {"spark.driver.extraClassPath": "/opt/jars/*"}}
-    platforms = [platform(spark=spark) for spark in ({}, cluster, {"jars": "cluster"}, own_path)]
-    told = [spark_conf(each, {}).get(LOCAL_FILES) for each in platforms]
-    assert told == ["com.globalmentor.apache.hadoop.fs.BareLocalFileSystem", None, None, None]
-    (tmp_path / "jars").rename(tmp_path / "elsewhere")
-    assert LOCAL_FILES not in spark_conf(platform(), {"CLEANTAIL_JARS": str(tmp_path / "none")})
 
 
 # ---- the JVM

@@ -24,6 +24,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
@@ -155,6 +156,7 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config, os.environ), "cleantail tests")
+    set_permissions_without_processes(session)  # as in a pack: a tenth of what the tests would cost
     yield session
     session.stop()
 

@@ -12,7 +12,10 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
 from spark_jobs.iceberg import session as sessions
+from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import begin_session
+
+LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the processes of a process")
 
 
 def test_the_session_is_the_one_that_runs_and_the_active_one_of_whoever_waits_for_it(spark, workshop):
@@ -21,16 +24,33 @@ def test_the_session_is_the_one_that_runs_and_the_active_one_of_whoever_waits_fo
     assert spark._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession().isDefined()
 
 
-def test_the_jvm_writes_a_local_file_without_a_process_for_it_and_without_a_file_of_checksums(
+@LINUX
+def test_the_jvm_of_a_pack_writes_a_local_file_without_a_process_for_it_and_without_a_file_of_checksums(
     spark, tmp_path: Path
 ) -> None:
+    set_permissions_without_processes(spark)
     hadoop, jvm = spark._jvm.org.apache.hadoop.fs, spark._jvm.java.lang.ProcessHandle.current().pid()
     files = hadoop.Path(f"file:{tmp_path}").getFileSystem(spark._jsc.hadoopConfiguration())
-    before = ended_children(jvm)
-    files.create(hadoop.Path(f"file:{tmp_path}/folder/one"), False).close()
+    one, before = hadoop.Path(f"file:{tmp_path}/one"), ended_children(jvm)
+    files.create(one, False).close()
+    files.setPermission(one, hadoop.permission.FsPermission("640"))
     assert ended_children(jvm) == before
-    (one,) = (tmp_path / "folder").iterdir()
-    assert (one.name, one.stat().st_mode & 0o777) == ("one", 0o644)
+    (file,) = tmp_path.iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == ("one", 0o640)
+
+
+@LINUX
+def test_a_folder_keeps_the_bits_that_java_does_not_know_and_a_linked_one_is_listed(spark, tmp_path: Path) -> None:
+    set_permissions_without_processes(spark)
+    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    (tmp_path / "folder").chmod(0o2775)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    files = hadoop.Path(f"file:{tmp_path}").getFileSystem(spark._jsc.hadoopConfiguration())
+    files.setPermission(hadoop.Path(f"file:{tmp_path}/folder"), hadoop.permission.FsPermission("755"))
+    assert (tmp_path / "folder").stat().st_mode & 0o7777 == 0o2755
+    (listed,) = files.listStatus(hadoop.Path(f"file:{tmp_path}/link"))
+    assert listed.getPath().getName() == "inside"
 
 
 def ended_children(pid: int) -> int:
@@ -79,7 +99,7 @@ run_process(main)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the processes of a process")
+@LINUX
 def test_workers_start_with_the_session_where_tasks_need_them(home: Path, tmp_path: Path) -> None:
     (tmp_path / "topics").mkdir()
     (tmp_path / "defaults.yaml").write_text('{"platform": {"spark": {"master": "local[1]"}}}')
