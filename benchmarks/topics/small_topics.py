@@ -46,7 +46,7 @@ def run(options: Options) -> Table:
         "comes, every key twice, and is compacted.",
         f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, "
         f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
-        "first of which is not counted. Files with many hidden records stay: a reclaim, which would rewrite them, is off.",
+        "first of which is not counted. A reclaim, which would rewrite files with many hidden records, is off.",
     )
     return Table("small_topics", "A small topic in a warm application", COLUMNS, tuple(rows), notes)
 
