@@ -22,6 +22,7 @@ from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg.jvm import quiet_jvm
+from spark_jobs.iceberg.jvm.local_files import write_no_checksums
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 
 CLASSES = (
@@ -86,7 +87,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     _keep_classes(session)
-    _without_checksum_files(session)
+    write_no_checksums(session)
     return session
 
 
@@ -146,13 +147,6 @@ def is_gone(session: SparkSession) -> bool:
     except Exception:  # whatever the connection to it raises
         return True
     return False
-
-
-def _without_checksum_files(session: SparkSession) -> None:
-    """Has Hadoop write no checksums on a local disk. It would write a second file beside each that the driver writes,
-    which nothing but Hadoop reads, and start a process, `chmod`, for either."""
-    jvm: Any = session._jvm
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _keep_classes(session: SparkSession) -> None:

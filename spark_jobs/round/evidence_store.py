@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo
 from pyiceberg.table import Transaction
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
@@ -130,8 +131,6 @@ def forget_old_snapshots(evidence: Table) -> None:
     if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
         return
     old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
-    from pyiceberg.table.update.snapshot import ExpireSnapshots
-
     try:
         ExpireSnapshots(_Remembering(evidence, autocommit=True)).by_ids(old).commit()
     except Exception as e:  # PyIceberg raises a ValueError where another round was faster; the rows are there anyway
@@ -146,7 +145,7 @@ def _append(table: Table, rows: pa.Table) -> None:
 
 class _Remembering(Transaction):
     """Works the table's metadata out anew only where they have changed. PyIceberg's own copies all of them each time
-    that it looks at one of their fields, some twenty times for an append or an expiry: two thirds of its time."""
+    that it looks at one of their fields, some twenty times for an append, and for each snapshot that expires."""
 
     _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
     _known: TableMetadata

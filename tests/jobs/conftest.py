@@ -156,7 +156,7 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config, os.environ), "cleantail tests")
-    set_permissions_without_processes(session)  # as in a pack: a tenth of what the tests would cost
+    set_permissions_without_processes(session)  # as in a pack of many topics
     yield session
     session.stop()
 

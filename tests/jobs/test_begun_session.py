@@ -12,6 +12,7 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
 from spark_jobs.iceberg import session as sessions
+from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import begin_session
 
@@ -51,6 +52,27 @@ def test_a_folder_keeps_the_bits_that_java_does_not_know_and_a_linked_one_is_lis
     assert (tmp_path / "folder").stat().st_mode & 0o7777 == 0o2755
     (listed,) = files.listStatus(hadoop.Path(f"file:{tmp_path}/link"))
     assert listed.getPath().getName() == "inside"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("COMPILER", "org.codehaus.janino.Nothing"), ("SOURCE", "no Java"), ("NAME", "cleantail.None")]
+)
+def test_without_the_compiler_or_what_it_makes_files_are_written_as_ever(
+    spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: str
+) -> None:
+    hadoop, conf = spark._jvm.org.apache.hadoop.fs, spark._jsc.hadoopConfiguration()
+    hadoop.FileSystem.getLocal(conf).close()  # the next one to ask gets that of the class path
+    own = hadoop.FileSystem.getLocal(conf).getClass().getName()
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files, name, other)
+        set_permissions_without_processes(spark)
+    files = hadoop.FileSystem.getLocal(conf)
+    assert files.getClass().getName() == own != local_files.NAME
+    assert conf.get(local_files.SETTING) is None
+    files.create(hadoop.Path(f"file:{tmp_path}/one"), False).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]
+    set_permissions_without_processes(spark)
+    assert hadoop.FileSystem.getLocal(conf).getClass().getName() == local_files.NAME
 
 
 def ended_children(pid: int) -> int:

@@ -17,6 +17,7 @@ from cleantail.errors import OutsideError
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
 from spark_jobs import run_pack as job
+from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.packs import checked_together, pack_run, topic_stations
@@ -140,6 +141,17 @@ def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
     code, _, outcomes = run(asked)
     assert (code, outcomes[asked]["reason"][:30]) == (0, "its rounds may wait for a pers")
     assert offsets(workshop, asked) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_pack_of_many_topics_writes_local_files_without_a_process_for_each(spark, run, more):
+    conf, files = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.hadoop.fs.FileSystem
+    files.getLocal(conf).close()  # the next one to ask gets that of the class path
+    try:
+        run(*(f"nobody-knows-{number}" for number in range(pack_run.MANY - 1 + more)), outcomes=f"packs/{more}.jsonl")
+        assert (files.getLocal(conf).getClass().getName() == local_files.NAME) is bool(more)
+    finally:
+        local_files.set_permissions_without_processes(spark)
 
 
 def test_only_what_was_asked_for_is_done(workshop, made, run):

@@ -1,10 +1,9 @@
-"""The local disk as the JVM of a driver writes to it that writes many files: as Hadoop does, but without a process for
-each.
+"""The local disk as the driver's JVM writes to it.
 
-Without its native library, which PySpark does not have, Hadoop starts a process, `chmod`, for every file: with
-Iceberg's small files of metadata a tenth of what a round of a small topic costs. Java sets permissions by itself, so
-Spark's own compiler makes a file system that has it do so. That takes a quarter of a second, so it pays in a pack of
-topics, and not for one.
+1. Hadoop would write a second file, of checksums, beside each, which nothing but Hadoop reads: no driver has that.
+2. Without its native library, which PySpark does not have, Hadoop starts a process, `chmod`, for every file. Java sets
+   permissions by itself, so Spark's own compiler makes a file system that has it do so. To make it takes longer than
+   it saves for one topic, so a pack of many has it.
 
 A jar that does the same (com.globalmentor:hadoop-bare-naked-local-fs) lists a linked folder as if it were in itself,
 without an end.
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 logger = logging.getLogger("cleantail.session")
 
 SETTING, NAME = "fs.file.impl", "cleantail.LocalFiles"
+COMPILER = "org.codehaus.janino.SimpleCompiler"
 SOURCE = """
 package cleantail;
 
@@ -53,29 +53,36 @@ public class LocalFiles extends LocalFileSystem {
 """Hadoop's local file system, but for who sets the permissions of a file."""
 
 
+def write_no_checksums(session: SparkSession) -> None:
+    """Has the JVM of the driver write a file on a local disk without one of checksums."""
+    jvm: Any = session._jvm
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
+
+
 def set_permissions_without_processes(session: SparkSession) -> None:
-    """Has the JVM of the driver set permissions by itself, unless somebody has set another file system for the local
-    disk. Executors elsewhere go on as Hadoop does."""
+    """Has the JVM of the driver set permissions of files by itself, unless somebody has set another file system for the
+    local disk. Executors elsewhere go on as Hadoop does."""
     jvm: Any = session._jvm
     conf, files = session._jsc.hadoopConfiguration(), jvm.org.apache.hadoop.fs.FileSystem
     if conf.get(SETTING) is not None or files.getLocal(conf).getClass().getName() == NAME:
         return
     try:
         _make(jvm, conf, files)
-    except Py4JError as e:  # a Spark without this compiler: all works as well, only slower
+    except (Py4JError, TypeError) as e:  # a Spark without this compiler (a TypeError): all works as well, only slower
         logger.info("Hadoop starts a process for each file that it writes: %s", type(e).__name__)
+    write_no_checksums(session)
 
 
 def _make(jvm: Any, conf: Any, files: Any) -> None:
     """Makes the file system, and puts it into Hadoop's cache, where everybody finds it by its scheme."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler = getattr(jvm, COMPILER)()
     compiler.cook(SOURCE)
     loader = conf.getClassLoader()
     files.getLocal(conf).close()  # which takes it out of the cache: the next one to ask gets another
     conf.setClassLoader(compiler.getClassLoader())
     conf.set(SETTING, NAME)
     try:
-        files.getLocal(conf).setWriteChecksum(False)  # as start_session has it
+        files.getLocal(conf)
     finally:
         conf.unset(SETTING)
         conf.setClassLoader(loader)
