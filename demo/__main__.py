@@ -124,10 +124,10 @@ def _stop(console: Console, home: Home) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow and Kafka ...", style="dim")
-    try:
+    with ThreadPoolExecutor(1) as beside:
+        broker = beside.submit(home.broker.down)
         home.airflow("down")
-    finally:
-        home.broker.down()
+        broker.result()
 
 
 def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:

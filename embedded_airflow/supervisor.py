@@ -32,6 +32,7 @@ from cleantail.errors import CleantailError
 from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import open_to_others
 from cleantail_airflow.installation import ROOT
+from embedded_airflow import components
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
 DEFAULT_PORT = 8080
@@ -57,8 +58,6 @@ def up(home: Path, port: int) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     env = {**os.environ, **environment(port, os.environ)}
     with (home / "airflow.log").open("w") as log:
-        print("preparing Airflow's database ...", flush=True)
-        subprocess.run(["airflow", "db", "migrate"], env=env, stdout=log, stderr=log, check=False)
         command = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "run", "--port", str(port)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
@@ -137,15 +136,21 @@ def down(home: Path) -> None:
 
 
 def run(port: int) -> int:
-    """Runs all components in the foreground. If one ends all do, rather than leave a platform that is half there."""
+    """Prepares Airflow's database, and runs all components in the foreground. If one ends all do, rather than leave a
+    platform that is half there."""
     make_secrets(airflow_home(os.environ))
-    env = {**os.environ, **environment(port, os.environ)}
+    os.environ.update(environment(port, os.environ))
     signal.signal(signal.SIGTERM, _leave)
-    processes = [psutil.Popen(["airflow", *command], env=env) for command in LISTENERS]
+    components.preload()
+    processes: list[psutil.Process] = []
     try:
+        if components.exit_code(components.start("db", "migrate")):
+            print("Airflow's database could not be prepared", file=sys.stderr, flush=True)
+            return 1
+        processes += [components.start(*command) for command in LISTENERS]
         _wait_for_api(processes[0], port)
-        processes.append(psutil.Popen(["airflow", *SCHEDULER], env=env))
-        while all(process.poll() is None for process in processes):
+        processes.append(components.start(*SCHEDULER))
+        while not any(map(components.has_ended, processes)):
             time.sleep(0.5)
         print("a component ended; stopping the rest", file=sys.stderr, flush=True)
         return 1
@@ -155,32 +160,32 @@ def run(port: int) -> int:
         stop(processes)
 
 
-def _wait_for_api(server: Any, port: int) -> None:
+def _wait_for_api(server: psutil.Process, port: int) -> None:
     """Waits for the API server: a task reports to it, and fails where it starts before it."""
-    holds_within(lambda: server.poll() is not None or bool(_health(port)), every_s=0.2, within_s=inf)
+    holds_within(lambda: components.has_ended(server) or bool(_health(port)), every_s=0.2, within_s=inf)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
-def stop(processes: list[Any]) -> None:
+def stop(processes: list[psutil.Process]) -> None:
     """Stops scheduler and tasks first, while tasks can still report that they were stopped, then the listeners."""
     listening, scheduling = processes[: len(LISTENERS)], processes[len(LISTENERS) :]
     late = [*_stopped(scheduling, TASKS_STOPPED_WITHIN_S), *_stopped(listening, REST_STOPPED_WITHIN_S)]
     _send(late, signal.SIGKILL)
 
 
-def _stopped(processes: list[Any], within_s: float) -> list[Any]:
+def _stopped(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
     """Asks the processes and their children to end; returns those that did not."""
     alive = [process for process in processes if process.is_running()]
     family = [member for process in alive for member in (*process.children(recursive=True), process)]
     _send(family, signal.SIGTERM)
-    late: list[Any] = psutil.wait_procs(family, timeout=within_s)[1]
+    late: list[psutil.Process] = psutil.wait_procs(family, timeout=within_s)[1]
     return late
 
 
-def _send(processes: Iterable[Any], number: signal.Signals) -> None:
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         try:
             process.send_signal(number)
