@@ -15,7 +15,7 @@ from rich.markup import escape
 from demo.airflow_api import AirflowApi
 from demo.home import DemoError
 
-POLL_S = 1.5
+POLL_S = 0.8
 RUN_WITHIN_S = 900
 LOG_LINES = 25
 SHOWN = {

@@ -7,18 +7,21 @@ the dag processor and the scheduler would each spend again.
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
 
 import psutil  # comes with Airflow
 
 
 def preload() -> None:
     """Imports what all components import: Airflow's command line, as the environment is now, then our plugin."""
-    import airflow.__main__
-    import cleantail_airflow.plugin  # noqa: F401
+    import_module("airflow.__main__")
+    import_module("cleantail_airflow.plugin")
 
 
 def start(*command: str) -> psutil.Process:
@@ -31,15 +34,13 @@ def start(*command: str) -> psutil.Process:
     return psutil.Process(number)
 
 
-def _run_and_exit(command: Sequence[str]) -> None:
-    """Does what Airflow's script does, and never comes back into the code of the parent."""
+def _run_and_exit(command: Sequence[str]) -> NoReturn:
+    """Does what `python -m airflow COMMAND` does, and never comes back into the code of the parent."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         sys.argv = ["airflow", *command]
-        from airflow.__main__ import main
-
-        main()
+        runpy.run_module("airflow", run_name="__main__")
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
