@@ -125,9 +125,9 @@ def _stop(console: Console, home: Home) -> None:
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow and Kafka ...", style="dim")
     with ThreadPoolExecutor(1) as beside:
-        broker = beside.submit(home.broker.down)
-        home.airflow("down")
-        broker.result()
+        airflow = beside.submit(home.airflow, "down")
+        home.broker.down()  # in this thread: it sets handlers of signals
+        airflow.result()
 
 
 def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:
