@@ -147,11 +147,11 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.ui.explainMode": "simple",  # of every query, for pages that nobody looks at here
         # compiled code of a whole test session does not fit into what C1 alone is given, and is made again and again;
-        # nor what a command leaves behind into the young generation that a heap begins with;
+        # nor its classes, or what a command leaves behind, into the parts of the memory that a JVM begins with;
         # planning runs through much code a few times each, which is compiled five times as early as else
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.2 -XX:+UseSerialGC "
-            "-XX:ReservedCodeCacheSize=256m -Xms1g -Xmn512m"
+            "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -Xms1g -Xmn512m"
         ),
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
