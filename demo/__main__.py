@@ -126,8 +126,10 @@ def _stop(console: Console, home: Home) -> None:
     console.print("stopping Airflow and Kafka ...", style="dim")
     with ThreadPoolExecutor(1) as beside:
         airflow = beside.submit(home.airflow, "down")
-        home.broker.down()  # in this thread: it sets handlers of signals
-        airflow.result()
+        try:
+            home.broker.down()  # in this thread: it sets handlers of signals
+        finally:
+            airflow.result()
 
 
 def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:

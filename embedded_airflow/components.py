@@ -1,13 +1,12 @@
 """Airflow's components, each a fork of a process that has imported Airflow: they share what they all import.
 
-Importing its command line and our plugin takes a processor seconds, which `db migrate`, the API server, the triggerer,
-the dag processor and the scheduler would each spend again.
+Airflow's command line and our plugin cost seconds of processor time. Without the fork each of `db migrate`, the API
+server, the triggerer, the dag processor and the scheduler would spend them again.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 import traceback
@@ -15,12 +14,17 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-import psutil  # comes with Airflow
+import psutil  # comes with Airflow, as setproctitle does
+from setproctitle import setproctitle
+
+from cleantail.home.process import end_process
+
+COMMAND_LINE = "airflow.__main__"
 
 
 def preload() -> None:
     """Imports what all components import: Airflow's command line, as the environment is now, then our plugin."""
-    import_module("airflow.__main__")
+    import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")
 
 
@@ -35,32 +39,40 @@ def start(*command: str) -> psutil.Process:
 
 
 def _run_and_exit(command: Sequence[str]) -> NoReturn:
-    """Does what `python -m airflow COMMAND` does, and never comes back into the code of the parent."""
+    """Does what Airflow's script does, and never comes back into the code of the parent."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.argv = ["airflow", *command]
-        runpy.run_module("airflow", run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = _exit_code_of(command)
+        end_process(code)
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
+
+
+def _exit_code_of(command: Sequence[str]) -> int:
+    """Runs the command, and returns its exit code, as Python makes it of a SystemExit."""
+    setproctitle(f"airflow {' '.join(command)}")
+    airflow = import_module(COMMAND_LINE)
+    sys.argv = [str(airflow.__file__), *command]
+    try:
+        airflow.main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def has_ended(process: psutil.Process) -> bool:
     """Returns whether a child of this process has ended."""
-    return exit_code(process, within_s=0) is not None
-
-
-def exit_code(process: psutil.Process, within_s: float | None = None) -> int | None:
-    """Returns the exit code of a child of this process, once it has ended; None where it has not `within_s`."""
     try:
-        code: int | None = process.wait(timeout=within_s)
+        process.wait(timeout=0)
     except psutil.TimeoutExpired:
-        return None
-    return 1 if code is None else code
+        return False
+    return True

@@ -36,7 +36,8 @@ from embedded_airflow import components
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
 
 DEFAULT_PORT = 8080
-HEALTHY_WITHIN_S = 300
+HEALTHY_WITHIN_S = 600
+"""With the time that Airflow's database takes to become that of a newer version."""
 TASKS_STOPPED_WITHIN_S = 20
 STOPPED_WITHIN_S = 45
 REST_STOPPED_WITHIN_S = 5
@@ -141,13 +142,14 @@ def run(port: int) -> int:
     make_secrets(airflow_home(os.environ))
     os.environ.update(environment(port, os.environ))
     signal.signal(signal.SIGTERM, _leave)
-    components.preload()
     processes: list[psutil.Process] = []
     try:
-        if components.exit_code(components.start("db", "migrate")):
+        components.preload()
+        if not _prepare_database():
             print("Airflow's database could not be prepared", file=sys.stderr, flush=True)
             return 1
-        processes += [components.start(*command) for command in LISTENERS]
+        for command in LISTENERS:
+            processes.append(components.start(*command))
         _wait_for_api(processes[0], port)
         processes.append(components.start(*SCHEDULER))
         while not any(map(components.has_ended, processes)):
@@ -158,6 +160,16 @@ def run(port: int) -> int:
         return 0
     finally:
         stop(processes)
+
+
+def _prepare_database() -> bool:
+    """Makes Airflow's tables, or those of its newer version, and returns whether that went well. Whoever stops this
+    process waits for it: some databases would be left with a half of it."""
+    migration = components.start("db", "migrate")
+    try:
+        return bool(migration.wait() == 0)
+    finally:
+        migration.wait()
 
 
 def _wait_for_api(server: psutil.Process, port: int) -> None:

@@ -23,18 +23,15 @@ def _work(job: Job) -> Document:
     session = job.begin_session("publish", workers=False)
     answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
     # imported while the session starts
-    from spark_jobs.iceberg.session import begin_workers
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
     from spark_jobs.round.answered_rounds import publish_answered
     from spark_jobs.round.run import Run
 
-    makes_a_round = bool(answered.checked.red) and job.topic.deletes  # retention of the logs that are held back
-    if makes_a_round:
+    # logs that are held back may get a round of their own, with a check, which moves their log start
+    if answered.answer is None and answered.checked.kind == COMPACT and answered.checked.red and job.topic.deletes:
         preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
-    if makes_a_round:
-        begin_workers(session())
     return dict(ROUND_RESULT_JSON.plain(publish_answered(run, answered)))
 
 

@@ -120,11 +120,6 @@ def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Ca
     return session
 
 
-def begin_workers(session: SparkSession) -> None:
-    """Begins to start the Python workers of a local master, where only now it is known that tasks need them."""
-    threading.Thread(target=_start_workers, args=(session.sparkContext,), name="workers", daemon=True).start()
-
-
 def _start_workers(context: SparkContext) -> None:
     """Has a local master start its Python workers. A cluster would look for room for the task."""
     if str(context.master).startswith("local"):

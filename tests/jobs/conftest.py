@@ -147,7 +147,8 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.ui.explainMode": "simple",  # of every query, for pages that nobody looks at here
         # compiled code of a whole test session does not fit into what C1 alone is given, and is made again and again;
-        # nor its classes, or what a command leaves behind, into the parts of the memory that a JVM begins with;
+        # nor what a command leaves behind into the young generation that a heap begins with; at 256 MiB of classes
+        # rather than at 21 the JVM first collects all of the heap to be rid of some;
         # planning runs through much code a few times each, which is compiled five times as early as else
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.2 -XX:+UseSerialGC "

@@ -110,12 +110,12 @@ def test_a_broken_configuration_is_said_in_one_line(site: Site) -> None:
     assert "Traceback" not in done.stderr
 
 
-def command(*argv: str) -> subprocess.CompletedProcess[str]:
+def command(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), *argv],
         capture_output=True,
         text=True,
-        env=clean_environment(),
+        env=clean_environment() | variables,
         check=False,
     )
 
@@ -156,6 +156,17 @@ def parsed(port: int, token: str) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.airflow
+def test_a_database_that_cannot_be_prepared_ends_the_start_and_is_named(site: Site, port: int) -> None:
+    nowhere = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{site.home}/nowhere/airflow.db"}
+    started = command("up", "--port", str(port), **nowhere)
+    assert started.returncode == 2
+    assert "Airflow did not become healthy" in started.stderr
+    assert "unable to open database file" in started.stderr
+    assert started.stderr.endswith("Airflow's database could not be prepared\n")
+    assert command("down").stdout == "Airflow is not up\n"
+
+
+@pytest.mark.airflow
 def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_down_leaves_nothing(
     site: Site, port: int
 ) -> None:
@@ -176,5 +187,7 @@ def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_d
     assert ask(port, "/api/v2/pools/cleantail_spark", token)["slots"] == 1
     leader = psutil.Process(json.loads((site.home / "airflow" / "up.json").read_text())["pid"])
     family = [leader, *leader.children(recursive=True)]
+    titles = [" ".join(member.cmdline()) for member in leader.children()]
+    assert sorted(title.split()[1] for title in titles) == ["api_server", "dag-processor", "scheduler", "triggerer"]
     assert command("down").stdout == "Airflow is down\n"
     assert not [member for member in family if member.is_running() and member.status() != psutil.STATUS_ZOMBIE]
