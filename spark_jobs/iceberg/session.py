@@ -24,6 +24,7 @@ from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.local_files import write_no_checksums
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
+from spark_jobs.iceberg.jvm.session_extensions import make_default_session
 
 CLASSES = (
     "functions",
@@ -80,11 +81,13 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     settings = spark_conf(platform, os.environ, records)
     quiet_jvm.start(settings)
     submitted = SparkConf() if SUBMITTED in os.environ else None
-    builder = SparkSession.builder.appName(app_name)
+    own = {"spark.app.name": app_name}
     for key, value in (settings | spark_secrets(platform, os.environ)).items():
         if submitted is None or not submitted.contains(key):
-            builder = builder.config(key, value)
-    session = builder.getOrCreate()
+            own[key] = str(value)
+    if SparkContext._active_spark_context is None:
+        make_default_session(own)
+    session = SparkSession.builder.config(map=dict(own)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     _keep_classes(session)
     write_no_checksums(session)
