@@ -84,7 +84,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     own = {"spark.app.name": app_name}
     for key, value in (settings | spark_secrets(platform, os.environ)).items():
         if submitted is None or not submitted.contains(key):
-            own[key] = str(value)
+            own[key] = value
     if SparkContext._active_spark_context is None:
         make_default_session(own)
     session = SparkSession.builder.config(map=dict(own)).getOrCreate()
