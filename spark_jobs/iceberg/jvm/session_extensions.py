@@ -18,30 +18,22 @@ EXTENSIONS = "spark.sql.extensions"
 
 def make_default_session(settings: Mapping[str, str]) -> None:
     """Starts the context with these settings beside Spark's own, and makes the session that PySpark then finds in the
-    JVM. Where this Spark's session is made in another way, PySpark makes it as ever."""
-    conf = SparkConf().setAll(list(settings.items()))
-    context = SparkContext.getOrCreate(conf)
+    JVM; its settings are those of the context. Where this Spark's session is made in another way, PySpark makes it as
+    ever."""
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     try:
-        _make(context, settings)
+        _make(context)
     except (Py4JError, TypeError):  # no such class, or no such constructor
         return
 
 
-def _make(context: SparkContext, settings: Mapping[str, str]) -> None:
+def _make(context: SparkContext) -> None:
     jvm: Any = context._jvm
     extensions = jvm.org.apache.spark.sql.SparkSessionExtensions()
     for name in context.getConf().get(EXTENSIONS, "").split(","):
         if name.strip():
             reduce(getattr, name.strip().split("."), jvm)().apply(extensions)
-    nothing = jvm.scala.Option.empty()
-    options, no_tags = (jvm.PythonUtils.toScalaMap(_java_map(jvm, some)) for some in (settings, {}))
+    nothing, no_settings = jvm.scala.Option.empty(), jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
     of_session = jvm.org.apache.spark.sql.classic.SparkSession
-    session = of_session(context._jsc.sc(), nothing, nothing, extensions, options, no_tags)
+    session = of_session(context._jsc.sc(), nothing, nothing, extensions, no_settings, no_settings)
     of_session.setDefaultSession(session)
-
-
-def _java_map(jvm: Any, settings: Mapping[str, str]) -> Any:
-    options = jvm.java.util.HashMap()
-    for name, value in settings.items():
-        options.put(name, value)
-    return options
