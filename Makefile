@@ -8,6 +8,9 @@ PORT ?=
 BIN := .venv/bin
 export CLEANTAIL_HOME
 export CLEANTAIL_JARS
+# Each application is a process of its own: where this variable is set, as images of Python set it, all of them would
+# compile our modules anew. Empty is not set.
+export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
 # Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports, Airflow too
@@ -53,7 +56,7 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 	$(BIN)/python -m demo
 
 test: setup ## all tests, in one process more than there are cores: each of them waits for its own Spark at times
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
+	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
 LONG = -o timeout=7200 -o faulthandler_timeout=7100 # seconds: many histories are one test
 

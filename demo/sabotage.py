@@ -1,21 +1,26 @@
-"""Deletes winning records from a round's branches, after compact and before check_quality: a defect made on purpose.
+"""Compacts a work unit as spark_jobs/compact.py does, and then deletes winning records from its branch: a defect made
+on purpose, as a mistake in the cleaner itself would be.
 
-    spark-submit demo/sabotage.py --config demo/config --topic sensor-readings --branch ct_…_u0
+    spark-submit demo/sabotage.py --config demo/config --topic sensor-readings --unit '{"round": …}' --result FILE
 
 What is on a branch below the clean point after compact is nothing but winners, so any of them will do.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import os
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import OFFSET
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.staged_units import UNIT
+from spark_jobs import compact
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.job import Job, parser, run_job
 
 EVERY = 10
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -39,25 +44,16 @@ def delete_where(table: TopicTable, branch: str, condition: str) -> None:
         table.spark.conf.unset(SNAPSHOT_PROPERTY + UNIT)
 
 
-def sabotage(table: TopicTable, branches: list[str]) -> dict[str, Any]:
-    for branch in branches:
-        delete_where(table, branch, f"t.`{OFFSET}` % {EVERY} = 0")
-    return {"ok": True, "sabotaged": branches}
-
-
-def _work(job: Job) -> dict[str, Any]:
-    session = job.begin_session("sabotage", workers=False)
-    return sabotage(TopicTable.of(session(), job.topic, job.platform), job.arguments.branch)
-
-
-def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-    arguments = parser(__doc__)
-    arguments.add_argument("--branch", action="append", required=True)
-    return arguments.parse_args(argv)
-
-
 def main(argv: Sequence[str]) -> int:
-    return run_job(parse_args(argv), _work)
+    code = compact.main(argv)
+    if code == 0:
+        arguments = compact.parse_args(argv)
+        branch = json.loads(Path(arguments.result).read_text())["branch"]
+        topic = find_topic(arguments.topic, arguments.config, os.environ)
+        platform = load_platform(arguments.config, os.environ)
+        table = TopicTable.of(SparkSession.active(), topic, platform)
+        delete_where(table, branch, f"t.`{OFFSET}` % {EVERY} = 0")
+    return code
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Airflow's components, each a fork of a process that has imported Airflow: they share what they all import.
 
 Airflow's command line and our plugin cost seconds of processor time. Without the fork each of `db migrate`, the API
-server, the triggerer, the dag processor and the scheduler would spend them again.
+server, the triggerer, the dag processor and the scheduler would spend them again; and each task, which the scheduler
+forks, another one for the libraries that read a table's metadata.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -17,19 +19,40 @@ from typing import NoReturn
 import psutil  # comes with Airflow, as setproctitle does
 from setproctitle import setproctitle
 
-from cleantail.home.process import end_process
+from cleantail.home.process import end_process, seldom_look_for_garbage
 
 COMMAND_LINE = "airflow.__main__"
+TASKS = (
+    "cleantail.lake.runs.evaluate",
+    "cleantail_airflow.alerts.alerting",
+    "cleantail_airflow.groups.group_dag",
+    "cleantail_airflow.lineage.told_stations",
+    "cleantail_airflow.metrics.run_metrics",
+    "pyiceberg.catalog.sql",
+    "pyiceberg.io.pyarrow",
+)
+"""What tasks import only once they run, since a parse of the DAG files is to import as little as possible."""
 
 
 def preload() -> None:
-    """Imports what all components import: Airflow's command line, as the environment is now, then our plugin."""
+    """Imports what all components import: Airflow's command line, as the environment is now, then our plugin. The
+    components, and the tasks that the scheduler forks, go through none of it in search of garbage."""
+    seldom_look_for_garbage()
     import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")
+    gc.freeze()
+
+
+def preload_for_tasks() -> None:
+    """Imports what tasks import, for a scheduler that is started after it. NumPy and PyArrow start threads, which know
+    of forks: Spark's daemon forks its workers so, too (spark_jobs.engine.workers.daemon)."""
+    for module in TASKS:
+        import_module(module)
+    gc.freeze()
 
 
 def start(*command: str) -> psutil.Process:
-    """Starts `airflow COMMAND` as a child of this process, which must have no threads."""
+    """Starts `airflow COMMAND` as a child of this process, which must have no threads of our own."""
     sys.stdout.flush()
     sys.stderr.flush()
     number = os.fork()

@@ -150,6 +150,7 @@ def run(port: int) -> int:
             return 1
         for command in LISTENERS:
             processes.append(components.start(*command))
+        components.preload_for_tasks()  # while they start
         _wait_for_api(processes[0], port)
         processes.append(components.start(*SCHEDULER))
         while not any(map(components.has_ended, processes)):

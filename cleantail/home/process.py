@@ -19,8 +19,13 @@ NOT_WRITTEN = 120
 
 def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Runs `main` with the arguments of the process, and ends it with the exit code that it returns."""
-    gc.set_threshold(*RARELY)
+    seldom_look_for_garbage()
     end_process(main(sys.argv[1:]))
+
+
+def seldom_look_for_garbage() -> None:
+    """Sets how often Python looks for garbage, in this process and in those that it forks."""
+    gc.set_threshold(*RARELY)
 
 
 def end_process(code: int) -> NoReturn:

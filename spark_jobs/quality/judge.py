@@ -4,7 +4,7 @@ A context in files reads and writes its data source, suite, validation and check
 times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
 
 Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
-SciPy and Altair, which few checks of a topic need, and no rule, are imported once one does.
+What few checks of a topic need, and no rule, is imported once one does, and what none can need is not imported.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
 from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
-from spark_jobs.quality.when_used import imported_when_used
+from spark_jobs.quality.when_used import imported_when_used, without
 
-SELDOM_USED = ("scipy.stats", "altair")
+SELDOM_USED = ("scipy.stats", "altair", "jsonschema")
 """What Great Expectations imports for a few of its expectations and for charts of its own pages."""
+NEVER_USED = ("pyspark.ml", "pyspark.sql.connect")
+"""What it can do without: one counts for an expectation that topics cannot have (cleantail.config.checks), the other is
+for sessions of Spark Connect, which ours is not. They are a sixth of its import."""
 
 
 def preload() -> None:
@@ -36,12 +39,18 @@ def imported() -> Any:
     """Returns the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    with nullcontext() if "great_expectations" in sys.modules else imported_when_used(*SELDOM_USED):
+    with nullcontext() if "great_expectations" in sys.modules else _quickly():
         import great_expectations
 
     # its log quotes what Spark says, which quotes values of records; what matters is in the results
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     return great_expectations
+
+
+@contextmanager
+def _quickly() -> Iterator[None]:
+    with imported_when_used(*SELDOM_USED), without(*NEVER_USED):
+        yield
 
 
 def validate(name: str, expectations: list[Any], frame: Any, result_format: Format, round_id: str) -> Any:

@@ -1,4 +1,4 @@
-"""Modules that are imported when something of them is first used."""
+"""Modules that are imported when something of them is first used, or not at all."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.quality.when_used import imported_when_used
+from spark_jobs.quality.when_used import imported_when_used, without
 
 OF_GX = """
 import sys
 from spark_jobs.quality.judge import imported
 
 gx = imported()
-read = {"altair.vegalite", "scipy.stats._stats_py"} & sys.modules.keys()
-assert not read, read
+read = {"altair.vegalite", "scipy.stats._stats_py", "jsonschema.validators", "pyspark.ml", "pyspark.sql.connect"}
+assert not read & sys.modules.keys(), read & sys.modules.keys()
+import pyspark.ml  # whoever asks for it has it
 from great_expectations.expectations.core import expect_column_kl_divergence_to_be_less_than as of_gx
 assert round(of_gx.stats.norm.cdf(0.0), 3) == 0.5
 from scipy.stats._distn_infrastructure import rv_continuous
@@ -25,6 +26,12 @@ import scipy.stats
 assert "scipy.stats._stats_py" in sys.modules and scipy.stats.norm is of_gx.stats.norm
 assert isinstance(of_gx.stats.norm, rv_continuous)
 assert of_gx.alt.Chart.__module__.startswith("altair")
+from great_expectations.expectations.metrics.column_map_metrics import column_values_match_json_schema as of_json
+try:
+    of_json.jsonschema.validate(1, {"type": "string"})
+    raise AssertionError
+except of_json.jsonschema.ValidationError:
+    pass
 """
 
 
@@ -85,6 +92,15 @@ def test_a_module_that_cannot_be_read_says_so_each_time_it_is_used(module) -> No
 def test_a_module_that_is_nowhere_stays_nowhere(name) -> None:  # type: ignore[no-untyped-def]
     with imported_when_used(name), pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
+
+
+def test_a_module_is_not_there_while_others_are_to_do_without_it(module) -> None:  # type: ignore[no-untyped-def]
+    name = module("seldom_used", "answer = 42")
+    with without(name), pytest.raises(ModuleNotFoundError, match="seldom_used is left out"):
+        importlib.import_module(name)
+    assert importlib.import_module(name).answer == 42
+    with without(name):
+        assert importlib.import_module(name).answer == 42
 
 
 def test_great_expectations_is_imported_without_what_few_checks_use() -> None:

@@ -155,6 +155,41 @@ def parsed(port: int, token: str) -> tuple[list[str], list[dict[str, Any]]]:
     pytest.fail("the dag-processor found nothing in a minute")
 
 
+A_TASK = """
+import os, sys
+from embedded_airflow import components
+
+components.preload()
+components.preload_for_tasks()
+known = set(sys.modules)
+number = os.fork()
+if number == 0:
+    import pyarrow
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("forked", uri=f"sqlite:///{sys.argv[1]}/catalog.db", warehouse=sys.argv[1])
+    catalog.create_namespace("forked")
+    rows = pyarrow.table({"number": range(100_000)})
+    table = catalog.create_table("forked.table", rows.schema)
+    table.append(rows)
+    assert table.scan(row_filter="number >= 50000").to_arrow().num_rows == 50_000
+    new = [name for name in sys.modules.keys() - known if name.startswith(("pyiceberg.catalog", "pyarrow.lib", "pandas"))]
+    print("ended well", new, flush=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
+"""
+
+
+@pytest.mark.airflow
+def test_a_task_that_is_forked_reads_and_writes_tables_by_libraries_that_were_imported_before(
+    site: Site, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", A_TASK, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ended well []"]), done.stderr
+
+
 @pytest.mark.airflow
 def test_a_database_that_cannot_be_prepared_ends_the_start_and_is_named(site: Site, port: int) -> None:
     nowhere = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{site.home}/nowhere/airflow.db"}
