@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.adopt.equality_deletes import CONVERTED_JSON
+from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from spark_jobs.job import Document, Job, parser, run_job
 
@@ -31,4 +32,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main)
+    run_process(main, without=[PANDAS])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from cleantail.lake.runs.rollback_preview import done_already, preview
 from cleantail.lake.runs.rollback_results import (
@@ -54,4 +55,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main)
+    run_process(main, without=[PANDAS])

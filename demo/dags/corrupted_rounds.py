@@ -34,7 +34,8 @@ def corrupted_dag(topic_name: str, config: Path) -> DAG:
     dag = topic_dag(find_topic(topic_name, config, os.environ), load_platform(config, os.environ))
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
-    dag.get_task(COMPACT).operator_class = DefectiveCompactOperator
+    compact: Any = dag.get_task(COMPACT)  # a mapped task, which makes an operator for each unit
+    compact.operator_class = DefectiveCompactOperator
     return dag
 
 

@@ -1,16 +1,15 @@
-"""Modules that somebody else's code imports, and that are read when something of them is first used, or not at all.
+"""Modules that are imported when something of them is first used, where it is somebody else's code that imports them.
 
-importlib.util.LazyLoader does the first for imports of one's own; the next `import` of such a module would load it.
+importlib.util.LazyLoader does the same for imports of one's own; the next `import` of such a module would load it.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -34,28 +33,6 @@ def imported_when_used(*names: str) -> Iterator[None]:
             for stand_in in stand_ins:
                 if sys.modules.get(stand_in.__name__) is stand_in:
                     del sys.modules[stand_in.__name__]
-
-
-@contextmanager
-def without(*names: str) -> Iterator[None]:
-    """Lets the imports of the block do without these modules, as they do where those are not installed. One that was
-    imported before is there."""
-    finder = _NotInstalled(names)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _NotInstalled(MetaPathFinder):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raises ModuleNotFoundError for these modules. Every other module the next finder is asked for."""
-        if name in self._names:
-            raise ModuleNotFoundError(f"{name} is left out here", name=name)
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.quality.when_used import imported_when_used, without
+from cleantail.home.left_out_modules import without
+from spark_jobs.quality.when_used import imported_when_used
 
 OF_GX = """
 import sys

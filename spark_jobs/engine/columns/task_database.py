@@ -18,11 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import duckdb
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
 
 CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
 """Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
@@ -69,6 +71,8 @@ def task_database(threads: int, memory_bytes: int, small: bool = False) -> Itera
 
 
 def _opened(memory_bytes: int) -> _Database:
+    import duckdb  # by tasks alone: a driver imports their module, and opens no database
+
     folder = Path(tempfile.gettempdir()) / f"cleantail-{uuid4().hex}"
     settings: dict[str, Any] = {"memory_limit": f"{memory_bytes >> 10}KiB", "temp_directory": str(folder)}
     connection = duckdb.connect(config=settings)
@@ -109,6 +113,8 @@ def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.Re
     All of them are read: records are counted as they are read, and the database asks for no more of them where it knows
     the result, as that of a join with a table without rows.
     """
+    import duckdb
+
     stream = _Batches(batches)
     database.register(name, pa.RecordBatchReader.from_batches(schema, stream))
     try:

@@ -5,8 +5,7 @@
 2. PySpark is imported from where it is installed, and not from the archive that Spark puts before it, and a jar of
    Spark's is no place of modules: before every task a worker asks Python to look at all places of modules anew, and up
    to Python 3.11 that reads the directory of each archive again, which takes 0.2 s a task, 0.06 s of it for the jar.
-3. PyArrow imports pandas as soon as it is asked for anything, and does without where it cannot: no task has a use for
-   it, and its import takes long.
+3. No task has a use for pandas.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
 from typing import Any
+
+from cleantail.home.left_out_modules import PANDAS, leave_out
 
 ARCHIVES = (".zip", ".jar")
 
@@ -25,15 +25,6 @@ def leave_archives() -> None:
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
     for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
         del sys.path_importer_cache[entry]
-
-
-class NoPandas(MetaPathFinder):
-    """Refuses to find pandas."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raises ModuleNotFoundError for pandas. Every other module the next finder is asked for."""
-        if name == "pandas":
-            raise ModuleNotFoundError("tasks of Cleantail go without pandas", name=name)
 
 
 def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
@@ -50,8 +41,9 @@ def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]
 
 if __name__ == "__main__":
     leave_archives()
-    sys.meta_path.insert(0, NoPandas())
+    leave_out(PANDAS)
 
+    import duckdb  # noqa: F401  # which a task imports with its database
     import pyiceberg.io.pyarrow  # noqa: F401
     from pyspark import daemon
 
