@@ -35,8 +35,8 @@ TASKS = (
 
 
 def preload() -> None:
-    """Imports what all components import: Airflow's command line, as the environment is now, then our plugin. The
-    components, and the tasks that the scheduler forks, go through none of it in search of garbage."""
+    """Imports what all components import: Airflow's command line, as the environment is now, then our plugin. Python
+    need not look through all of it for garbage, in the components and in the tasks that the scheduler forks."""
     seldom_look_for_garbage()
     import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")

@@ -11,7 +11,6 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
@@ -42,4 +41,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main, without=[PANDAS])
+    run_process(main)

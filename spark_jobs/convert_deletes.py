@@ -11,7 +11,6 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.adopt.equality_deletes import CONVERTED_JSON
-from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from spark_jobs.job import Document, Job, parser, run_job
 
@@ -32,4 +31,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main, without=[PANDAS])
+    run_process(main)

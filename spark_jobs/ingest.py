@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleantail.config.claims.source_paths import require_inside
-from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable
@@ -43,4 +42,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main, without=[PANDAS])
+    run_process(main)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from cleantail.rounds.ingest_results import KAFKA_INGEST_RESULT_JSON
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
@@ -35,4 +34,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main, without=[PANDAS])
+    run_process(main)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from cleantail.home.left_out_modules import PANDAS
 from cleantail.home.process import run_process
 from cleantail.lake.runs.rollback_preview import done_already, preview
 from cleantail.lake.runs.rollback_results import (
@@ -55,4 +54,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_process(main, without=[PANDAS])
+    run_process(main)

@@ -1,7 +1,7 @@
-"""Modules that a process does without, or somebody's imports do: as if they were not installed.
+"""Modules that a process does without, or somebody's imports do.
 
 Libraries import them at once where they are there, and go without where they are not. PyArrow imports pandas as soon as
-it is asked for anything: a third of a second for each process that reads a table.
+it is asked for anything, and Great Expectations Spark Connect.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
-
-PANDAS = "pandas"
-"""Great Expectations needs it, and nothing else of ours."""
 
 
 class _LeftOut(MetaPathFinder):
@@ -27,15 +24,18 @@ class _LeftOut(MetaPathFinder):
 
 def leave_out(*names: str) -> None:
     """Lets this process, and those that it forks, do without these modules. One that was imported before is there."""
-    sys.meta_path.insert(0, _LeftOut(names))
+    sys.meta_path = [_LeftOut(names), *sys.meta_path]
 
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Lets the imports of the block do without these modules. One that was imported before is there."""
+    """Lets the imports of the block do without these modules, in all threads. One that was imported before is there.
+
+    The list of finders is replaced, not changed: another thread may be going through it.
+    """
     finder = _LeftOut(names)
-    sys.meta_path.insert(0, finder)
+    sys.meta_path = [finder, *sys.meta_path]
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        sys.meta_path = [other for other in sys.meta_path if other is not finder]

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from cleantail.home.left_out_modules import leave_out
-
 RARELY = (50_000, 10, 10)
 """Python looks for garbage once so many objects are new. By its own 700 it looks many times through all that Great
 Expectations and PyIceberg bring, while they are imported, and finds none."""
@@ -19,12 +17,9 @@ NOT_WRITTEN = 120
 """The exit code of a process whose output could not be written, as Python's own."""
 
 
-def run_process(main: Callable[[Sequence[str]], int], without: Sequence[str] = ()) -> NoReturn:
-    """Runs `main` with the arguments of the process, and ends it with the exit code that it returns. `without`: modules
-    that the process has no use for."""
+def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Runs `main` with the arguments of the process, and ends it with the exit code that it returns."""
     seldom_look_for_garbage()
-    if without:
-        leave_out(*without)
     end_process(main(sys.argv[1:]))
 
 

@@ -4,7 +4,7 @@ A context in files reads and writes its data source, suite, validation and check
 times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
 
 Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
-What few checks of a topic need, and no rule, is imported once one does, and what none can need is not imported.
+SciPy and Altair, which few checks of a topic need, and no rule, are imported once one does.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
 from spark_jobs.quality.when_used import imported_when_used
 
-SELDOM_USED = ("scipy.stats", "altair", "jsonschema")
+SELDOM_USED = ("scipy.stats", "altair")
 """What Great Expectations imports for a few of its expectations and for charts of its own pages."""
-NEVER_USED = ("pyspark.ml", "pyspark.sql.connect")
-"""What it can do without: one counts for an expectation that topics cannot have (cleantail.config.checks), the other is
-for sessions of Spark Connect, which ours is not. They are a sixth of its import."""
+NOT_USED = "pyspark.sql.connect"
+"""What it does without where that is not installed: no session of ours is one of Spark Connect."""
 
 
 def preload() -> None:
@@ -50,7 +49,7 @@ def imported() -> Any:
 
 @contextmanager
 def _quickly() -> Iterator[None]:
-    with imported_when_used(*SELDOM_USED), without(*NEVER_USED):
+    with imported_when_used(*SELDOM_USED), without(NOT_USED):
         yield
 
 

@@ -15,6 +15,7 @@ from cleantail.config.topic_table import COLUMNS
 from spark_jobs.quality.evaluation_errors import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
+from spark_jobs.quality.judge import imported
 from spark_jobs.round.check import as_text
 
 pytestmark = pytest.mark.gx
@@ -111,7 +112,7 @@ WRONG = [
 @pytest.fixture(scope="module")
 def batch(spark):  # type: ignore[no-untyped-def]
     """Ten records of a topic table, as a round's checks see them."""
-    gx = pytest.importorskip("great_expectations")
+    gx = imported()  # as a check imports it: without what no check uses
     records = spark.range(10).select(
         F.lit(0).alias("partition"),
         F.col("id").alias("offset"),
@@ -184,6 +185,15 @@ def test_there_are_arguments_for_every_expectation():
 def test_an_expectation_of_the_list_takes_what_check_config_takes_and_works_on_spark(errors_of_right, name):
     assert argument_problems(name, RIGHT[name]) == []
     assert errors_of_right[name] == ""
+
+
+def test_how_numbers_are_distributed_is_compared_by_bins_as_well(validate):
+    name = "expect_column_kl_divergence_to_be_less_than"
+    bins = {"bins": [0, 5, 10], "weights": [0.5, 0.5]}
+    arguments = {"column": "offset", "partition_object": bins, "threshold": 0.1}
+    assert argument_problems(name, arguments) == []
+    result = validate(name, arguments)
+    assert (error_in(result), result.success) == ("", True)
 
 
 @pytest.mark.parametrize(("name", "arguments"), WRONG)

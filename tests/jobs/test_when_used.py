@@ -17,9 +17,10 @@ import sys
 from spark_jobs.quality.judge import imported
 
 gx = imported()
-read = {"altair.vegalite", "scipy.stats._stats_py", "jsonschema.validators", "pyspark.ml", "pyspark.sql.connect"}
+read = {"altair.vegalite", "scipy.stats._stats_py", "pyspark.sql.connect"}
 assert not read & sys.modules.keys(), read & sys.modules.keys()
-import pyspark.ml  # whoever asks for it has it
+from great_expectations.compatibility import pyspark as of_spark
+assert of_spark.Bucketizer.__module__ == "pyspark.ml.feature"
 from great_expectations.expectations.core import expect_column_kl_divergence_to_be_less_than as of_gx
 assert round(of_gx.stats.norm.cdf(0.0), 3) == 0.5
 from scipy.stats._distn_infrastructure import rv_continuous
@@ -27,12 +28,6 @@ import scipy.stats
 assert "scipy.stats._stats_py" in sys.modules and scipy.stats.norm is of_gx.stats.norm
 assert isinstance(of_gx.stats.norm, rv_continuous)
 assert of_gx.alt.Chart.__module__.startswith("altair")
-from great_expectations.expectations.metrics.column_map_metrics import column_values_match_json_schema as of_json
-try:
-    of_json.jsonschema.validate(1, {"type": "string"})
-    raise AssertionError
-except of_json.jsonschema.ValidationError:
-    pass
 """
 
 

@@ -71,7 +71,7 @@ def task_database(threads: int, memory_bytes: int, small: bool = False) -> Itera
 
 
 def _opened(memory_bytes: int) -> _Database:
-    import duckdb  # by tasks alone: a driver imports their module, and opens no database
+    import duckdb  # here, since most drivers import this module and open no database
 
     folder = Path(tempfile.gettempdir()) / f"cleantail-{uuid4().hex}"
     settings: dict[str, Any] = {"memory_limit": f"{memory_bytes >> 10}KiB", "temp_directory": str(folder)}
