@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.loading import load_platform
-from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, SMALL_RUN
+from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, QUIET_ARCHIVE, SMALL_RUN
 from cleantail.lake.jars.jar_places import JARS_VARIABLE, jars_directory
 
 NUMBERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[0-9]+$"}}
@@ -35,8 +35,6 @@ TOPICS: dict[str, dict[str, Any]] = {
 RECORDS, KEYS = 300, 40
 DUMP_WITHIN_S = 180
 WITHIN_S = 600
-QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""The many classes that cannot be archived are no news."""
 
 
 def make_archive(archive: Path, work: Path) -> None:
@@ -45,7 +43,7 @@ def make_archive(archive: Path, work: Path) -> None:
 
     half = archive.with_name(f".{archive.name}.half")
     archive.unlink(missing_ok=True)  # a JVM can use one archive or write one
-    config = _config(work, f"{JVM_OPTIONS} {QUIET} -XX:ArchiveClassesAtExit={half}")
+    config = _config(work, f"{JVM_OPTIONS} {QUIET_ARCHIVE} -XX:ArchiveClassesAtExit={half}")
     for first in (0, RECORDS):
         for topic in TOPICS:
             _run_topic(config, work, topic, first)

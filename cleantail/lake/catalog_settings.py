@@ -27,10 +27,10 @@ LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
 """A file beside the jars, made by cleantail/cli/class_archive.py: with it a JVM need not load and verify each class."""
-ARCHIVE_OPTIONS = (
-    "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 "  # else every start rewrites all addresses in it
-    "-Xlog:cds=off -Xlog:cds+dynamic=off"
-)
+QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""The many classes that cannot be archived, and an archive that is passed over, are no news."""
+AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+"""The archive lies where it was made for: else every start of a JVM rewrites all addresses in it."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000
@@ -147,8 +147,7 @@ def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
     if env.get(CONF_DIR_VARIABLE):
         return ""
     archive = jars_directory(platform, env) / CLASS_ARCHIVE
-    # an archive of another Java or of other jars is passed over, which need not be told
-    shared = f'-XX:SharedArchiveFile="{archive}" {ARCHIVE_OPTIONS}' if archive.exists() else ""
+    shared = f'-XX:SharedArchiveFile="{archive}" {AS_ARCHIVED} {QUIET_ARCHIVE}' if archive.exists() else ""
     return f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}" {shared}'.strip()
 
 

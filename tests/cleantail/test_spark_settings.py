@@ -154,7 +154,9 @@ def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkey
     assert "SharedArchiveFile" not in default_options(platform, {})
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "classes.jsa").touch()
-    assert f'-XX:SharedArchiveFile="{tmp_path}/jars/classes.jsa"' in default_options(platform, {})
+    options = default_options(platform, {})
+    assert f'-XX:SharedArchiveFile="{tmp_path}/jars/classes.jsa"' in options
+    assert options.index("UnlockDiagnosticVMOptions") < options.index("ArchiveRelocationMode=0")
 
 
 def test_a_spark_conf_dir_of_somebodys_own_has_its_own_logging(platform):

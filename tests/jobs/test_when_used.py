@@ -1,4 +1,4 @@
-"""Modules that are imported when something of them is first used, or not at all."""
+"""Modules that are imported when something of them is first used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.home.left_out_modules import without
 from spark_jobs.quality.when_used import imported_when_used
 
 OF_GX = """
@@ -88,15 +87,6 @@ def test_a_module_that_cannot_be_read_says_so_each_time_it_is_used(module) -> No
 def test_a_module_that_is_nowhere_stays_nowhere(name) -> None:  # type: ignore[no-untyped-def]
     with imported_when_used(name), pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
-
-
-def test_a_module_is_not_there_while_others_are_to_do_without_it(module) -> None:  # type: ignore[no-untyped-def]
-    name = module("seldom_used", "answer = 42")
-    with without(name), pytest.raises(ModuleNotFoundError, match="seldom_used is left out"):
-        importlib.import_module(name)
-    assert importlib.import_module(name).answer == 42
-    with without(name):
-        assert importlib.import_module(name).answer == 42
 
 
 def test_great_expectations_is_imported_without_what_few_checks_use() -> None:
