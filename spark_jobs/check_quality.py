@@ -2,7 +2,8 @@
 
     spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "branches": […]}'
 
-The work itself is in spark_jobs/round/check.py.
+With `--publish` what passed is published right after its check, where nobody has to be asked first. The work itself is
+in spark_jobs/round/check_task.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
-from cleantail.rounds.checked.staged_units import UNIT, require_one_round, staged_unit
+from cleantail.rounds.checked.round_results import PUBLICATION, ROUND_RESULT_JSON
 from spark_jobs.job import Document, Job, parser, run_job
 
 
@@ -23,19 +24,22 @@ def _work(job: Job) -> Document:
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
-    from spark_jobs.round.check import check_round
+    from spark_jobs.round.check_task import check_and_publish
+    from spark_jobs.round.run import Run
 
     preload()
-    table = TopicTable.of(session(), job.topic, job.platform)
-    units = [staged_unit(table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
-    require_one_round(units, request.round)
-    checked = check_round(table, job.platform, request.round, units)
-    return {"ok": checked.ok, **CHECKED_ROUND_JSON.plain(checked)}
+    run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
+    done = check_and_publish(run, request, job.arguments.publish)
+    document = {"ok": done.checked.ok, **CHECKED_ROUND_JSON.plain(done.checked)}
+    return document if done.publication is None else document | {PUBLICATION: ROUND_RESULT_JSON.plain(done.publication)}
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--round", required=True, help='JSON: {"round", "branches": those that compact has made}')
+    arguments.add_argument(
+        "--publish", action="store_true", help="publish what passed, too, unless the round waits for a person"
+    )
     return arguments.parse_args(argv)
 
 

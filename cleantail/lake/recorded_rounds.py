@@ -1,4 +1,5 @@
-"""Adapter: the rows of one round in the evidence table, through PyIceberg, without Spark."""
+"""Adapter: what is recorded of one round, through PyIceberg, without Spark: its rows in the evidence table, and its
+commit on `main`."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
+from cleantail.lake.table_metadata import ancestry
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import RoundReference, recorded, require_matching_reference
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.rollback import ROUND
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -60,3 +63,13 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     checked = recorded(topic, reference.round, kind, evidence)
     require_matching_reference(reference, checked, evidence)
     return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))
+
+
+def is_on_main(topic: Topic, platform: Platform, round_id: str, snapshot_id: int) -> bool:
+    """Returns whether this snapshot is on `main`, and its summary says that it has published the round. Raises
+    TableError and OutsideError as load_table does."""
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    if table is None:
+        return False
+    found = (each for each in ancestry(table, table.current_snapshot()) if each.snapshot_id == snapshot_id)
+    return any(each.summary is not None and each.summary.get(ROUND) == round_id for each in found)

@@ -91,8 +91,10 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
     """
     spark = _on_spark(topic, config_dir)
     compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
-    tasks = [compact.expand(unit=evaluate.output), CheckQualityOperator(task_id=CHECK_QUALITY, **spark)]
-    if not can_be_held(topic):
+    asks_nobody = not can_be_held(topic)
+    check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=asks_nobody, **spark)
+    tasks = [compact.expand(unit=evaluate.output), check]
+    if asks_nobody:
         return [*tasks, PublishOperator(task_id=PUBLISH, trigger_rule="one_done", **spark)]
     early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
     return [

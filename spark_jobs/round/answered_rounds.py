@@ -27,9 +27,18 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
     if published_as(run.table, checked) is None:
         require_open(checked, answered.evidence)
     if answered.answer is None:
-        result = publish_or_start_over(run, checked)
-    else:
-        result = publish_approved(run.table, run.platform, checked, answered.answer)
+        return publish_unasked(run, checked)
+    return _with_upkeep(run, checked, publish_approved(run.table, run.platform, checked, answered.answer))
+
+
+def publish_unasked(run: Run, checked: CheckedRound) -> RoundResult:
+    """Publishes a round that nobody has to be asked about, as publish_or_start_over does."""
+    return _with_upkeep(run, checked, publish_or_start_over(run, checked))
+
+
+def _with_upkeep(run: Run, checked: CheckedRound, result: RoundResult) -> RoundResult:
+    """Writes back the checkpoints that lie outside their log, and returns the result with what the check had held
+    back."""
     write_back(run.table, evaluate_topic(run.table.topic, run.platform, now_ms=checked.now_ms))
     return replace(result, red_before=tuple(checked.red))
 

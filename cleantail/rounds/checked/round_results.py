@@ -105,6 +105,8 @@ class RunResult:
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
+PUBLICATION = "publication"
+"""In the result of check_quality: the RoundResult of the round that its application has published as well."""
 ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
 RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 

@@ -17,6 +17,7 @@ from cleantail.errors import TableError
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import RoundReference
+from cleantail.rounds.checked.round_results import PUBLICATION
 from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
@@ -107,3 +108,11 @@ def checked_by(context: Context, source: str) -> CheckReport | None:
     """Returns the checked round that a task has handed on; None where it came to no verdict, or nothing waits."""
     report = report_from(context, source)
     return report.waiting if report else None
+
+
+def publication_from(context: Context, source: str) -> dict[str, Any]:
+    """Returns the result of the round that the application of the task `source` has published as well; empty where it
+    has not."""
+    result: Mapping[str, Any] = context["ti"].xcom_pull(task_ids=source) or {}
+    publication = result.get(PUBLICATION)
+    return publication if isinstance(publication, dict) else {}

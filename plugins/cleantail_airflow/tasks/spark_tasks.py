@@ -14,12 +14,13 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.errors import HeldError
+from cleantail.lake.recorded_rounds import is_on_main
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, publication_from, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
@@ -28,6 +29,7 @@ from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
+PUBLISHED_BY_CHECK = "no application was started: that of check_quality has published the round right after its check"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
@@ -59,9 +61,17 @@ class CompactOperator(CleantailSparkOperator):
 
 
 class CheckQualityOperator(CleantailSparkOperator):
-    """Checks the branches of all units. Red partitions make the task red; publish goes on with the green ones."""
+    """Checks the branches of all units. Red partitions make the task red; the green ones are published all the same.
+
+    `publishes`: whether its application also publishes what passed, unless the round waits for a person. What became
+    of it is part of the task's XCom, by which `publish` shows it.
+    """
 
     job = "check_quality"
+
+    def __init__(self, *, publishes: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.publishes = publishes
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)
@@ -70,7 +80,8 @@ class CheckQualityOperator(CleantailSparkOperator):
         results = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(plan.units)))
         reports = (report_of(result, COMPACT) for result in results if result)
         request = CheckRequest(plan.round, tuple(report.branch for report in reports if report.branch))
-        return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms)]
+        publish = ["--publish"] if self.publishes else []
+        return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms), *publish]
 
 
 class PublishingOperator(CleantailSparkOperator):
@@ -101,8 +112,10 @@ class PublishingOperator(CleantailSparkOperator):
 class PublishOperator(PublishingOperator):
     """Publishes the partitions of a round that passed, also where others did not.
 
-    `source` is the id of the task that has checked the round. Its XCom says which round is meant; what passed the job
-    reads from the evidence, and what a person answered from the answers kept beside the table.
+    `source` is the id of the task that has checked the round. Where its application has published the round as well,
+    this task looks for the commit on `main`, and shows what became of the round. Else it starts an application: the
+    XCom of `source` says which round is meant; what passed the job reads from the evidence, and what a person answered
+    from the answers kept beside the table.
     """
 
     job = "publish"
@@ -111,6 +124,24 @@ class PublishOperator(PublishingOperator):
         super().__init__(**kwargs)
         self.source = source
         self.operation = kind_of(source)
+
+    def _run_job(self, context: Context) -> dict[str, Any]:
+        result = publication_from(context, self.source)
+        if not result or not self._is_as_reported(report_of(result, self.source)):
+            return super()._run_job(context)
+        self.reason = PUBLISHED_BY_CHECK
+        self.log.info("%s", self.reason)
+        error = None if result.get("ok") else AirflowException(f"{self.source} has held logs back")
+        self.received(context, result, error)
+        return result
+
+    def _is_as_reported(self, report: JobReport) -> bool:
+        """Returns whether `main` has the commit that was reported. Everybody who may edit the DAG may have written the
+        report; and a round that was undone since is for the application to find out about."""
+        if not report.published:
+            return True
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        return is_on_main(topic, platform, str(report.round), int(report.snapshot_id or 0))
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)
