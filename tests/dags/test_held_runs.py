@@ -140,6 +140,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     ended = "success" if result["published"] else "skipped"
     assert (states["approve"], states["publish"], states["publish_expiry"]) == ("success", ended, "skipped")
     assert jobs.names == ["compact", "check_quality", "publish"]
+    assert "--publish" not in jobs.calls[1]["arguments"]
     assert decision(site) == said
     assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [41], "passed": [0]}
     [(task, pool, subject, body, users)] = asked

@@ -188,6 +188,19 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run
     assert "ended with exit code 1" in run.output
 
 
+def test_the_round_is_published_by_the_application_of_its_check(run: WholeRun) -> None:
+    applications = {name for name in ("compact", "check_quality", "publish") if _was_started(run, name)}
+    assert applications == {"compact", "check_quality"}
+    assert (
+        "that of check_quality has published the round right after its check"
+        in run.airflow("rows")["rendered_task_instance_fields"]
+    )
+
+
+def _was_started(run: WholeRun, job: str) -> bool:
+    return any(f"spark_jobs/{job}.py" in line for line in run.command_lines)
+
+
 def test_the_run_sends_its_metrics(run: WholeRun) -> None:
     sent = run.metrics
     assert sent["max-dirty-percent.orders"] == "100.0|g"
