@@ -3,7 +3,7 @@
     spark-submit spark_jobs/check_quality.py --config config --topic orders --round '{"round": …, "branches": […]}'
 
 With `--publish` what passed is published right after its check, where nobody has to be asked first. The work itself is
-in spark_jobs/round/check_task.py.
+in spark_jobs/round/stations/check_station.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def _work(job: Job) -> Document:
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
-    from spark_jobs.round.check_task import check_and_publish
     from spark_jobs.round.run import Run
+    from spark_jobs.round.stations.check_station import check_and_publish
 
     preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)

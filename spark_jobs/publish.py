@@ -2,7 +2,7 @@
 
     spark-submit spark_jobs/publish.py --config config --topic orders --round '{"round": …, "passed": […]}'
 
-The work itself is in spark_jobs/round/answered_rounds.py.
+The work itself is in spark_jobs/round/stations/answered_rounds.py.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def _work(job: Job) -> Document:
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
-    from spark_jobs.round.answered_rounds import publish_answered
     from spark_jobs.round.run import Run
+    from spark_jobs.round.stations.answered_rounds import publish_answered
 
     # logs that are held back may get a round of their own, with a check, which moves their log start
     if answered.answer is None and answered.checked.kind == COMPACT and answered.checked.red and job.topic.deletes:

@@ -16,12 +16,12 @@ from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import ROUNDS
 from spark_jobs.round import evidence, publish
 from spark_jobs.round import run as rounds
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from tests.jobs.test_rounds import NOW, offsets, record
 
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}

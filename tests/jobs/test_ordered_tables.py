@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cleantail.lake.catalogs import open_catalog
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import HOUR, NOW, files_of
 from tests.jobs.test_format_2 import full

@@ -15,11 +15,11 @@ from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import run as rounds
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.test_adopt import CONNECT, HOUR, NOW, changes, expected, read
 from tests.jobs.test_format_2 import append, by_spark, full

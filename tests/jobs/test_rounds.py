@@ -18,13 +18,13 @@ from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
 from spark_jobs.round import evidence_store
 from spark_jobs.round import run as rounds
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from spark_jobs.round.upkeep import staged_rewrites
 from tests.jobs.conftest import places
 from tests.round_builders import reference_of

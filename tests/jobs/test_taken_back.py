@@ -14,11 +14,11 @@ from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from cleantail.lake.runs.rollback_preview import history_of
 from demo.sabotage import delete_where
 from spark_jobs.iceberg import commits
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from spark_jobs.round.undo import undo_ingestion as job
 from tests.jobs.test_other_processes import kill_at
 from tests.jobs.test_rounds import NOW, offsets, record

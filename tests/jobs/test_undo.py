@@ -12,11 +12,11 @@ from cleantail.lake.runs.rollback_preview import preview
 from demo.sabotage import delete_where
 from spark_jobs import rollback
 from spark_jobs.iceberg import commits
-from spark_jobs.round.answered_rounds import publish_or_start_over
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from spark_jobs.round.undo import rollback as job
 from spark_jobs.round.undo.rollback import roll_back
 from tests.jobs.test_rounds import NOW, offsets, record

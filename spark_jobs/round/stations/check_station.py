@@ -24,10 +24,10 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_request import CheckRequest
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import UNIT, StagedUnit, require_one_round, staged_unit
-from spark_jobs.round.answered_rounds import publish_unasked
 from spark_jobs.round.check import check_round
 from spark_jobs.round.publish import published_before
 from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_unasked
 
 logger = logging.getLogger("cleantail.check")
 

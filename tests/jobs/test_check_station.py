@@ -13,7 +13,7 @@ from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.checked.round_results import PUBLICATION
 from spark_jobs import check_quality, compact, publish
-from spark_jobs.round import check_task
+from spark_jobs.round.stations import check_station
 from tests.jobs.test_forged_xcoms import call, told_by, unit_of  # noqa: F401
 from tests.jobs.test_held_rounds import SHORT, branches, summary_of
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
@@ -93,7 +93,7 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
 
     topic, _, asked = staged("left-to-publish", two_logs()[:2])
     with monkeypatch.context() as patch:
-        patch.setattr(check_task, "publish_unasked", overtaken)
+        patch.setattr(check_station, "publish_unasked", overtaken)
         code, result = call(check_quality, topic, "--round", asked, "--publish")
     assert (code, PUBLICATION in result, offsets(workshop.read(topic))) == (0, False, [0, 1])
     code, published = call(publish, topic, "--round", json.dumps(told_by(result)))
