@@ -1,5 +1,5 @@
 """Compacts a work unit as spark_jobs/compact.py does, and then deletes winning records from its branch: a defect made
-on purpose, as a mistake in the cleaner itself would be. The check is left to the task `check_quality`.
+on purpose, as a mistake in the cleaner itself would be.
 
     spark-submit demo/sabotage.py --config demo/config --topic sensor-readings --unit '{"round": …}' --result FILE
 
@@ -45,7 +45,6 @@ def delete_where(table: TopicTable, branch: str, condition: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    argv = [argument for argument in argv if argument not in ("--check", "--publish")]
     code = compact.main(argv)
     if code == 0:
         arguments = compact.parse_args(argv)

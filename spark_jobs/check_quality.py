@@ -12,8 +12,10 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
-from spark_jobs.job import Document, Job, parser, run_job, with_publish
+from cleantail.rounds.checked.round_results import PUBLICATION, ROUND_RESULT_JSON
+from spark_jobs.job import Document, Job, parser, run_job
 
 
 def _work(job: Job) -> Document:
@@ -27,13 +29,17 @@ def _work(job: Job) -> Document:
 
     preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
-    return check_and_publish(run, request, job.arguments.publish).document
+    done = check_and_publish(run, request, job.arguments.publish)
+    document = {"ok": done.checked.ok, **CHECKED_ROUND_JSON.plain(done.checked)}
+    return document if done.publication is None else document | {PUBLICATION: ROUND_RESULT_JSON.plain(done.publication)}
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser(__doc__)
     arguments.add_argument("--round", required=True, help='JSON: {"round", "branches": those that compact has made}')
-    with_publish(arguments)
+    arguments.add_argument(
+        "--publish", action="store_true", help="publish what passed, too, unless the round waits for a person"
+    )
     return arguments.parse_args(argv)
 
 

@@ -34,7 +34,7 @@ Document = dict[str, Any]
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
 
-NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics", "check", "publication")
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics", "publication")
 """Of a result: what is long, holds data, or was logged before it."""
 SHORT_LIST, SHORT_CHARS = 20, 200
 """What is longer is left out of the line that a job ends with."""
@@ -109,13 +109,6 @@ def common_parser(description: str | None) -> argparse.ArgumentParser:
 def with_client_settings(arguments: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Adds the argument of jobs that read from Kafka."""
     arguments.add_argument("--client-settings", type=Path, metavar="F", help="settings of the Kafka client, as JSON")
-    return arguments
-
-
-def with_publish(arguments: argparse.ArgumentParser, where: str = "") -> argparse.ArgumentParser:
-    """Adds the argument of jobs that may publish the round that they have checked. `where`: begins its help."""
-    help_text = f"{where}publish what passed, too, unless the round waits for a person"
-    arguments.add_argument("--publish", action="store_true", help=help_text)
     return arguments
 
 

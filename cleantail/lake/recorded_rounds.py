@@ -65,12 +65,11 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))
 
 
-def is_on_main(topic: Topic, platform: Platform, round_id: str, snapshot_id: int | None = None) -> bool:
-    """Returns whether `main` has a commit, or where it is named this very one, whose summary says that it has published
-    the round. Raises TableError and OutsideError as load_table does."""
+def is_on_main(topic: Topic, platform: Platform, round_id: str, snapshot_id: int) -> bool:
+    """Returns whether this snapshot is on `main`, and its summary says that it has published the round. Raises
+    TableError and OutsideError as load_table does."""
     table = load_table(kept_catalog(platform, os.environ), topic, platform)
     if table is None:
         return False
-    history = ancestry(table, table.current_snapshot())
-    found = (each for each in history if each.summary is not None and each.summary.get(ROUND) == round_id)
-    return any(snapshot_id in (None, each.snapshot_id) for each in found)
+    found = (each for each in ancestry(table, table.current_snapshot()) if each.snapshot_id == snapshot_id)
+    return any(each.summary is not None and each.summary.get(ROUND) == round_id for each in found)

@@ -9,13 +9,12 @@
 - `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
   for each of them.
 - `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
-  readers see nothing. Where a round is one unit, its application goes on to the check and to the publication, since
-  to start another one would cost more than the work; the tasks of these stations then show what it did.
-- `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`. The application that
-  checks publishes as well, right after the check, where nobody has to approve the topic's rounds.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. It looks for
-  that commit, and starts an application only where it was not made. Updates the topic's asset, for DAGs that run after
-  a compaction; skipped where nothing was published.
+  readers see nothing.
+- `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`. Where nobody has to
+  approve the topic's rounds, its application makes the commit of `publish` as well, right after the check.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. It starts an
+  application of its own only where `check_quality` has not made the commit. Updates the topic's asset, for DAGs that
+  run after a compaction; skipped where nothing was published.
 - `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a
   branch and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is
   `needed` and the broker may have removed deletions before they were read.
@@ -49,8 +48,8 @@ task.
   in which file, and nothing was changed. Or others changed the table every time: clear the task.
 - `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
   reached again.
-- `compact`: the Spark application failed. Where the message names bad input, correct that. Else clear the task: it
-  repeats safely, also where it was killed after it had published.
+- `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
+  clear the task: it repeats safely.
 - `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
   published. The message lists partition, expectation, counts and offsets; the topic's page shows the records.
   What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.

@@ -90,9 +90,8 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
     Where a round can be held, `approve` is skipped if nothing has to be asked, and that is no reason not to publish.
     """
     spark = _on_spark(topic, config_dir)
+    compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
     asks_nobody = not can_be_held(topic)
-    label: dict[str, Any] = {"map_index_template": "{{ task.partitions }}"}
-    compact = CompactOperator.partial(task_id=COMPACT, publishes=asks_nobody, **label, **spark)
     check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=asks_nobody, **spark)
     tasks = [compact.expand(unit=evaluate.output), check]
     if asks_nobody:

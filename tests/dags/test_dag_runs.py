@@ -168,30 +168,6 @@ def test_what_the_application_of_the_check_has_published_is_shown_without_anothe
     assert [alert["task"] for alert in alerts(site)] == ["check_quality"]
 
 
-def test_the_application_of_a_round_of_one_unit_does_all_stations_and_each_shows_its_own(
-    run: Run, jobs: StubbedJobs, site: Site
-) -> None:
-    verdicts = [verdict(0, failure())]
-    publication = {"ok": False, "published": [], "held_back": [0], "verdicts": verdicts, "red_before": [0]}
-    check = {"ok": False, "verdicts": verdicts, "publication": publication}
-    jobs.answer("compact", {"ok": True, **unit(), "check": check})
-    finished = run(plan(units=1))
-    assert [(call["job"], call["arguments"][-4:-2]) for call in jobs.calls] == [("compact", ["--check", "--publish"])]
-    of_round = {name: states(finished)[name] for name in ("compact", "check_quality", "publish", "outcome")}
-    assert of_round == {"compact": "success", "check_quality": "failed", "publish": "skipped", "outcome": "failed"}
-    assert xcom(finished, "check_quality", "return_value") == check
-    assert xcom(finished, "publish", "return_value") == publication
-    assert rendered(finished, "check_quality")["reason"].startswith("no application was started")
-    assert [alert["task"] for alert in alerts(site)] == ["check_quality"]
-
-
-def test_a_unit_of_several_is_not_checked_by_its_own_application(run: Run, jobs: StubbedJobs) -> None:
-    jobs.answer("compact", {"ok": True, **unit(), "check": {"ok": True, "verdicts": [verdict(0)]}})
-    run(plan(units=2))
-    assert jobs.names == ["compact", "compact", "check_quality", "publish"]
-    assert not [call for call in jobs.calls if "--check" in call["arguments"]]
-
-
 def test_what_turned_red_only_when_the_round_started_over_makes_publish_red_without_an_application(
     run: Run, jobs: StubbedJobs, site: Site
 ) -> None:

@@ -185,11 +185,16 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run
     assert [mail["Subject"] for mail in run.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
     assert [kind for kind, _ in run.airflow("incidents")] == ["check_failed", "partition_quarantined"]
     assert run.airflow("published") == [{"0": RECORDS}]
+    assert "ended with exit code 1" in run.output
 
 
-def test_a_round_of_one_unit_is_made_checked_and_published_by_one_application(run: WholeRun) -> None:
-    assert {name for name in ("compact", "check_quality", "publish") if _was_started(run, name)} == {"compact"}
-    assert "no application was started" in run.airflow("rows")["rendered_task_instance_fields"]
+def test_the_round_is_published_by_the_application_of_its_check(run: WholeRun) -> None:
+    applications = {name for name in ("compact", "check_quality", "publish") if _was_started(run, name)}
+    assert applications == {"compact", "check_quality"}
+    assert (
+        "that of check_quality has published the round right after its check"
+        in run.airflow("rows")["rendered_task_instance_fields"]
+    )
 
 
 def _was_started(run: WholeRun, job: str) -> bool:

@@ -1,5 +1,5 @@
-"""The applications of compact and check_quality, called as their tasks call them, on real tables: they go on to the
-check and to publication, unless somebody has to be asked; what they leave, the applications of those tasks do."""
+"""The application of check_quality, called as its task calls it, on real tables: it publishes what passed right after
+its check, unless somebody has to be asked; what it leaves, an application of `publish` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.recorded_rounds import is_on_main
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.checked.round_results import CHECK, PUBLICATION
+from cleantail.rounds.checked.round_results import PUBLICATION
 from spark_jobs import check_quality, compact, publish
 from spark_jobs.round.stations import check_station
 from tests.jobs.test_forged_xcoms import call, told_by, unit_of  # noqa: F401
@@ -124,66 +124,3 @@ def test_a_commit_is_on_main_by_its_snapshot_and_its_round_until_it_is_undone(wo
     workshop.ok("rollback", topic)
     assert not is_on_main(table.topic, platform, done["round"], done["snapshot_id"])
     assert not is_on_main(workshop.find(workshop.topic("no-table-yet")), platform, done["round"], 1)
-
-
-@pytest.fixture
-def landed_unit(workshop, table_of):
-    """Lands records of a new topic: gives (topic, table, the one unit of the round)."""
-
-    def make(name, lines, **more):
-        topic = workshop.topic(name, **more)
-        workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", lines))
-        table = table_of(topic)
-        return topic, table, json.dumps(unit_of(workshop, table))
-
-    return make
-
-
-def test_compact_goes_on_to_check_and_publication_where_its_unit_is_the_whole_round(workshop, landed_unit, call):  # noqa: F811
-    topic, table, unit = landed_unit("all-at-once", two_logs(), checks=[SHORT])
-    code, result = call(compact, topic, "--unit", unit, "--check", "--publish")
-    check = result[CHECK]
-    assert (code, result["ok"], result["counts"]["deleted"]) == (0, True, {"superseded": {"0": 1, "1": 1}})
-    assert (check["ok"], [v["partition"] for v in check["verdicts"] if not v["passed"]]) == (False, [1])
-    assert (check[PUBLICATION]["published"], check[PUBLICATION]["held_back"]) == ([0], [1])
-    assert offsets(workshop.read(topic)) == [1, 0, 1]
-    # a second try, after one that died past the commit, tells the same and changes nothing
-    head = summary_of(table)
-    code, again = call(compact, topic, "--unit", unit, "--check", "--publish")
-    assert (code, again["branch"], again["counts"]) == (0, result["branch"], result["counts"])
-    assert again[CHECK][PUBLICATION]["snapshot_id"] == check[PUBLICATION]["snapshot_id"]
-    assert (summary_of(table), offsets(workshop.read(topic))) == (head, [1, 0, 1])
-
-
-def test_compact_checks_and_no_more_where_a_person_is_to_be_asked(workshop, landed_unit, call):  # noqa: F811
-    topic, _, unit = landed_unit("checked-and-asked", two_logs()[:2], publish="approve", approvers=["anna"])
-    code, result = call(compact, topic, "--unit", unit, "--check")
-    assert (code, result[CHECK]["ok"], PUBLICATION in result[CHECK]) == (0, True, False)
-    assert [hold["partition"] for hold in result[CHECK]["holds"]] == [0]
-    assert offsets(workshop.read(topic)) == [0, 1]
-    # whatever its arguments say, nobody is passed over
-    code, result = call(compact, topic, "--unit", unit, "--check", "--publish")
-    assert (code, PUBLICATION in result[CHECK], offsets(workshop.read(topic))) == (0, False, [0, 1])
-
-
-@pytest.mark.parametrize("error", [ConflictError("a branch is gone"), RuntimeError("a defect that names a-key")])
-def test_what_compact_cannot_check_is_left_to_the_task_check_quality(
-    workshop,
-    landed_unit,
-    call,  # noqa: F811
-    monkeypatch,
-    caplog,
-    error,
-):
-    def fails(*_):
-        raise error
-
-    topic, _, unit = landed_unit(f"left-to-check-{type(error).__name__.lower()}", two_logs()[:2])
-    with monkeypatch.context() as patch:
-        patch.setattr(check_station, "check_round", fails)
-        code, result = call(compact, topic, "--unit", unit, "--check", "--publish")
-    assert (code, CHECK in result, offsets(workshop.read(topic))) == (0, False, [0, 1])
-    assert "is left to the task check_quality" in caplog.text and "a-key" not in caplog.text
-    asked = json.dumps({"round": result["round"], "branches": [result["branch"]]})
-    code, result = call(check_quality, topic, "--round", asked, "--publish")
-    assert (code, result[PUBLICATION]["published"], offsets(workshop.read(topic))) == (0, [0], [1])

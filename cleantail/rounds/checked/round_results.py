@@ -105,9 +105,8 @@ class RunResult:
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
-CHECK, PUBLICATION = "check", "publication"
-"""What the result of a station has of a later one that its application has done as well: in that of compact the result
-of check_quality, and in that of check_quality the RoundResult of publish."""
+PUBLICATION = "publication"
+"""In the result of check_quality: the RoundResult of the round that its application has published as well."""
 ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
 RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 

@@ -15,10 +15,9 @@ from cleantail.lineage.stations import INGESTING, OF_SOURCE, StationFacts, ToldT
 from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables
 from cleantail.log import round_state
 from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.round_results import CHECK
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.outcomes.job_reports import JobReport, done_as_well, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport
 
 KINDS = {
     "check_quality": round_state.COMPACT,
@@ -59,7 +58,7 @@ def done(
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
     facts = StationFacts(
         read=read or heads,
-        written=_written(station, tables, report) or _checked_head(result),
+        written=_written(station, tables, report),
         commits=_commits(station, result, report),
         records=result.get("records") if station in INGESTING else None,
         checks=_checks(station, topic, platform, report.round),
@@ -96,14 +95,6 @@ def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:
     if station == "compact":
         return tables.branches.get(report.branch)
     return tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
-
-
-def _checked_head(result: Mapping[str, Any]) -> int | None:
-    """Returns the head of the branch that `compact` has made, where its application has checked it as well: the branch
-    may be gone by now."""
-    checked = done_as_well(CHECK, result)
-    units = report_of(checked, "compact").units if checked else ()
-    return units[0].head_snapshot_id if units else None
 
 
 def _commits(station: str, result: Mapping[str, Any], report: JobReport) -> bool:

@@ -17,6 +17,7 @@ from cleantail.errors import TableError
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import RoundReference
+from cleantail.rounds.checked.round_results import PUBLICATION
 from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
@@ -109,8 +110,9 @@ def checked_by(context: Context, source: str) -> CheckReport | None:
     return report.waiting if report else None
 
 
-def done_as_well(part: str, result: Any) -> dict[str, Any] | None:
-    """Returns what an application has reported of a later station that it has done as well (CHECK, PUBLICATION); None
-    where it has not. `result`: the XCom of its task."""
-    later = result.get(part) if isinstance(result, Mapping) else None
-    return later if isinstance(later, dict) else None
+def publication_from(context: Context, source: str) -> dict[str, Any]:
+    """Returns the result of the round that the application of the task `source` has published as well; empty where it
+    has not."""
+    result: Mapping[str, Any] = context["ti"].xcom_pull(task_ids=source) or {}
+    publication = result.get(PUBLICATION)
+    return publication if isinstance(publication, dict) else {}

@@ -18,10 +18,9 @@ from cleantail.lake.recorded_rounds import is_on_main
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
-from cleantail.rounds.checked.round_results import CHECK, PUBLICATION
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, done_as_well, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, publication_from, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
@@ -30,14 +29,12 @@ from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
+PUBLISHED_BY_CHECK = "no application was started: that of check_quality has published the round right after its check"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class CompactOperator(CleantailSparkOperator):
     """Compacts one work unit onto a branch of its own.
-
-    Where the unit is the whole round, its application goes on to the check, whose result is part of the task's XCom.
-    `publishes` is as in CheckQualityOperator.
 
     `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON: it holds numbers and names that Cleantail made,
     and nothing of a record.
@@ -46,10 +43,9 @@ class CompactOperator(CleantailSparkOperator):
     job = "compact"
     template_fields: Sequence[str] = (*CleantailSparkOperator.template_fields, "unit")
 
-    def __init__(self, *, unit: dict[str, Any], publishes: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, unit: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.unit = unit
-        self.publish = _publish_argument(publishes)
 
     @property
     def partitions(self) -> str:
@@ -58,10 +54,7 @@ class CompactOperator(CleantailSparkOperator):
         return f"partitions {numbers}"
 
     def arguments(self, context: Context) -> list[str]:
-        plan = plan_of(context)
-        is_whole_round = plan is not None and len(plan.units) == 1
-        goes_on = ["--check", *self.publish] if is_whole_round else []
-        return ["--unit", json.dumps(self.unit), *goes_on]
+        return ["--unit", json.dumps(self.unit)]
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
         return (int(self.unit["base_snapshot_id"]),)
@@ -70,23 +63,15 @@ class CompactOperator(CleantailSparkOperator):
 class CheckQualityOperator(CleantailSparkOperator):
     """Checks the branches of all units. Red partitions make the task red; the green ones are published all the same.
 
-    It shows what the application of `compact` has found, where that has checked the round as well, and starts an
-    application else. `publishes`: whether the application that checks also publishes what passed, unless the round
-    waits for a person. What became of it is part of the task's XCom, by which `publish` shows it.
+    `publishes`: whether its application also publishes what passed, unless the round waits for a person. What became
+    of it is part of the task's XCom, by which `publish` shows it.
     """
 
     job = "check_quality"
 
     def __init__(self, *, publishes: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.publish = _publish_argument(publishes)
-
-    def done_before(self, context: Context) -> dict[str, Any] | None:
-        plan = plan_of(context)
-        if plan is None or len(plan.units) != 1:
-            return None
-        [compacted] = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(1)) or [None]
-        return done_as_well(CHECK, compacted)
+        self.publishes = publishes
 
     def arguments(self, context: Context) -> list[str]:
         plan = plan_of(context)
@@ -95,11 +80,8 @@ class CheckQualityOperator(CleantailSparkOperator):
         results = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(plan.units)))
         reports = (report_of(result, COMPACT) for result in results if result)
         request = CheckRequest(plan.round, tuple(report.branch for report in reports if report.branch))
-        return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms), *self.publish]
-
-
-def _publish_argument(publishes: bool) -> list[str]:
-    return ["--publish"] if publishes else []
+        publish = ["--publish"] if self.publishes else []
+        return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms), *publish]
 
 
 class PublishingOperator(CleantailSparkOperator):
@@ -143,9 +125,15 @@ class PublishOperator(PublishingOperator):
         self.source = source
         self.operation = kind_of(source)
 
-    def done_before(self, context: Context) -> dict[str, Any] | None:
-        result = done_as_well(PUBLICATION, context["ti"].xcom_pull(task_ids=self.source))
-        return result if result and self._is_as_reported(report_of(result, self.source)) else None
+    def _run_job(self, context: Context) -> dict[str, Any]:
+        result = publication_from(context, self.source)
+        if not result or not self._is_as_reported(report_of(result, self.source)):
+            return super()._run_job(context)
+        self.reason = PUBLISHED_BY_CHECK
+        self.log.info("%s", self.reason)
+        error = None if result.get("ok") else AirflowException(f"{self.source} has held logs back")
+        self.received(context, result, error)
+        return result
 
     def _is_as_reported(self, report: JobReport) -> bool:
         """Returns whether `main` has the commit that was reported. Everybody who may edit the DAG may have written the
