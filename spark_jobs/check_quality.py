@@ -12,9 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
-from cleantail.rounds.checked.round_results import PUBLICATION, ROUND_RESULT_JSON
 from spark_jobs.job import Document, Job, parser, run_job
 
 
@@ -29,9 +27,7 @@ def _work(job: Job) -> Document:
 
     preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
-    done = check_and_publish(run, request, job.arguments.publish)
-    document = {"ok": done.checked.ok, **CHECKED_ROUND_JSON.plain(done.checked)}
-    return document if done.publication is None else document | {PUBLICATION: ROUND_RESULT_JSON.plain(done.publication)}
+    return check_and_publish(run, request, job.arguments.publish).document
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

@@ -34,7 +34,7 @@ Document = dict[str, Any]
 RED = 1
 """Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
 
-NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics", "publication")
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics")
 """Of a result: what is long, holds data, or was logged before it."""
 SHORT_LIST, SHORT_CHARS = 20, 200
 """What is longer is left out of the line that a job ends with."""

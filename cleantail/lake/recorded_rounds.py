@@ -10,19 +10,34 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import HeldError
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
 from cleantail.lake.table_metadata import ancestry
+from cleantail.log.partition_state import states_of_properties
+from cleantail.log.round_state import COMPACT
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.checked.recorded_checks import RoundReference, recorded, require_matching_reference
+from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
-from cleantail.rounds.rollback import ROUND
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-COLUMNS = ("partition", "outcome", "note", "checked_at_ms", "head_snapshot_id", "checks", "sample", CHECKED_ROUND)
+COLUMNS = (
+    "partition",
+    "outcome",
+    "note",
+    "checked_at_ms",
+    "head_snapshot_id",
+    "checks",
+    "sample",
+    "dag_id",
+    "run_id",
+    CHECKED_ROUND,
+)
 
 
 def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
@@ -65,11 +80,26 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))
 
 
-def is_on_main(topic: Topic, platform: Platform, round_id: str, snapshot_id: int) -> bool:
-    """Returns whether this snapshot is on `main`, and its summary says that it has published the round. Raises
-    TableError and OutsideError as load_table does."""
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
-    if table is None:
-        return False
-    found = (each for each in ancestry(table, table.current_snapshot()) if each.snapshot_id == snapshot_id)
-    return any(each.summary is not None and each.summary.get(ROUND) == round_id for each in found)
+def recorded_publication(
+    topic: Topic, platform: Platform, round_id: str, dag_id: str, run_id: str
+) -> RoundResult | None:
+    """Returns what became of a compaction that this run of a DAG has checked: it is on `main`, or nothing of it passed
+    and each log that failed is in quarantine. None else.
+
+    It goes by the evidence and the table alone. Raises TableError and OutsideError as load_table does.
+    """
+    catalog = kept_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    evidence = evidence_of_round(catalog, platform, topic.topic, round_id, COMPACT) if table is not None else []
+    of_run = [row for row in evidence if (row.get("dag_id"), row.get("run_id")) == (dag_id, run_id)]
+    if table is None or not of_run:
+        return None
+    try:
+        checked = recorded(topic, round_id, COMPACT, of_run)
+    except HeldError:
+        return None
+    states, name = states_of_properties(table.properties, topic.table), identity_of(checked).items()
+    for snapshot in ancestry(table, table.current_snapshot()):
+        if snapshot.summary is not None and name <= snapshot.summary.additional_properties.items():
+            return publication_of(checked, snapshot.snapshot_id, states)
+    return quarantine_of(checked, states)

@@ -95,7 +95,8 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
     check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=asks_nobody, **spark)
     tasks = [compact.expand(unit=evaluate.output), check]
     if asks_nobody:
-        return [*tasks, PublishOperator(task_id=PUBLISH, trigger_rule="one_done", **spark)]
+        publish = PublishOperator(task_id=PUBLISH, trigger_rule="one_done", after_publishing_check=True, **spark)
+        return [*tasks, publish]
     early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
     return [
         *tasks,

@@ -26,6 +26,7 @@ from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, st
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.publications import identity_of
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
@@ -40,7 +41,7 @@ from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
 from spark_jobs.round.keyless_table import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
-from spark_jobs.round.published_rounds import identity_of, published_as, result_of
+from spark_jobs.round.published_rounds import published_as, result_of
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 logger = logging.getLogger("cleantail.publish")

@@ -153,37 +153,13 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
         assert jobs.argument(job, "--config") == str(site.config)
 
 
-def test_what_the_application_of_the_check_has_published_is_shown_without_another_one(
-    run: Run, jobs: StubbedJobs, site: Site
-) -> None:
-    """Of a red round; tests/dags/test_whole_run.py has a commit on a real table."""
-    verdicts = [verdict(0, failure())]
-    publication = {"ok": False, "published": [], "held_back": [0], "verdicts": verdicts, "red_before": [0]}
-    jobs.answer("check_quality", {"ok": False, "verdicts": verdicts, "publication": publication}, code=1)
-    finished = run(plan(units=1))
-    assert jobs.names == ["compact", "check_quality"]
-    assert "--publish" in jobs.calls[-1]["arguments"]
-    assert (states(finished)["check_quality"], states(finished)["publish"]) == ("failed", "skipped")
-    assert xcom(finished, "publish", "return_value") == publication
-    assert [alert["task"] for alert in alerts(site)] == ["check_quality"]
-
-
-def test_what_turned_red_only_when_the_round_started_over_makes_publish_red_without_an_application(
-    run: Run, jobs: StubbedJobs, site: Site
-) -> None:
-    again = {"ok": False, "published": [], "held_back": [0], "verdicts": [verdict(0, failure())], "red_before": []}
-    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0)], "publication": again})
-    finished = run(plan(units=1))
-    assert (states(finished)["publish"], jobs.names) == ("failed", ["compact", "check_quality"])
-    assert [alert["task"] for alert in alerts(site)] == ["publish"]
-
-
-def test_a_publication_that_is_not_on_main_is_not_believed(run: Run, jobs: StubbedJobs) -> None:
-    forged = {"ok": True, "round": "r1", "published": [0], "snapshot_id": 8, "checkpoints": {"0": 9}}
-    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)], "publication": forged})
+def test_a_publication_that_neither_evidence_nor_table_has_is_not_believed(run: Run, jobs: StubbedJobs) -> None:
+    """tests/dags/test_whole_run.py has one that they have."""
+    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)], "publication": "r1"})
     jobs.answer("publish", {"ok": True, "published": [], "held_back": []})
     finished = run(plan(units=1))
     assert jobs.names == ["compact", "check_quality", "publish"]
+    assert "--publish" in jobs.calls[1]["arguments"]
     assert asset_events(finished) == []
 
 

@@ -8,13 +8,14 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError
-from cleantail.lake.recorded_rounds import is_on_main
+from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.checked.round_results import PUBLICATION
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
+from cleantail.rounds.checked.round_results import PUBLICATION, ROUND_RESULT_JSON
 from spark_jobs import check_quality, compact, publish
 from spark_jobs.round.stations import check_station
-from tests.jobs.test_forged_xcoms import call, told_by, unit_of  # noqa: F401
+from tests.jobs.test_forged_xcoms import ANNA, answer, call, told_by, unit_of  # noqa: F401
 from tests.jobs.test_held_rounds import SHORT, branches, summary_of
 from tests.jobs.test_rounds import HOUR, NOW, offsets, record
 
@@ -34,26 +35,48 @@ def staged(workshop, table_of, call):  # noqa: F811
     return make
 
 
+def overtaken(*_):
+    raise ConflictError("another writer was faster each time")
+
+
 def two_logs():
     """Log 0 is good; the keys of log 1 break the topic's own check."""
     return [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
+
+
+@pytest.fixture
+def told(workshop, monkeypatch):
+    """Says which task of Airflow the jobs run for; gives what its run has published of a round, as `publish` asks."""
+    for name, value in (("DAG_ID", "a-dag"), ("DAG_RUN_ID", "manual__1"), ("TASK_ID", "check_quality")):
+        monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
+
+    def ask(table, round_id, run_id="manual__1"):
+        return recorded_publication(table.topic, workshop.platform(), round_id, "a-dag", run_id)
+
+    return ask
 
 
 def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_application_of_the_check(
     workshop,
     staged,
     call,  # noqa: F811
+    told,
 ):
     topic, table, asked = staged("checked-and-published", two_logs(), checks=[SHORT])
     code, result = call(check_quality, topic, "--round", asked, "--publish")
-    published = result[PUBLICATION]
-    assert (code, result["ok"], published["ok"]) == (1, False, False)
-    assert (published["published"], published["held_back"], published["red_before"]) == ([0], [1], [1])
+    assert (code, result["ok"], result[PUBLICATION]) == (1, False, result["round"])
     assert offsets(workshop.read(topic)) == [1, 0, 1]
     states = {log["partition"]: log for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]}
     assert (states[0]["checkpoint"], states[1]["checkpoint"]) == (2, None)
     assert [name for name in branches(table) if not name.startswith("failed_")] == []
     assert [row["outcome"] for row in workshop.evidence(topic) if row["partition"] == 0][-1] == "published"
+    # what `publish` tells of it is what its own application would have
+    published = told(table, result["round"])
+    assert (published.ok, published.published, published.held_back) == (False, (0,), (1,))
+    assert (published.snapshot_id, published.checkpoints) == (table.load().currentSnapshot().snapshotId(), {0: 2})
+    own = call(publish, topic, "--round", json.dumps(told_by(result)))[1]
+    shown = ROUND_RESULT_JSON.plain(published)
+    assert {name for name in own if own[name] != shown[name]} == {"red_before"}
 
 
 def test_without_the_argument_it_checks_and_no_more(workshop, staged, call):  # noqa: F811
@@ -72,30 +95,61 @@ def test_a_round_that_waits_for_a_person_is_not_published(workshop, staged, call
     assert (code, offsets(workshop.read(topic))) == (5, [0, 1, 2])
 
 
-def test_a_try_after_one_that_died_past_its_commit_tells_what_that_had_done(workshop, staged, call):  # noqa: F811
+def test_a_try_after_one_that_died_past_its_commit_changes_nothing_and_finds_it(
+    workshop,
+    staged,
+    call,  # noqa: F811
+    told,
+):
     topic, table, asked = staged("died-past-its-commit", two_logs(), checks=[SHORT])
     first = call(check_quality, topic, "--round", asked, "--publish")[1]
-    head = summary_of(table)
+    before, published = summary_of(table), told(table, first["round"])
     code, again = call(check_quality, topic, "--round", asked, "--publish")
     assert (code, again["ok"], [v["partition"] for v in again["verdicts"] if not v["passed"]]) == (1, False, [1])
-    for name in ("round", "published", "held_back", "snapshot_id"):
-        assert again[PUBLICATION][name] == first[PUBLICATION][name]
-    assert (summary_of(table), offsets(workshop.read(topic))) == (head, [1, 0, 1])
+    assert (again[PUBLICATION], told(table, first["round"])) == (first["round"], published)
+    assert (summary_of(table), offsets(workshop.read(topic))) == (before, [1, 0, 1])
     # without a check of the round it is an error
     other = json.dumps(json.loads(asked) | {"round": "20200101T000000_000_1"})
     code, result = call(check_quality, topic, "--round", other, "--publish")
     assert (code, "is gone" in result["error"]) == (3, True)
 
 
-def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch):  # noqa: F811
-    def overtaken(*_):
-        raise ConflictError("another writer was faster each time")
-
-    topic, _, asked = staged("left-to-publish", two_logs()[:2])
+def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop, staged, call, told, monkeypatch):  # noqa: F811
+    topic, table, asked = staged("nothing-passed", two_logs()[2:], checks=[SHORT])
     with monkeypatch.context() as patch:
         patch.setattr(check_station, "publish_unasked", overtaken)
         code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, PUBLICATION in result, told(table, result["round"])) == (1, False, None)
+    code, result = call(publish, topic, "--round", json.dumps(told_by(result)))
+    assert (code, result["held_back"]) == (1, [1])
+    found = told(table, result["round"])
+    assert (found.published, found.held_back, found.snapshot_id) == ((), (1,), None)
+    # a try after one that died there counts no second failure
+    code, again = call(check_quality, topic, "--round", asked, "--publish")
+    [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (code, PUBLICATION in again, log["state"]["quarantine"]["attempts"]) == (1, False, 1)
+
+
+def test_a_no_holds_though_the_yaml_asks_for_no_approval_any_more(workshop, staged, call):  # noqa: F811
+    topic, table, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
+    checked = CHECKED_ROUND_JSON.of_plain(call(check_quality, topic, "--round", asked)[1], "XCom")
+    answer(workshop, table, checked, ANNA, approved=False)
+    workshop.topic(topic)
+    code, result = call(check_quality, topic, "--round", asked, "--publish")
     assert (code, PUBLICATION in result, offsets(workshop.read(topic))) == (0, False, [0, 1])
+
+
+@pytest.mark.parametrize("error", [ConflictError("another was faster"), RuntimeError("a defect that names a-key")])
+def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog, error):  # noqa: F811
+    def fails(*_):
+        raise error
+
+    topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(check_station, "publish_unasked", fails)
+        code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, PUBLICATION in result, offsets(workshop.read(topic))) == (0, False, [0, 1])
+    assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text
     code, published = call(publish, topic, "--round", json.dumps(told_by(result)))
     assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
@@ -110,17 +164,17 @@ def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of
     done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
     asked = json.dumps({"round": done["round"], "branches": [done["branch"]]})
     code, result = call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
-    assert (code, result[PUBLICATION]["held_back"], result[PUBLICATION]["retained"]) == (1, [0], [0])
+    assert (code, PUBLICATION in result) == (1, True)
     assert offsets(workshop.read(topic)) == [2, 3]
 
 
-def test_a_commit_is_on_main_by_its_snapshot_and_its_round_until_it_is_undone(workshop, staged, call):  # noqa: F811
-    topic, table, asked = staged("on-main", two_logs()[:2])
-    done = call(check_quality, topic, "--round", asked, "--publish")[1][PUBLICATION]
-    platform = workshop.platform()
-    assert is_on_main(table.topic, platform, done["round"], done["snapshot_id"])
-    assert not is_on_main(table.topic, platform, "20200101T000000_000_1", done["snapshot_id"])
-    assert not is_on_main(table.topic, platform, done["round"], 4711)
+def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, staged, call, told):  # noqa: F811
+    topic, table, asked = staged("of-its-run", two_logs()[:2])
+    round_id = call(check_quality, topic, "--round", asked, "--publish")[1][PUBLICATION]
+    assert told(table, round_id).published == (0,)
+    assert told(table, round_id, run_id="manual__2") is None
+    assert told(table, "20200101T000000_000_1") is None
     workshop.ok("rollback", topic)
-    assert not is_on_main(table.topic, platform, done["round"], done["snapshot_id"])
-    assert not is_on_main(workshop.find(workshop.topic("no-table-yet")), platform, done["round"], 1)
+    assert told(table, round_id) is None
+    without_table = workshop.find(workshop.topic("no-table-yet"))
+    assert recorded_publication(without_table, workshop.platform(), round_id, "a-dag", "manual__1") is None

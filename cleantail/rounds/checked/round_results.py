@@ -106,7 +106,7 @@ class RunResult:
 
 
 PUBLICATION = "publication"
-"""In the result of check_quality: the RoundResult of the round that its application has published as well."""
+"""In the result of check_quality: the name of the round that its application has gone on to publish."""
 ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
 RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 

@@ -17,7 +17,6 @@ from cleantail.errors import TableError
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.recorded_checks import RoundReference
-from cleantail.rounds.checked.round_results import PUBLICATION
 from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
@@ -52,8 +51,9 @@ class JobReport(CheckReport):
     """Holds the result of any job.
 
     `error` says why it failed; empty where it did not, or was killed. `branch` is the one on which compact has staged
-    its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits. The
-    other fields are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
+    its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits,
+    `publication` the name of the round that the application of check_quality has gone on to publish. The other fields
+    are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
     """
 
     ok: bool = True
@@ -66,6 +66,7 @@ class JobReport(CheckReport):
     red_before: tuple[int, ...] = ()
     left_behind: tuple[LeftBehind, ...] = ()
     checked: CheckReport | None = None
+    publication: str | None = None
 
     @property
     def waiting(self) -> CheckReport | None:
@@ -108,11 +109,3 @@ def checked_by(context: Context, source: str) -> CheckReport | None:
     """Returns the checked round that a task has handed on; None where it came to no verdict, or nothing waits."""
     report = report_from(context, source)
     return report.waiting if report else None
-
-
-def publication_from(context: Context, source: str) -> dict[str, Any]:
-    """Returns the result of the round that the application of the task `source` has published as well; empty where it
-    has not."""
-    result: Mapping[str, Any] = context["ti"].xcom_pull(task_ids=source) or {}
-    publication = result.get(PUBLICATION)
-    return publication if isinstance(publication, dict) else {}

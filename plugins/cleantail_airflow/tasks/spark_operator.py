@@ -25,6 +25,7 @@ from cleantail_airflow.outcomes.job_reports import JobReport, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 
+DONE_BEFORE = "no application was started: that of an earlier task has done this work as well"
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
@@ -35,6 +36,19 @@ class CleantailSparkOperator(SparkJobOperator):
     def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
         super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
+
+    def done_before(self, context: Context) -> dict[str, Any] | None:
+        """Returns what this task's job would report, where the application of an earlier task has done its work as
+        well; None where it is to be started."""
+        return None
+
+    def _run_job(self, context: Context) -> dict[str, Any]:
+        if (result := self.done_before(context)) is None:
+            return super()._run_job(context)
+        self.reason = DONE_BEFORE
+        self.log.info("%s", self.reason)
+        self.received(context, result, None if result.get("ok") else AirflowException(f"{self.job} is red"))
+        return result
 
     def require_configured(self) -> None:
         find_topic(self.topic, Path(self.config_dir), os.environ)

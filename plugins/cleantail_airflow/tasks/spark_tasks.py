@@ -14,13 +14,14 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.errors import HeldError
-from cleantail.lake.recorded_rounds import is_on_main
+from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, publication_from, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_from, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
@@ -29,7 +30,6 @@ from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
-PUBLISHED_BY_CHECK = "no application was started: that of check_quality has published the round right after its check"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
@@ -112,36 +112,36 @@ class PublishingOperator(CleantailSparkOperator):
 class PublishOperator(PublishingOperator):
     """Publishes the partitions of a round that passed, also where others did not.
 
-    `source` is the id of the task that has checked the round. Where its application has published the round as well,
-    this task looks for the commit on `main`, and shows what became of the round. Else it starts an application: the
-    XCom of `source` says which round is meant; what passed the job reads from the evidence, and what a person answered
-    from the answers kept beside the table.
+    `source` is the id of the task that has checked the round. `after_publishing_check`: whether its application may
+    have published the round as well, which this task then looks for, and shows. Else it starts an application: the XCom
+    of `source` says which round is meant; what passed the job reads from the evidence, and what a person answered from
+    the answers kept beside the table.
     """
 
     job = "publish"
 
-    def __init__(self, *, source: str = CHECK_QUALITY, **kwargs: Any) -> None:
+    def __init__(self, *, source: str = CHECK_QUALITY, after_publishing_check: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.source = source
+        self.after_publishing_check = after_publishing_check
         self.operation = kind_of(source)
 
-    def _run_job(self, context: Context) -> dict[str, Any]:
-        result = publication_from(context, self.source)
-        if not result or not self._is_as_reported(report_of(result, self.source)):
-            return super()._run_job(context)
-        self.reason = PUBLISHED_BY_CHECK
-        self.log.info("%s", self.reason)
-        error = None if result.get("ok") else AirflowException(f"{self.source} has held logs back")
-        self.received(context, result, error)
-        return result
-
-    def _is_as_reported(self, report: JobReport) -> bool:
-        """Returns whether `main` has the commit that was reported. Everybody who may edit the DAG may have written the
-        report; and a round that was undone since is for the application to find out about."""
-        if not report.published:
-            return True
+    def done_before(self, context: Context) -> dict[str, Any] | None:
+        """Returns what the evidence and the table say of the round, or of the one as which it had to be made anew. The
+        XCom of its check says no more than the name of that, and what the check has told already."""
+        plan = plan_of(context)
+        if not self.after_publishing_check or plan is None:
+            return None
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        return is_on_main(topic, platform, str(report.round), int(report.snapshot_id or 0))
+        report, run = report_from(context, self.source), context["ti"]
+        name = report.publication if report else None
+        for round_id in dict.fromkeys((name or plan.round, plan.round)):
+            result = recorded_publication(topic, platform, round_id, run.dag_id, run.run_id)
+            # what was red before may rest in a quarantine that is older than this round
+            if result is not None and (result.published or name is not None):
+                told = tuple(v.partition for v in report.verdicts if not v.passed) if report else ()
+                return dict(ROUND_RESULT_JSON.plain(replace(result, red_before=told)))
+        return None
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)

@@ -1,0 +1,42 @@
+"""Says by what the commit of a checked round is known on `main`, and what its result is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleantail.log.partition_state import PartitionState
+from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked.staged_units import EXPIRED
+from cleantail.rounds.rollback import HEADS, ROUND
+from cleantail.rounds.size_history import OPERATION
+
+
+def identity_of(checked: CheckedRound) -> dict[str, str]:
+    """Returns what the summary of a round's snapshot says about which round it is."""
+    return {OPERATION: checked.kind, ROUND: checked.round, HEADS: ",".join(map(str, checked.heads))}
+
+
+def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int, PartitionState]) -> RoundResult:
+    """Returns the result of a published round. `states`: of all logs of the topic, also of those that the round did not
+    touch."""
+    green = set(checked.green)
+    left_behind = (reader for unit in checked.units for reader in unit.left_behind)
+    expired = (m.deleted.get(EXPIRED, 0) for m in checked.measures if m.partition in green)
+    return RoundResult.of_check(
+        checked,
+        published=tuple(checked.green),
+        snapshot_id=snapshot_id,
+        checkpoints={p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None},
+        ends={work.partition: work.end_offset for _, work in checked.works() if work.partition in green},
+        left_behind=tuple(reader for reader in left_behind if reader.partition in green),
+        expired=sum(expired),
+    )
+
+
+def quarantine_of(checked: CheckedRound, states: Mapping[int, PartitionState]) -> RoundResult | None:
+    """Returns the result of a round of which nothing passed, once each log that failed is in quarantine; None before
+    that, and for any other round."""
+    failed = [verdict.partition for verdict in checked.verdicts if verdict.failed]
+    held = all(states.get(p, PartitionState()).quarantine is not None for p in failed)
+    return RoundResult.of_check(checked) if held and not checked.green else None
