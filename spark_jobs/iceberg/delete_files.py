@@ -23,7 +23,7 @@ from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
-from spark_jobs.iceberg.jvm.many_calls import answers
+from spark_jobs.iceberg.jvm.many_calls import answers, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import DeletedPositions
 
@@ -153,7 +153,7 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
     """Writes a new file, and returns where it is."""
     output = output_files.newOutputFile().encryptingOutputFile()
-    stream, location = answers([(output.create, ()), (output.location, ())])
+    [(stream, location)] = facts_of([output], "create", "location")
     answers([*((stream.write, (part,)) for part in content), (stream.close, ())])
     return str(location)
 

@@ -21,7 +21,7 @@ from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
 from cleantail.lake.records.topic_columns import whole_numbers
 from cleantail.log.ranks.row_offsets import LINEAGE_IDS, ROW_ID
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 
 FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
@@ -76,8 +76,9 @@ def _known_fields(schema: Any, paths: Iterable[str]) -> dict[str, tuple[int, str
     steps = list(dict.fromkeys(step for path in paths for step in _steps(path)))
     found = zip(steps, answers((schema.findField, (step,)) for step in steps), strict=True)
     fields = {step: field for step, field in found if field is not None}
-    ids, types = ask(fields.values(), "fieldId"), ask(ask(fields.values(), "type"), "toString")
-    return {step: (int(number), str(kind)) for step, number, kind in zip(fields, ids, types, strict=True)}
+    facts = facts_of(fields.values(), "fieldId", "type")
+    kinds = ask([kind for _, kind in facts], "toString")
+    return {step: (int(number), str(kind)) for step, (number, _), kind in zip(fields, facts, kinds, strict=True)}
 
 
 def adopted_layout(table: Any, columns: Columns) -> Layout:

@@ -14,7 +14,7 @@ from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
 
 CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
@@ -81,7 +81,7 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
         changes = answers((getattr(snapshot, change), (io,)) for change in CHANGES)
-        removed_deletes, added_deletes, *of_data = (list(each(files)) for files in changes)
+        removed_deletes, added_deletes, *of_data = elements_of(changes)
         for name, file in zip(identities(removed_deletes), removed_deletes, strict=True):
             if added.pop(name, None) is None:
                 removed[name] = file
@@ -124,8 +124,7 @@ def identity(file: Any) -> tuple[str, int]:
 
 def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
     """Returns the identity of each."""
-    places = zip(ask(files, "location"), ask(files, "contentOffset"), strict=True)
-    return [(str(location), int(offset or 0)) for location, offset in places]
+    return [(str(location), int(offset or 0)) for location, offset in facts_of(files, "location", "contentOffset")]
 
 
 def partition_of(file: Any) -> int:
@@ -152,7 +151,7 @@ def history(table: Any) -> Iterator[Commit]:
     """Yields the ancestry of `main`, newest first, as far as it is kept."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
-        number, parent, at_ms, operation, summary = answers((getattr(snapshot, fact), ()) for fact in FACTS)
+        [(number, parent, at_ms, operation, summary)] = facts_of([snapshot], *FACTS)
         yield Commit(int(number), None if parent is None else int(parent), int(at_ms), str(operation), texts(summary))
         snapshot = table.snapshot(parent) if parent is not None else None
 

@@ -12,7 +12,7 @@ from pyspark.errors import UnsupportedOperationException
 from cleantail.errors import TableError
 from spark_jobs.iceberg.jvm.java_collections import PORTION, each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
 
 UNKNOWN_TYPE = "Type: unknown"
@@ -80,11 +80,10 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
 def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
     """Yields the files of a portion of tasks."""
     told = answers((to_json, (task,)) for task in tasks)
-    files = ask(tasks, "file")
-    numbers = zip(ask(files, "dataSequenceNumber"), ask(files, "fileSequenceNumber"), strict=True)
-    for task, text, sequence_numbers in zip(tasks, told, numbers, strict=True):
+    numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
+    for task, text, (of_data, of_file) in zip(tasks, told, numbers, strict=True):
         described = json.loads(text)
-        yield PlannedFile(task, described["data-file"], described.get("delete-files", ()), sequence_numbers)
+        yield PlannedFile(task, described["data-file"], described.get("delete-files", ()), (of_data, of_file))
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:

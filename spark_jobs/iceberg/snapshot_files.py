@@ -21,7 +21,7 @@ from cleantail.errors import TableError
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
-from spark_jobs.iceberg.file_columns import Layout, adopted_layout, layout_of, parts_in
+from spark_jobs.iceberg.file_columns import NO_PATH, Layout, adopted_layout, layout_of, parts_in
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
 from spark_jobs.iceberg.jvm.java_collections import elements_of
 from spark_jobs.iceberg.jvm.many_calls import ask
@@ -142,8 +142,8 @@ class SnapshotFiles:
     @cached_property
     def _keys_are_bytes(self) -> bool:
         """Returns whether a key's bounds are the bytes that keys are compared by."""
-        [path, *more] = (KEY,) if self.columns is None else self.columns.of(KEY)
-        return not more and str(self._table.schema().findType(path)) in ("binary", "string")
+        more = () if self.columns is None else self.columns.of(KEY)[1:]
+        return not more and self.layout.get(KEY, NO_PATH).kind in ("binary", "string")
 
     @cached_property
     def _has_marks(self) -> bool:

@@ -9,7 +9,7 @@ from pyspark.errors import IllegalArgumentException
 
 from spark_jobs.iceberg.jvm import many_calls
 from spark_jobs.iceberg.jvm.java_collections import PORTION, each, elements_of
-from spark_jobs.iceberg.jvm.many_calls import PORTION_BYTES, answers, ask
+from spark_jobs.iceberg.jvm.many_calls import PORTION_BYTES, answers, ask, facts_of
 from spark_jobs.iceberg.jvm.static_members import of_class, static
 
 TEXTS = ["", "plain", 'a "quoted"\n\tname', "größe", "🙂\u2028", "back\\slash\\n"]
@@ -147,9 +147,20 @@ def test_each_yields_every_element_of_a_list_and_of_any_other_collection(spark, 
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [2, 0, 3]])
-def test_the_elements_of_many_lists_are_those_of_each(spark, sizes):
+def test_the_elements_of_many_collections_are_those_of_each(spark, sizes):
     contents = [[f"{number} {element}" for element in range(size)] for number, size in enumerate(sizes)]
-    assert elements_of(lists_of(spark, *contents)) == contents
+    lists = lists_of(spark, *contents)
+    sets = [spark._jvm.java.util.LinkedHashSet(one) for one in lists]
+    both = [one for pair in zip(lists, sets, strict=True) for one in pair]
+    assert elements_of(both) == [content for content in contents for _ in range(2)]
+
+
+def test_several_facts_of_many_objects_stand_by_object(spark):
+    assert facts_of(lists_of(spark, [1, 2], []), "size", "isEmpty", "toString") == [
+        (2, False, "[1, 2]"),
+        (0, True, "[]"),
+    ]
+    assert facts_of([], "size") == []
 
 
 class DeadSocket:

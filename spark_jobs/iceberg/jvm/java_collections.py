@@ -3,7 +3,7 @@ which costs tens of milliseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from py4j.java_collections import JavaList
@@ -18,16 +18,22 @@ PORTION = 200
 
 def each(iterable: Any) -> Iterator[Any]:
     """Yields the elements of a Java collection, or of anything that Java can loop over."""
-    client = iterable._gateway_client
-    elements = iterable if isinstance(iterable, JavaList) else of_class(client, LISTS, "newArrayList")(iterable)
+    [elements] = _as_lists([iterable])
     count = elements.size()
     for first in range(0, count, PORTION):
         yield from answers((elements.get, (number,)) for number in range(first, min(first + PORTION, count)))
 
 
-def elements_of(lists: Iterable[Any]) -> list[list[Any]]:
-    """Returns the elements of each of many Java lists: of all together by as many exchanges as `each` takes for one."""
-    java_lists = list(lists)
-    sizes = ask(java_lists, "size")
-    found = iter(answers((one.get, (n,)) for one, size in zip(java_lists, sizes, strict=True) for n in range(size)))
-    return [[next(found) for _ in range(size)] for size in sizes]
+def elements_of(iterables: Iterable[Any]) -> list[list[Any]]:
+    """Returns the elements of each of many: of all together by as many exchanges as `each` takes for one."""
+    lists = _as_lists(list(iterables))
+    sizes = ask(lists, "size")
+    elements = iter(answers((one.get, (n,)) for one, size in zip(lists, sizes, strict=True) for n in range(size)))
+    return [[next(elements) for _ in range(size)] for size in sizes]
+
+
+def _as_lists(iterables: Sequence[Any]) -> list[Any]:
+    """Returns lists as they are, and new ones of what is none."""
+    others = [iterable for iterable in iterables if not isinstance(iterable, JavaList)]
+    made = iter(answers((of_class(one._gateway_client, LISTS, "newArrayList"), (one,)) for one in others))
+    return [iterable if isinstance(iterable, JavaList) else next(made) for iterable in iterables]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from spark_jobs.iceberg.jvm.many_calls import answers
+from spark_jobs.iceberg.jvm.many_calls import facts_of
 from spark_jobs.iceberg.jvm.static_members import of_class
 
 EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
@@ -35,7 +35,7 @@ def is_small(location: str, data_files: int) -> bool:
 
 
 def _is_small(table: Any) -> bool:
-    location, snapshot = answers([(table.location, ()), (table.currentSnapshot, ())])
+    [(location, snapshot)] = facts_of([table], "location", "currentSnapshot")
     data_files = 0 if snapshot is None else snapshot.summary().get("total-data-files")
     return is_small(str(location), int(data_files or 0))
 

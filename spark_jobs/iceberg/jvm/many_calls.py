@@ -37,6 +37,13 @@ def ask(objects: Iterable[Any], method: str, *arguments: Any) -> list[Any]:
     return answers((getattr(asked, method), arguments) for asked in objects)
 
 
+def facts_of(objects: Iterable[Any], *methods: str) -> list[tuple[Any, ...]]:
+    """Returns for each object what these methods of it answer. Raises as answers does."""
+    asked = list(objects)
+    facts = iter(answers((getattr(one, method), ()) for one in asked for method in methods))
+    return [tuple(next(facts) for _ in methods) for _ in asked]
+
+
 def answers(calls: Iterable[Call]) -> list[Any]:
     """Makes the calls, in their order, and returns the answer to each. All are of one JVM.
 
