@@ -22,7 +22,8 @@ from spark_jobs.conversion.snapshot_entries import SnapshotEntries, registration
 from spark_jobs.iceberg.branches import branch_name, change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import overtaken, void
 from spark_jobs.iceberg.delete_commits import replay, stage_deletes, with_summary
-from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, each, history, identity
+from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history, identity
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 
 STEM = "rw_deletes"

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from spark_jobs.iceberg.file_columns import ColumnPath, layout_of
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.jvm.java_collections import each
 
 _UNITS = {"timestamp": "us", "timestamptz": "us", "timestamp_ns": "ns", "timestamptz_ns": "ns"}
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")

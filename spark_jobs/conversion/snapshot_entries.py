@@ -14,7 +14,8 @@ from typing import Any
 from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, TableFile
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
-from spark_jobs.iceberg.iceberg_reads import data_file_of, each, identity
+from spark_jobs.iceberg.iceberg_reads import data_file_of, identity
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
 
 NO_DATA_FILE = "None"

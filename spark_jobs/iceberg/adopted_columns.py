@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from cleantail.config.columns import Columns, quoted
 from cleantail.log.column_sql import expressions
 from cleantail.log.ranks.row_offsets import Lineage, offset_range, spans_of_metrics
-from spark_jobs.iceberg.iceberg_reads import PlannedFile
+from spark_jobs.iceberg.planned_files import PlannedFile
 
 METADATA = ("_file", "_pos", "_row_id")
 """Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""

@@ -29,6 +29,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     texts,
 )
 from spark_jobs.iceberg.jvm.manifest_threads import committing
+from spark_jobs.iceberg.jvm.many_calls import answers, ask
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
@@ -60,8 +61,7 @@ def append_files(
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
         append = committing(transaction.newAppend(), iceberg)
-        for file in files:
-            append.appendFile(file)
+        answers((append.appendFile, (file,)) for file in files)
         with_summary(append, summary).commit()
         try:
             _commit(transaction, properties)
@@ -96,7 +96,7 @@ def publish_deletes(
     if table.topic.columns is None:
         branch_changes = [change.of_partitions(partitions) for change in branch_changes]
     change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
-    by_position = any(str(f.format()) == "PARQUET" for f in change.added)
+    by_position = "PARQUET" in ask(ask(change.added, "format"), "toString")
 
     def once() -> int:
         iceberg = table.load()
@@ -151,13 +151,11 @@ def replace_files(
     iceberg = table.load()
     rewrite = committing(iceberg.newRewrite(), iceberg).validateFromSnapshot(base_snapshot_id)
     rewrite = rewrite.dataSequenceNumber(sequence_number)
-    for file, deletes in old:
-        rewrite.deleteFile(file)
-        require_own_deletes(table.jvm, file, deletes)
-        for delete in deletes:
-            rewrite.deleteFile(delete)
-    for file in new:
-        rewrite.addFile(file)
+    replaced = list(old)
+    paths = map(str, ask([file for file, _ in replaced], "location"))
+    require_own_deletes(table.jvm, zip(paths, (deletes for _, deletes in replaced), strict=True))
+    gone = (each for file, deletes in replaced for each in (file, *deletes))
+    answers([*((rewrite.deleteFile, (file,)) for file in gone), *((rewrite.addFile, (file,)) for file in new)])
     try:
         with_summary(rewrite, summary).commit()
     except Py4JJavaError as e:
@@ -197,8 +195,7 @@ def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollba
     with_summary(committing(transaction.newFastAppend(), iceberg), rollback.summary).commit()
     for snapshot, files in appends:
         append = committing(transaction.newFastAppend(), iceberg)
-        for file in files:
-            append.appendFile(file)
+        answers((append.appendFile, (file,)) for file in files)
         with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
     _set(transaction, rollback.properties, rollback.removed)
 
@@ -218,8 +215,7 @@ def _drop(transaction: Any, branches: Sequence[str]) -> None:
     if not branches:
         return
     refs = transaction.manageSnapshots()
-    for branch in branches:
-        refs.removeBranch(branch)
+    answers((refs.removeBranch, (branch,)) for branch in branches)
     refs.commit()
 
 
@@ -232,8 +228,6 @@ def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
 
 def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
     update = transaction.updateProperties()
-    for key, value in properties.items():
-        update.set(key, value)
-    for key in removed:
-        update.remove(key)
+    answers((update.set, (key, value)) for key, value in properties.items())
+    answers((update.remove, (key,)) for key in removed)
     update.commit()

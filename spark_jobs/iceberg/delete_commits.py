@@ -18,8 +18,16 @@ from cleantail.errors import ConflictError
 from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.delete_files import format_version
-from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, data_file_of, files_with_deletes, history, identity
+from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
+    KeptFile,
+    data_files_of,
+    files_with_deletes,
+    history,
+    identity,
+)
 from spark_jobs.iceberg.jvm.manifest_threads import committing
+from spark_jobs.iceberg.jvm.many_calls import answers
 
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
@@ -37,10 +45,7 @@ def stage_deletes(
         refs.createBranch(branch, base_snapshot_id).commit()
         change = register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
         delta = committing(transaction.newRowDelta(), iceberg).toBranch(branch).validateFromSnapshot(base_snapshot_id)
-        for file in change.removed:
-            delta.removeDeletes(file)
-        for file in change.added:
-            delta.addDeletes(file)
+        _add(delta, change)
         with_summary(delta, summary).commit()
         transaction.commitTransaction()
     except Py4JJavaError as e:
@@ -95,8 +100,9 @@ def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[
 def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
     """Returns data file -> its delete files, of the files that are named."""
     by_file: dict[str, list[Any]] = {}
-    for delete in deletes:
-        if (path := data_file_of(jvm, delete)) in paths:
+    some = list(deletes)
+    for path, delete in zip(data_files_of(jvm, some), some, strict=True):
+        if path in paths:
             by_file.setdefault(path, []).append(delete)
     return by_file
 
@@ -113,7 +119,7 @@ def same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: Br
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
         raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
-    touched = {data_file_of(jvm, file) for file in change.added} | {str(k.file.location()) for k in change.kept}
+    touched = {*data_files_of(jvm, change.added), *(str(k.file.location()) for k in change.kept)}
     before, after = (_registrations(iceberg, snapshot_id, change.kept) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):
         if after.get(path) != before.get(path):
@@ -137,20 +143,21 @@ def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> Non
     """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
     that the base had."""
     referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
-    for file in change.removed:
-        delta.removeDeletes(file)
-    for file in change.added:
-        delta.addDeletes(file)
-        # the transaction has taken a file that is kept once away itself, and put it there again
-        if (path := data_file_of(jvm, file)) not in once:
-            referenced.add(path)
+    _add(delta, change)
+    # the transaction has taken a file that is kept once away itself, and put it there again
+    answers((referenced.add, (path,)) for path in data_files_of(jvm, change.added) if path not in once)
     delta.validateDataFilesExist(referenced)
     if by_position:
         delta.validateNoConflictingDeleteFiles()
 
 
+def _add(delta: Any, change: BranchChange) -> None:
+    """Tells a row delta which delete files go and which come."""
+    removed = ((delta.removeDeletes, (file,)) for file in change.removed)
+    answers([*removed, *((delta.addDeletes, (file,)) for file in change.added)])
+
+
 def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
     """Returns the update with entries in its snapshot's summary."""
-    for key, value in summary.items():
-        update.set(key, value)
+    answers((update.set, (key, value)) for key, value in summary.items())
     return update

@@ -23,6 +23,8 @@ from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
+from spark_jobs.iceberg.jvm.many_calls import answers, facts_of
+from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545
@@ -39,8 +41,8 @@ DeleteFile = dict[str, Any]
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
     """Writes one Iceberg `DeleteFile` for each, and returns them. Nothing is committed."""
     vectors = format_version(table) >= VECTORS_VERSION
-    formats, factory = jvm.org.apache.iceberg.FileFormat, jvm.org.apache.iceberg.io.OutputFileFactory
-    builder = factory.builderFor(table, 1, 1).format(formats.PUFFIN if vectors else formats.PARQUET)
+    file_format = static(jvm, "org.apache.iceberg.FileFormat", "PUFFIN" if vectors else "PARQUET")
+    builder = static(jvm, "org.apache.iceberg.io.OutputFileFactory", "builderFor")(table, 1, 1).format(file_format)
     output_files = (builder if vectors else builder.suffix("deletes")).build()
     if vectors:
         return delete_files_of(jvm, table, _write_vectors(output_files, lost))
@@ -104,11 +106,8 @@ def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
 
 def _content(table: Any, path: str, start: int, length: int) -> bytes:
     stream = table.io().newInputFile(path).newStream()
-    try:
-        stream.seek(start)
-        return bytes(stream.readNBytes(length))
-    finally:
-        stream.close()
+    _, content, _ = answers([(stream.seek, (start,)), (stream.readNBytes, (length,)), (stream.close, ())])
+    return bytes(content)
 
 
 def _write_positions(output_files: Any, lost: Lost) -> DeleteFile:
@@ -154,13 +153,9 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
     """Writes a new file, and returns where it is."""
     output = output_files.newOutputFile().encryptingOutputFile()
-    stream = output.create()
-    try:
-        for part in content:
-            stream.write(part)
-    finally:
-        stream.close()
-    return str(output.location())
+    [(stream, location)] = facts_of([output], "create", "location")
+    answers([*((stream.write, (part,)) for part in content), (stream.close, ())])
+    return str(location)
 
 
 def _described(lost: Lost, file_format: str, location: str, size: int) -> DeleteFile:

@@ -7,7 +7,7 @@ the same as Spark SQL, for what reads whole records.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count as count_from
 from typing import Any
@@ -21,6 +21,7 @@ from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
 from cleantail.lake.records.topic_columns import whole_numbers
 from cleantail.log.ranks.row_offsets import LINEAGE_IDS, ROW_ID
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 
 FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
@@ -53,15 +54,31 @@ def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout
     schema = table.schema() if older is None else older
     mapping = table.properties().get("schema.name-mapping.default")
     known_as = _names_by_id(json.loads(mapping)) if mapping else {}
+    known = _known_fields(schema, paths.values())
     layout = {}
     for column, path in paths.items():
-        parts = path.split(".")
-        fields = [schema.findField(".".join(parts[: i + 1])) for i in range(len(parts))]
+        fields = [known.get(step) for step in _steps(path)]
         if all(field is not None for field in fields):
-            ids = tuple(int(field.fieldId()) for field in fields)
-            names = tuple(known_as.get(number, (name,)) for number, name in zip(ids, parts, strict=True))
-            layout[column] = ColumnPath(ids, names, str(fields[-1].type().toString()))
+            ids = tuple(field[0] for field in fields if field is not None)
+            names = tuple(known_as.get(number, (name,)) for number, name in zip(ids, path.split("."), strict=True))
+            layout[column] = ColumnPath(ids, names, known[path][1])
     return layout
+
+
+def _steps(path: str) -> list[str]:
+    """Returns the paths of the structs that a column is in, from the outermost inward, and its own."""
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def _known_fields(schema: Any, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Returns (field id, Iceberg's name of the type) of each step of the paths that the schema has."""
+    steps = list(dict.fromkeys(step for path in paths for step in _steps(path)))
+    found = zip(steps, answers((schema.findField, (step,)) for step in steps), strict=True)
+    fields = {step: field for step, field in found if field is not None}
+    facts = facts_of(fields.values(), "fieldId", "type")
+    kinds = ask([kind for _, kind in facts], "toString")
+    return {step: (int(number), str(kind)) for step, (number, _), kind in zip(fields, facts, kinds, strict=True)}
 
 
 def adopted_layout(table: Any, columns: Columns) -> Layout:

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
-from spark_jobs.iceberg.iceberg_reads import each, listed_by_io, texts
+from spark_jobs.iceberg.iceberg_reads import listed_by_io, texts
+from spark_jobs.iceberg.jvm.java_collections import each
 
 logger = logging.getLogger("cleantail.file_removal")
 REWRITING = Lock()

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
-from py4j.java_gateway import JavaClass
-from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
-from cleantail.errors import ConflictError, TableError
+from cleantail.errors import ConflictError
 from cleantail.rounds.rollback import Commit
+from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
+from spark_jobs.iceberg.jvm.static_members import static
 
 CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
-JAVA_LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
-UNKNOWN_TYPE = "Type: unknown"
-"""What Iceberg says of a partition field whose source column was dropped."""
-REPARTITION = (
-    "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
-    "map('rewrite-all', 'true'))"
-)
 SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
+T = TypeVar("T")
+CHANGES = ("removedDeleteFiles", "addedDeleteFiles", "removedDataFiles", "addedDataFiles")
+"""What a snapshot says that its own commit has changed."""
+FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
+"""What a Commit is made of."""
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Returns the Iceberg `Table` of that name. The Java class goes by its whole name: name by name, as
-    `jvm.org.apache…`, the JVM would look for each package in every jar first."""
-    return getattr(spark._jvm, SPARK_UTIL).loadIcebergTable(spark._jsparkSession, name)
+    """Returns the Iceberg `Table` of that name."""
+    return static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +52,22 @@ class BranchChange:
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
         """Returns the change without the files of other logs."""
-        added = tuple(f for f in self.added if partition_of(f) in partitions)
-        removed = tuple(f for f in self.removed if partition_of(f) in partitions)
-        kept = tuple(k for k in self.kept if partition_of(k.file) in partitions)
+        added, removed = (_of_partitions(files, files, partitions) for files in (self.added, self.removed))
+        kept = _of_partitions(self.kept, [k.file for k in self.kept], partitions)
         return BranchChange(added, removed, self.data_files_changed, kept)
 
     def deleted_records(self) -> dict[int, int]:
         """Returns how many records were deleted, by partition."""
         counts: dict[int, int] = {}
         for files, sign in ((self.added, 1), (self.removed, -1)):
-            for file in files:
-                partition = partition_of(file)
-                counts[partition] = counts.get(partition, 0) + sign * int(file.recordCount())
+            for partition, count in zip(partitions_of(files), ask(files, "recordCount"), strict=True):
+                counts[partition] = counts.get(partition, 0) + sign * int(count)
         return counts
+
+
+def _of_partitions(those: Sequence[T], files: Sequence[Any], partitions: set[int]) -> tuple[T, ...]:
+    """Returns those whose file is of one of the logs."""
+    return tuple(one for one, log in zip(those, partitions_of(files), strict=True) if log in partitions)
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
@@ -78,17 +78,17 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     head = table.snapshot(branch)
     if head is None:
         raise ConflictError(f"branch {branch} is gone: somebody else has published the round, or dropped it")
-    since = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head))
+    since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
-        for file in each(snapshot.removedDeleteFiles(table.io())):
-            if added.pop(identity(file), None) is None:
-                removed[identity(file)] = file
-        for file in each(snapshot.addedDeleteFiles(table.io())):
-            added[identity(file)] = file
-        for file in each(snapshot.removedDataFiles(table.io())):
-            data_files.setdefault(str(file.location()), []).append((False, file))
-        for file in each(snapshot.addedDataFiles(table.io())):
-            data_files.setdefault(str(file.location()), []).append((True, file))
+        changes = answers((getattr(snapshot, change), (io,)) for change in CHANGES)
+        removed_deletes, added_deletes, *of_data = elements_of(changes)
+        for name, file in zip(identities(removed_deletes), removed_deletes, strict=True):
+            if added.pop(name, None) is None:
+                removed[name] = file
+        added |= zip(identities(added_deletes), added_deletes, strict=True)
+        for is_added, files in zip((False, True), of_data, strict=True):
+            for path, file in zip(ask(files, "location"), files, strict=True):
+                data_files.setdefault(str(path), []).append((is_added, file))
     kept = tuple(KeptFile(steps[-1][1], _arrived(steps[-1][1])) for steps in data_files.values() if _is_kept(steps))
     changed = sum(len(steps) for steps in data_files.values() if not _is_kept(steps))
     return BranchChange(tuple(added.values()), tuple(removed.values()), changed, kept)
@@ -119,12 +119,22 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 def identity(file: Any) -> tuple[str, int]:
     """Returns what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
-    return str(file.location()), int(file.contentOffset() or 0)
+    return identities([file])[0]
+
+
+def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
+    """Returns the identity of each."""
+    return [(str(location), int(offset or 0)) for location, offset in facts_of(files, "location", "contentOffset")]
 
 
 def partition_of(file: Any) -> int:
     """Returns the log that a data or delete file belongs to: `partition` is the table's one partition field."""
-    return int(file.partition().get(0))
+    return partitions_of([file])[0]
+
+
+def partitions_of(files: Iterable[Any]) -> list[int]:
+    """Returns the log of each."""
+    return [int(log) for log in ask(ask(files, "partition"), "get", 0)]
 
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
@@ -139,95 +149,44 @@ def added_by(table: Any, snapshot_id: int) -> list[Any]:
 
 def history(table: Any) -> Iterator[Commit]:
     """Yields the ancestry of `main`, newest first, as far as it is kept."""
-    for snapshot in _ancestry(table, table.currentSnapshot()):
-        parent = snapshot.parentId()
-        summary = texts(snapshot.summary())
-        at_ms, operation = int(snapshot.timestampMillis()), str(snapshot.operation())
-        yield Commit(int(snapshot.snapshotId()), None if parent is None else int(parent), at_ms, operation, summary)
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        [(number, parent, at_ms, operation, summary)] = facts_of([snapshot], *FACTS)
+        yield Commit(int(number), None if parent is None else int(parent), int(at_ms), str(operation), texts(summary))
+        snapshot = table.snapshot(parent) if parent is not None else None
 
 
 def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
     """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files."""
     tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
-        return [(t.file(), list(each(t.deletes()))) for t in each(tasks)]
+        planned = list(each(tasks))
+        return list(zip(ask(planned, "file"), elements_of(ask(planned, "deletes")), strict=True))
     finally:
         tasks.close()
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
-    """Describes a data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata
-    say, as Iceberg writes it in JSON. One call for a file, where asking for each number takes thirty."""
-
-    task: Any
-    data_file: Mapping[str, Any]
-    delete_files: Sequence[Mapping[str, Any]]
-
-    @property
-    def path(self) -> str:
-        return str(self.data_file["file-path"])
-
-    @property
-    def arrived(self) -> int:
-        """Returns the data sequence number."""
-        return int(self.task.file().dataSequenceNumber())
-
-    @property
-    def updated(self) -> int:
-        """Returns the file sequence number, which records inherit as that of their last change."""
-        return int(self.task.file().fileSequenceNumber())
-
-    @property
-    def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Returns the lower and the upper bounds of the columns, by field id."""
-        lower, upper = self.counts("lower-bounds"), self.counts("upper-bounds")
-        return ({n: bytes.fromhex(b) for n, b in lower.items()}, {n: bytes.fromhex(b) for n, b in upper.items()})
-
-    def counts(self, name: str) -> dict[int, Any]:
-        """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""
-        pairs = self.data_file.get(name) or {"keys": (), "values": ()}
-        return dict(zip(pairs["keys"], pairs["values"], strict=True))
-
-
-def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Returns the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
-    by a column that the table has no more."""
-    to_json = jvm.org.apache.iceberg.ScanTaskParser.toJson
-    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
-    try:
-        planned = []
-        for task in each(tasks):
-            described = json.loads(to_json(task))
-            planned.append(PlannedFile(task, described["data-file"], described.get("delete-files", ())))
-        return planned
-    except UnsupportedOperationException as e:
-        if UNKNOWN_TYPE not in str(e):
-            raise
-        raise TableError(f"{table.name()} has files that are partitioned by a dropped column. {REPARTITION}") from None
-    finally:
-        tasks.close()
-
-
-def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
-    """Returns the registrations of each file by its name: one, unless a sink has registered it again."""
-    registrations: dict[str, list[PlannedFile]] = {}
-    for file in files:
-        registrations.setdefault(file.path, []).append(file)
-    return registrations
 
 
 def data_file_of(jvm: Any, delete: Any) -> str:
     """Returns the data file that a delete file is of; of several it is none. A vector names it; position deletes may
     tell it by their bounds."""
-    return str(delete.referencedDataFile() or getattr(jvm, CONTENT_FILES).referencedDataFileLocation(delete))
+    return data_files_of(jvm, [delete])[0]
 
 
-def require_own_deletes(jvm: Any, file: Any, deletes: Iterable[Any]) -> None:
-    """Raises ConflictError where a delete file is not of this data file alone: with it would go what it deletes of
-    others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of)."""
-    for delete in deletes:
-        if data_file_of(jvm, delete) != str(file.location()):
+def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
+    """Returns the data file of each delete file."""
+    named = ask(deletes, "referencedDataFile")
+    by_bounds = static(jvm, CONTENT_FILES, "referencedDataFileLocation")
+    others = iter(answers((by_bounds, (d,)) for d, name in zip(deletes, named, strict=True) if not name))
+    return [str(name or next(others)) for name in named]
+
+
+def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    """Raises ConflictError where a delete file is not of its data file alone: with it would go what it deletes of
+    others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of).
+    `deletes`: paths of data files, and the delete files of each."""
+    of_file = [(path, delete) for path, some in deletes for delete in some]
+    for (path, delete), data_file in zip(of_file, data_files_of(jvm, [d for _, d in of_file]), strict=True):
+        if data_file != path:
             raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
 
 
@@ -240,11 +199,3 @@ def listed_by_io(table: Any) -> bool:
 def texts(java_map: Any) -> dict[str, str]:
     """Returns a Java map of texts, such as properties or a summary, as a dict."""
     return {name: str(value) for name, value in as_dict(java_map).items()}
-
-
-def each(iterable: Any) -> Iterator[Any]:
-    """Yields the elements of a Java collection, each by one call. Python's own loop over one ends by an exception in
-    the JVM, which costs tens of milliseconds."""
-    elements = JavaClass(JAVA_LISTS, iterable._gateway_client).newArrayList(iterable)
-    for number in range(elements.size()):
-        yield elements.get(number)

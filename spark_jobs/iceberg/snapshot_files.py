@@ -21,18 +21,12 @@ from cleantail.errors import TableError
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
-from spark_jobs.iceberg.file_columns import Layout, adopted_layout, layout_of, parts_in
-from spark_jobs.iceberg.iceberg_reads import (
-    BranchChange,
-    KeptFile,
-    PlannedFile,
-    by_path,
-    each,
-    identity,
-    planned_files,
-    require_own_deletes,
-)
+from spark_jobs.iceberg.file_columns import NO_PATH, Layout, adopted_layout, layout_of, parts_in
+from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
+from spark_jobs.iceberg.jvm.java_collections import elements_of
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
+from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
 
 FILE = "ct_file"
 POS = "_pos"
@@ -148,8 +142,8 @@ class SnapshotFiles:
     @cached_property
     def _keys_are_bytes(self) -> bool:
         """Returns whether a key's bounds are the bytes that keys are compared by."""
-        [path, *more] = (KEY,) if self.columns is None else self.columns.of(KEY)
-        return not more and str(self._table.schema().findType(path)) in ("binary", "string")
+        more = () if self.columns is None else self.columns.of(KEY)[1:]
+        return not more and self.layout.get(KEY, NO_PATH).kind in ("binary", "string")
 
     @cached_property
     def _has_marks(self) -> bool:
@@ -173,23 +167,29 @@ class SnapshotFiles:
         be replaced."""
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
-        for key in sorted({*by_file, *kept}):
-            file, deletes = self._files[key], self._deletes(key, last=key not in kept)
-            if deletes:
-                require_own_deletes(self._jvm, file.task.file(), deletes)
+        changed = sorted({*by_file, *kept})
+        deletes = self._deletes(changed, kept)
+        require_own_deletes(self._jvm, ((self._files[key].path, some) for key, some in deletes.items()))
+        for key in changed:
+            file = self._files[key]
             before = [read_deletes(self._table, old, file.path) for old in file.delete_files]
             if positions := BitMap64.union(by_file.get(key, BitMap64()), *before):
                 lost.append((file.data_file, positions))
-            replaced += deletes
+            replaced += deletes[key]
         added = write_deletes(self._jvm, self._table, lost) if lost else []
         return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
 
-    def _deletes(self, key: int, last: bool) -> list[Any]:
-        """Returns the delete files of a file's last registration, or of all."""
-        registrations = (self._files[key], *(() if last else self._again.get(key, ())))
-        with_deletes = (f for f in registrations if f.delete_files)
-        deletes = {identity(delete): delete for f in with_deletes for delete in each(f.task.deletes())}
-        return list(deletes.values())
+    def _deletes(self, keys: Iterable[int], whole: Collection[int]) -> dict[int, list[Any]]:
+        """Returns the delete files of the last registration of each file; of those that are `whole`, of all."""
+        by_key: dict[int, dict[tuple[str, int], Any]] = {key: {} for key in keys}
+        registrations = [(key, f) for key in by_key for f in (self._files[key], *self._again.get(key, ()))]
+        last = [(key, f) for key, f in registrations if key in whole or f is self._files[key]]
+        with_deletes = [(key, f.task) for key, f in last if f.delete_files]
+        lists = elements_of(ask([task for _, task in with_deletes], "deletes"))
+        deletes = [(key, delete) for (key, _), some in zip(with_deletes, lists, strict=True) for delete in some]
+        for (key, delete), name in zip(deletes, identities([delete for _, delete in deletes]), strict=True):
+            by_key[key][name] = delete
+        return {key: list(some.values()) for key, some in by_key.items()}
 
 
 def _null_keys(nulls: Mapping[int, Any], ids: Mapping[str, int]) -> int | None:

@@ -31,14 +31,10 @@ from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.delete_commits import stage_deletes
-from spark_jobs.iceberg.iceberg_reads import (
-    each,
-    files_with_deletes,
-    iceberg_table,
-    partition_of,
-    texts,
-)
+from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
+from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
@@ -221,8 +217,7 @@ class TopicTable:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         update = self.load().updateProperties()
-        for key, value in properties.items():
-            update.set(key, value)
+        answers((update.set, (key, value)) for key, value in properties.items())
         update.commit()
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
@@ -233,12 +228,10 @@ class TopicTable:
         it.
         """
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
-        return [
-            str(file.location())
-            for file in files
-            if (self.topic.columns is not None or partition_of(file) == partition)
-            and int(file.dataSequenceNumber()) > sequence_number
-        ]
+        if self.topic.columns is None:
+            files = [file for file, log in zip(files, partitions_of(files), strict=True) if log == partition]
+        arrived = ask(files, "dataSequenceNumber")
+        return [str(f.location()) for f, number in zip(files, arrived, strict=True) if int(number) > sequence_number]
 
     @property
     def jvm(self) -> Any:

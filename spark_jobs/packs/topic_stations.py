@@ -48,7 +48,7 @@ from cleantail.rounds.pack_results import (
     done,
 )
 from spark_jobs.conversion.convert import convert_deletes
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.packs.untold_rounds import with_untold
 from spark_jobs.round.check import MeasuredRound, measured_round

@@ -127,9 +127,10 @@ def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) 
         base = iceberg.snapshot(unit.base_snapshot_id)
         if base is None:
             raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
+        base_sequence_number = int(base.sequenceNumber())
         for work in unit.partitions:
             state = states.get(work.partition, PartitionState())
-            if state.known_sequence_number > int(base.sequenceNumber()):
+            if state.known_sequence_number > base_sequence_number:
                 raise ConflictError(f"partition {work.partition} had a later round than {checked.round}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.jvm.java_collections import each
 
 DAY_MS = 86_400_000
 AHEAD = int(time.time() * 1000) + 100 * DAY_MS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import FEW_FILES, committing, is_small, scanning
 
 

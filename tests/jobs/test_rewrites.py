@@ -16,7 +16,7 @@ from cleantail.lake.catalogs import open_catalog
 from spark_jobs.engine.rewrites.table_files import write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.file_removal import remove_orphans
-from spark_jobs.iceberg.iceberg_reads import planned_files
+from spark_jobs.iceberg.planned_files import planned_files
 from spark_jobs.round.upkeep import rewriting, staged_rewrites
 from tests.jobs.conftest import REDPANDA, SINK, settings
 

@@ -12,8 +12,11 @@ from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.file_columns import Layout, layout_of
-from spark_jobs.iceberg.iceberg_reads import each, texts
-from spark_jobs.iceberg.jvm.java_json import DescribedFiles
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.java_json import DescribedFiles, schema_json
+from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.tables import TopicTable
 
 PARQUET = "write.parquet."
@@ -66,21 +69,19 @@ def new_data_files(
 ) -> list[Any]:
     """Returns Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
     `written`: Iceberg's partition by the spec, and the files that were written for it."""
-    jvm = table.jvm.org.apache.iceberg
-    sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
-    metrics = FileMetrics.of(str(jvm.SchemaParser.toJson(iceberg.schema())), texts(iceberg.properties()), sorted_by)
+    partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
+    sorted_by = [int(number) for number in ask(each(iceberg.sortOrder().fields()), "sourceId")]
+    metrics = FileMetrics.of(schema_json(table.jvm, iceberg.schema()), texts(iceberg.properties()), sorted_by)
     described = DescribedFiles(table.jvm, iceberg, int(spec.specId()))
     order_id, partition_type = _order_id(table, iceberg), spec.partitionType()
-    data_files = []
-    for partition, files in written:
-        common = {
-            "content": "data",
-            "file-format": "parquet",
-            "partition": json.loads(jvm.SingleValueParser.toJson(partition_type, partition)),
-            "sort-order-id": order_id,
-        }
-        data_files += [described.data_file(common | _described(file, metrics)) for file in files]
-    return data_files
+    by_partition = list(written)
+    partitions = answers((partition_json, (partition_type, partition)) for partition, _ in by_partition)
+    common = {"content": "data", "file-format": "parquet", "sort-order-id": order_id}
+    return described.data_files(
+        common | {"partition": json.loads(partition)} | _described(file, metrics)
+        for partition, (_, files) in zip(partitions, by_partition, strict=True)
+        for file in files
+    )
 
 
 def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:

@@ -14,6 +14,10 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.static_members import static
+
 ICEBERG = "org.apache.iceberg"
 JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
 """Writes any map as JSON; Spark has it."""
@@ -35,10 +39,15 @@ def _writer(client: Any) -> Any:
     return JavaClass(JACKSON, client)()
 
 
+def schema_json(jvm: Any, schema: Any) -> str:
+    """Returns a schema as Iceberg writes it in JSON."""
+    return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
+
+
 def described_file(jvm: Any, table: Any, file: Any) -> dict[str, Any]:
     """Returns a data or delete file as Iceberg writes it in JSON."""
-    parser = getattr(jvm, f"{ICEBERG}.ContentFileParser")
-    facts: dict[str, Any] = json.loads(parser.toJson(file, table.specs().get(file.specId())))
+    to_json = static(jvm, f"{ICEBERG}.ContentFileParser", "toJson")
+    facts: dict[str, Any] = json.loads(to_json(file, table.specs().get(file.specId())))
     return facts
 
 
@@ -48,29 +57,33 @@ class DescribedFiles:
     def __init__(self, jvm: Any, table: Any, spec_id: int) -> None:
         self._jvm, self._table, self._spec_id = jvm, table, spec_id
 
-    def data_file(self, described: Described) -> Any:
-        return self._task(described, ()).file()
+    def data_files(self, described: Iterable[Described]) -> list[Any]:
+        tasks = answers((self._from_json, (self._task(file, ()), True)) for file in described)
+        return ask(tasks, "file")
 
     def delete_files(self, described: Iterable[Described]) -> list[Any]:
         """Returns all of them by one parse."""
         files = list(described)
         if not files:
             return []
-        deletes = self._task(NO_FILE | {"partition": files[0]["partition"]}, files).deletes()
-        return [deletes.get(number) for number in range(len(files))]
+        task = self._task(NO_FILE | {"partition": files[0]["partition"]}, files)
+        return list(each(self._from_json(task, True).deletes()))
 
-    def _task(self, data_file: Described, deletes: Iterable[Described]) -> Any:
+    @property
+    def _from_json(self) -> Any:
+        return static(self._jvm, f"{ICEBERG}.ScanTaskParser", "fromJson")
+
+    def _task(self, data_file: Described, deletes: Iterable[Described]) -> str:
         described = {"spec-id": self._spec_id, **data_file}
-        task = self._scan | {"data-file": described, "delete-files": list(deletes)}
-        return getattr(self._jvm, f"{ICEBERG}.ScanTaskParser").fromJson(json.dumps(task), True)
+        return json.dumps(self._scan | {"data-file": described, "delete-files": list(deletes)})
 
     @cached_property
     def _scan(self) -> dict[str, Any]:
         spec = self._table.specs().get(self._spec_id)
         return {
             "task-type": "file-scan-task",
-            "schema": json.loads(getattr(self._jvm, f"{ICEBERG}.SchemaParser").toJson(self._table.schema())),
-            "spec": json.loads(getattr(self._jvm, f"{ICEBERG}.PartitionSpecParser").toJson(spec)),
+            "schema": json.loads(schema_json(self._jvm, self._table.schema())),
+            "spec": json.loads(static(self._jvm, f"{ICEBERG}.PartitionSpecParser", "toJson")(spec)),
             "start": 0,
             "length": 0,
             "residual-filter": True,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from py4j.java_gateway import JavaClass
+from spark_jobs.iceberg.jvm.many_calls import facts_of
+from spark_jobs.iceberg.jvm.static_members import of_class
 
 EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
 FEW_FILES = 10_000
@@ -34,12 +35,12 @@ def is_small(location: str, data_files: int) -> bool:
 
 
 def _is_small(table: Any) -> bool:
-    snapshot = table.currentSnapshot()
+    [(location, snapshot)] = facts_of([table], "location", "currentSnapshot")
     data_files = 0 if snapshot is None else snapshot.summary().get("total-data-files")
-    return is_small(str(table.location()), int(data_files or 0))
+    return is_small(str(location), int(data_files or 0))
 
 
 @cache
 def _this_thread(client: Any) -> Any:
     """Returns what runs each task at once, in the thread that hands it in. There is one for each JVM."""
-    return JavaClass(EXECUTORS, client).newDirectExecutorService()
+    return of_class(client, EXECUTORS, "newDirectExecutorService")()

@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of
 from spark_jobs.iceberg.jvm.manifest_threads import committing
+from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
@@ -47,7 +48,7 @@ class NewRecords:
     @property
     def count(self) -> int:
         """Returns how many records there are."""
-        return sum(int(file.recordCount()) for file in self.files)
+        return sum(int(count) for count in ask(self.files, "recordCount"))
 
     def stage(self, table: TopicTable, branch: str) -> None:
         """Puts what tasks have written onto a new branch, where Spark can read it. What Spark has written is there."""
@@ -56,8 +57,7 @@ class NewRecords:
         table.create_branch(branch, None)
         iceberg = table.load()
         append = committing(iceberg.newFastAppend(), iceberg).toBranch(branch)
-        for file in self.files:
-            append.appendFile(file)
+        answers((append.appendFile, (file,)) for file in self.files)
         append.commit()
 
     @property

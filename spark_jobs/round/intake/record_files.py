@@ -34,7 +34,9 @@ from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, Writte
 from spark_jobs.engine.rewrites.table_files import new_data_files, write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.engine.tasks import run_stored, with_store
-from spark_jobs.iceberg.iceberg_reads import each, texts
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.java_json import schema_json
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.ingest")
@@ -80,8 +82,7 @@ def file_target(table: TopicTable, platform: Platform) -> FileTarget:
         raise UnwritableError(f"the table is partitioned by {fields}")
     if str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager":
         raise UnwritableError("its files are encrypted")
-    parser = getattr(table.jvm, "org.apache.iceberg.SchemaParser")
-    schema = schema_to_pyarrow(Schema.model_validate_json(str(parser.toJson(iceberg.schema()))))
+    schema = schema_to_pyarrow(Schema.model_validate_json(schema_json(table.jvm, iceberg.schema())))
     if sorted(schema.names) != sorted([*COLUMNS, TOMBSTONE]):
         raise UnwritableError(f"the table has the columns {', '.join(schema.names)}")
     if schema.field(PARTITION).type != pa.int32():  # somebody has widened it, and so the type of Iceberg's partition

@@ -23,7 +23,8 @@ from cleantail.log.source_position import read_position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
-from spark_jobs.iceberg.iceberg_reads import each, texts
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NewRecords, Ranges, ranges_of

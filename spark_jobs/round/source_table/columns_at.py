@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from spark_jobs.iceberg.iceberg_reads import each
+from spark_jobs.iceberg.jvm.java_collections import each
 
 Tree = Mapping[str, Any]
 """Name of now -> the tree of what is mapped in it, empty where it is mapped itself."""

@@ -23,7 +23,8 @@ from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
-from spark_jobs.iceberg.iceberg_reads import added_by, each
+from spark_jobs.iceberg.iceberg_reads import added_by
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.source_table.columns_at import column_of, columns_at
 from spark_jobs.round.source_table.guards import beyond, guarded

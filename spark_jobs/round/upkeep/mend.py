@@ -17,7 +17,8 @@ from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.rounds.size_history import MEND, OPERATION
 from spark_jobs.iceberg.commit_errors import conflict
 from spark_jobs.iceberg.delete_files import Lost, read_deletes, write_deletes
-from spark_jobs.iceberg.iceberg_reads import each, iceberg_table
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
 
 

@@ -26,7 +26,9 @@ from cleantail.rounds.reclaim_results import RewrittenFiles
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.commits import replace_files
-from spark_jobs.iceberg.iceberg_reads import each, history
+from spark_jobs.iceberg.iceberg_reads import history
+from spark_jobs.iceberg.jvm.java_collections import elements_of
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.upkeep.staged_rewrites import Plans, Staged, drop_branch, drop_staged, stage
 
@@ -85,7 +87,8 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     """Puts the new files in the old ones' place. Raises ConflictError, with the new files deleted, where another writer
     was faster."""
     name = str(uuid.uuid4())
-    old = [(f.task.file(), list(each(f.task.deletes()))) for f in staged.old]
+    tasks = [file.task for file in staged.old]
+    old = list(zip(ask(tasks, "file"), elements_of(ask(tasks, "deletes")), strict=True))
     summary = {OPERATION: "reclaim", REWRITE: name}
     try:
         replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)

@@ -19,7 +19,9 @@ from spark_jobs.engine.rewrites.rewrite_task import rewrite_all
 from spark_jobs.engine.rewrites.table_files import new_data_files
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.engine.tasks import run_tasks
-from spark_jobs.iceberg.iceberg_reads import PlannedFile, added_data_files, by_path, planned_files
+from spark_jobs.iceberg.iceberg_reads import added_data_files
+from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.upkeep.branch_rewriting import stage_on_branch
 from spark_jobs.round.upkeep.task_files import rewrite_task
@@ -113,7 +115,7 @@ def _by_task(
         written = [file for one in rewritten for file in one.files]
         if refusal := rewritten[-1].refusal:
             raise RefusedError(refusal)
-        partitions = [files[0].task.file().partition() for files in old]
+        partitions = ask(ask([files[0].task for files in old], "file"), "partition")
         by_partition = [(of, one.files) for of, one in zip(partitions, rewritten, strict=True)]
         new = new_data_files(table, iceberg, iceberg.spec(), by_partition)
         in_order = iter(new)

@@ -14,8 +14,12 @@ from spark_jobs.engine.rewrites.table_files import offset_paths, write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.delete_files import deleted_positions_of, format_version
 from spark_jobs.iceberg.file_columns import layout_of
-from spark_jobs.iceberg.iceberg_reads import PlannedFile, each, require_own_deletes, texts
+from spark_jobs.iceberg.iceberg_reads import require_own_deletes, texts
+from spark_jobs.iceberg.jvm.java_collections import elements_of
+from spark_jobs.iceberg.jvm.java_json import schema_json
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import LogFile
+from spark_jobs.iceberg.planned_files import PlannedFile
 from spark_jobs.iceberg.tables import TopicTable
 
 NO_HASH = 0
@@ -25,17 +29,17 @@ NO_HASH = 0
 def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
     """Returns the task that rewrites these files, which are in offset order. Raises RefusedError where the table
     asks for something that the task does not do, ConflictError where a delete file is of other files too."""
-    for file in files:
-        require_own_deletes(table.jvm, file.task.file(), each(file.task.deletes()))
+    deletes = elements_of(ask([file.task for file in files], "deletes"))
+    require_own_deletes(table.jvm, zip((file.path for file in files), deletes, strict=True))
     version = format_version(iceberg)
     _require_plain(iceberg, files)
     first = files[0].task.file()
     spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
-    schema = getattr(table.jvm, "org.apache.iceberg.SchemaParser").toJson(iceberg.schema())
+    schema = schema_json(table.jvm, iceberg.schema())
     own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
     return RewriteTask(
         sources=tuple(_source(file) for file in files),
-        schema=TableSchema(str(schema), version, TOMBSTONE if own else ""),
+        schema=TableSchema(schema, version, TOMBSTONE if own else ""),
         layout=layout_of(iceberg, offset_paths(columns)),
         in_order=columns is None or columns.has_offsets,
         settings=write_settings(texts(iceberg.properties()), platform.cleaner.cleantail_task_memory_bytes),
