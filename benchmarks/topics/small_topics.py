@@ -43,7 +43,8 @@ def run(options: Options) -> Table:
     notes = (
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
         f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
-        "comes, every key twice, and is compacted.",
+        "comes, every key twice, and is compacted. As in a pack of ten topics or more, the JVM starts no process for each "
+        "file that it writes.",
         f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, "
         f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
         "first of which is not counted. A reclaim, which would rewrite files with many hidden records, is off.",
@@ -52,7 +53,11 @@ def run(options: Options) -> Table:
 
 
 def measure(lake: Lake) -> dict[str, list[float]]:
-    """Returns seconds by station, of each topic of the later half."""
+    """Returns seconds by station, of each topic of the later half. The application writes files as a pack of so many
+    topics does."""
+    from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
+
+    set_permissions_without_processes(lake.session())
     watch = Stopwatch()
     for number in range(TOPICS):
         say(f"topic {number} of {TOPICS}")
