@@ -4,13 +4,12 @@ commit on `main`."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.errors import HeldError
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
@@ -19,12 +18,18 @@ from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
-from cleantail.rounds.checked.recorded_checks import RoundReference, recorded, require_matching_reference
+from cleantail.rounds.checked.recorded_checks import (
+    RoundReference,
+    last_compaction,
+    recorded,
+    require_matching_reference,
+)
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
 COLUMNS = (
     "partition",
@@ -92,14 +97,21 @@ def recorded_publication(
     table = load_table(catalog, topic, platform)
     evidence = evidence_of_round(catalog, platform, topic.topic, round_id, COMPACT) if table is not None else []
     of_run = [row for row in evidence if (row.get("dag_id"), row.get("run_id")) == (dag_id, run_id)]
-    if table is None or not of_run:
+    checked, retaining = last_compaction(topic, round_id, of_run)
+    if table is None or checked is None:
         return None
-    try:
-        checked = recorded(topic, round_id, COMPACT, of_run)
-    except HeldError:
-        return None
-    states, name = states_of_properties(table.properties, topic.table), identity_of(checked).items()
+    states = states_of_properties(table.properties, topic.table)
+    snapshot_id = _commit_of(table, checked)
+    result = quarantine_of(checked, states) if snapshot_id is None else publication_of(checked, snapshot_id, states)
+    if result is None or retaining is None or _commit_of(table, retaining) is None:
+        return result
+    return replace(result, retained=tuple(retaining.green))
+
+
+def _commit_of(table: Table, checked: CheckedRound) -> int | None:
+    """Returns the snapshot on `main` that has published the round; None where there is none."""
+    name = identity_of(checked).items()
     for snapshot in ancestry(table, table.current_snapshot()):
         if snapshot.summary is not None and name <= snapshot.summary.additional_properties.items():
-            return publication_of(checked, snapshot.snapshot_id, states)
-    return quarantine_of(checked, states)
+            return snapshot.snapshot_id
+    return None

@@ -154,7 +154,7 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
     assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
-def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call):  # noqa: F811
+def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic("held-and-retained", config, checks=[SHORT])
     for n, (key, age) in enumerate((("a", 20), ("b", 20), ("too long", 3), ("c", 3))):
@@ -166,6 +166,8 @@ def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of
     code, result = call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, PUBLICATION in result) == (1, True)
     assert offsets(workshop.read(topic)) == [2, 3]
+    found = told(table_of(topic), result[PUBLICATION])
+    assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
 
 
 def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, staged, call, told):  # noqa: F811

@@ -19,6 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.log.keyless import KEYLESS_RULE
 from cleantail.log.log_measure import LogMeasure
+from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Hold, holds_of
 from cleantail.rounds.checked.check_results import checks_of
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
@@ -139,6 +140,27 @@ def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     checks = [row for row in evidence if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
     return [row for row in checks if row["checked_at_ms"] == newest]
+
+
+def last_compaction(
+    topic: Topic, round_id: str, evidence: Iterable[EvidenceRow]
+) -> tuple[CheckedRound | None, CheckedRound | None]:
+    """Returns the last check of a compaction among its rows of evidence, and the one of the retention that followed it
+    in the logs that it had held back, under its name. None for either that there is not, or that an earlier version
+    wrote. Raises TableError for a row that cannot be read."""
+    by_time: dict[int, list[EvidenceRow]] = {}
+    for row in evidence:
+        if row.get("outcome") in CHECKS and row.get(CHECKED_ROUND):
+            by_time.setdefault(row["checked_at_ms"], []).append(row)
+    checked: CheckedRound | None = None
+    retaining: CheckedRound | None = None
+    for at_ms in sorted(by_time):
+        found = recorded(topic, round_id, COMPACT, by_time[at_ms])
+        follows = checked is not None and all(
+            work.only_retention and work.partition in checked.red for _, work in found.works()
+        )
+        checked, retaining = (checked, found) if follows else (found, None)
+    return checked, retaining
 
 
 def require_matching_reference(

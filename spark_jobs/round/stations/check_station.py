@@ -17,13 +17,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleantail.errors import CleantailError, ConflictError, HeldError
+from cleantail.errors import CleantailError, ConflictError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.foreign_errors import explained, stack_of
-from cleantail.lake.recorded_rounds import recorded_round
+from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.answers import decided, read_answer
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, CheckedRound
+from cleantail.rounds.checked.recorded_checks import last_compaction
 from cleantail.rounds.checked.round_request import CheckRequest
 from cleantail.rounds.checked.round_results import PUBLICATION, RoundResult
 from cleantail.rounds.checked.staged_units import UNIT, StagedUnit, require_one_round, staged_unit
@@ -76,9 +77,10 @@ def _staged(run: Run, branch: str) -> StagedUnit:
 def _checked_before(run: Run, round_id: str) -> CheckedAndPublished | None:
     """Returns the round as an earlier try of the task had checked it, with what was left of its publication done; None
     where the evidence has no check of the round. What is not on `main` is left to the task `publish`."""
-    try:
-        checked = recorded_round(_catalog(run), run.platform, run.table.topic, round_id, COMPACT)
-    except HeldError:
+    topic = run.table.topic
+    evidence = evidence_of_round(_catalog(run), run.platform, topic.topic, round_id, COMPACT)
+    checked, _ = last_compaction(topic, round_id, evidence)
+    if checked is None:
         return None
     logger.warning("round %s was checked by an earlier try of the task", round_id)
     is_published = published_as(run.table, checked) is not None
