@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
 from spark_jobs.job import Document, Job, parser, run_job
 
@@ -27,7 +28,8 @@ def _work(job: Job) -> Document:
 
     preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
-    return check_and_publish(run, request, job.arguments.publish).document
+    checked = check_and_publish(run, request, job.arguments.publish)
+    return {"ok": checked.ok, **CHECKED_ROUND_JSON.plain(checked)}
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

@@ -4,13 +4,14 @@ commit on `main`."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
+from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, unreachable
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
@@ -19,6 +20,7 @@ from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.checked.recorded_checks import (
+    RecordedCompaction,
     RoundReference,
     last_compaction,
     recorded,
@@ -26,6 +28,7 @@ from cleantail.rounds.checked.recorded_checks import (
 )
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.past_rounds import CHECKS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "partition",
+    "round",
     "outcome",
     "note",
     "checked_at_ms",
@@ -47,6 +51,12 @@ COLUMNS = (
 
 def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
     """Returns what checks found of the round, and what became of it; empty where the evidence has no such round."""
+    return _evidence(catalog, platform, {"topic": topic, "round": round_id, "kind": kind})
+
+
+def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
+    """Returns the rows that have all these values; none where the table is an earlier version's, which has not all of
+    these columns."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
     from pyiceberg.expressions import And, EqualTo
 
@@ -55,8 +65,10 @@ def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id
     except (NoSuchTableError, NoSuchNamespaceError):
         return []
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    if not values.keys() <= table_columns:
+        return []
     selected = tuple(name for name in COLUMNS if name in table_columns)
-    condition = And(EqualTo("topic", topic), EqualTo("round", round_id), EqualTo("kind", kind))
+    condition = And(*(EqualTo(name, value) for name, value in values.items()))
     evidence: list[EvidenceRow] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
     return evidence
 
@@ -69,11 +81,13 @@ def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id:
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:
     """Describes a round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that
-    it was rejected, or None where nobody was asked."""
+    it was rejected, or None where nobody was asked. `publication`: what the table says became of it, None where it says
+    nothing."""
 
     checked: CheckedRound
     evidence: list[EvidenceRow]
     answer: str | Rejection | None
+    publication: RoundResult | None = None
 
 
 def answered_round(topic: Topic, platform: Platform, reference: RoundReference, kind: str) -> AnsweredRound:
@@ -81,28 +95,56 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     catalog = open_catalog(platform, os.environ)
     evidence = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
+    last = last_compaction(topic, evidence) if kind == COMPACT else None
+    if last is not None and last.retaining is not None:  # it is no part of what was handed on
+        checked = last.checked
     require_matching_reference(reference, checked, evidence)
-    return AnsweredRound(checked, evidence, decided(topic, checked, read_answer(catalog, topic, kind)))
+    answer = decided(topic, checked, read_answer(catalog, topic, kind))
+    table = load_table(catalog, topic, platform) if last is not None else None
+    publication = publication_in(table, topic, last) if table is not None and last is not None else None
+    return AnsweredRound(checked, evidence, answer, publication)
 
 
-def recorded_publication(
-    topic: Topic, platform: Platform, round_id: str, dag_id: str, run_id: str
-) -> RoundResult | None:
-    """Returns what became of a compaction that this run of a DAG has checked: it is on `main`, or nothing of it passed
-    and each log that failed is in quarantine. None else.
+@dataclass(frozen=True, slots=True)
+class RecordedPublication:
+    """Describes what became of a compaction that a run has checked. `first_red`: the logs that the run's first check
+    had held back, which is another one where the round had to be made anew."""
 
-    It goes by the evidence and the table alone. Raises TableError and OutsideError as load_table does.
+    result: RoundResult
+    first_red: tuple[int, ...]
+
+
+def recorded_publication(topic: Topic, platform: Platform, dag_id: str, run_id: str) -> RecordedPublication | None:
+    """Returns what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
+    passed and its failed logs are in quarantine. None else.
+
+    It goes by the evidence and the table alone. Raises TableError, and OutsideError where the catalog is out of reach.
     """
     catalog = kept_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
-    evidence = evidence_of_round(catalog, platform, topic.topic, round_id, COMPACT) if table is not None else []
-    of_run = [row for row in evidence if (row.get("dag_id"), row.get("run_id")) == (dag_id, run_id)]
-    checked, retaining = last_compaction(topic, round_id, of_run)
-    if table is None or checked is None:
+    values = {"topic": topic.topic, "kind": COMPACT, "dag_id": dag_id, "run_id": run_id}
+    try:
+        evidence = _evidence(catalog, platform, values) if table is not None else []
+    except Exception as e:
+        raise unreachable(platform, e) from None
+    last = last_compaction(topic, evidence)
+    result = publication_in(table, topic, last) if table is not None and last is not None else None
+    if result is None:
         return None
-    states = states_of_properties(table.properties, topic.table)
+    begun_ms = min(row["checked_at_ms"] for row in evidence if row.get("outcome") in CHECKS)
+    first = last_compaction(topic, [row for row in evidence if row["checked_at_ms"] == begun_ms])
+    return RecordedPublication(result, tuple(first.checked.red) if first else ())
+
+
+def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:
+    """Returns what the topic's table says of a compaction: that it is on `main`, or that its failed logs are in
+    quarantine and nothing passed. None where it says neither."""
+    checked, retaining = recorded.checked, recorded.retaining
     snapshot_id = _commit_of(table, checked)
-    result = quarantine_of(checked, states) if snapshot_id is None else publication_of(checked, snapshot_id, states)
+    if snapshot_id is None:
+        result = quarantine_of(checked, table.properties)
+    else:
+        result = publication_of(checked, snapshot_id, states_of_properties(table.properties, topic.table))
     if result is None or retaining is None or _commit_of(table, retaining) is None:
         return result
     return replace(result, retained=tuple(retaining.green))

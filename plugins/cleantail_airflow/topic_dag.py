@@ -12,9 +12,9 @@
   readers see nothing.
 - `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`. Where nobody has to
   approve the topic's rounds, its application makes the commit of `publish` as well, right after the check.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. It starts an
-  application of its own only where `check_quality` has not made the commit. Updates the topic's asset, for DAGs that
-  run after a compaction; skipped where nothing was published.
+- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. It asks evidence
+  and table what became of the round, and starts an application of its own only where they do not say. Updates the
+  topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
 - `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a
   branch and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is
   `needed` and the broker may have removed deletions before they were read.

@@ -153,9 +153,11 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
         assert jobs.argument(job, "--config") == str(site.config)
 
 
-def test_a_publication_that_neither_evidence_nor_table_has_is_not_believed(run: Run, jobs: StubbedJobs) -> None:
+def test_what_neither_evidence_nor_table_has_is_published_by_an_application_of_its_own(
+    run: Run, jobs: StubbedJobs
+) -> None:
     """tests/dags/test_whole_run.py has one that they have."""
-    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)], "publication": "r1"})
+    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)]})
     jobs.answer("publish", {"ok": True, "published": [], "held_back": []})
     finished = run(plan(units=1))
     assert jobs.names == ["compact", "check_quality", "publish"]

@@ -202,8 +202,9 @@ class Answers:
         ({"socket": DeadSocket(True)}, "Error while sending or receiving"),
         ({"stream": Answers(b"")}, "Answer from Java side is empty"),
         ({"stream": Answers(b"c\n")}, "The JVM calls Python"),
+        ({"stream": Answers(b"!zthe text of an error\n")}, "after a fatal error$"),
     ],
-    ids=["sending", "receiving", "closed", "callback"],
+    ids=["sending", "receiving", "closed", "callback", "fatal"],
 )
 def test_a_connection_that_fails_is_closed_and_the_next_calls_have_another(spark, monkeypatch, named, says):
     lists, client = lists_of(spark, [1], [2, 3]), spark._jvm._gateway_client

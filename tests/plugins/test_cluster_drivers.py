@@ -61,6 +61,18 @@ def test_a_driver_elsewhere_gets_no_place_and_no_variable_of_this_machine(
     assert "extraClassPath" not in told and "bindAddress" not in told and "log4j2" not in told
 
 
+def test_a_driver_elsewhere_knows_which_task_it_works_for(
+    site: Site, jobs: StubbedJobs, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.answer("publish", {"ok": True})
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "orders")
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_RUN_ID", "manual__1")
+    execute(publish(site))
+    told = " ".join(jobs.calls[0]["submit"])
+    for prefix in ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv."):
+        assert f"{prefix}AIRFLOW_CTX_DAG_ID=orders" in told and f"{prefix}AIRFLOW_CTX_DAG_RUN_ID=manual__1" in told
+
+
 def test_what_an_earlier_driver_has_reported_is_not_taken_for_the_next_ones(
     site: Site, jobs: StubbedJobs, store: Path
 ) -> None:

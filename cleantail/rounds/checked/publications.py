@@ -8,6 +8,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
+from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.rollback import HEADS, ROUND
 from cleantail.rounds.size_history import OPERATION
 
@@ -34,9 +35,10 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
     )
 
 
-def quarantine_of(checked: CheckedRound, states: Mapping[int, PartitionState]) -> RoundResult | None:
-    """Returns the result of a round of which nothing passed, once each log that failed is in quarantine; None before
-    that, and for any other round."""
-    failed = [verdict.partition for verdict in checked.verdicts if verdict.failed]
-    held = all(states.get(p, PartitionState()).quarantine is not None for p in failed)
-    return RoundResult.of_check(checked) if held and not checked.green else None
+def quarantine_of(checked: CheckedRound, properties: Mapping[str, str]) -> RoundResult | None:
+    """Returns the result of a compaction of which nothing passed, once its failed logs are in quarantine. None before
+    that, and for any other round. `properties`: of the table, which name the measures of its last compaction: they are
+    written in the commit that puts the logs there."""
+    last = LastCompaction.of_round(checked.units, checked.measures)
+    is_last = last is not None and properties.get(PROPERTY_COMPACTION) == last.as_json()
+    return RoundResult.of_check(checked) if is_last and not checked.green else None

@@ -142,25 +142,36 @@ def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     return [row for row in checks if row["checked_at_ms"] == newest]
 
 
-def last_compaction(
-    topic: Topic, round_id: str, evidence: Iterable[EvidenceRow]
-) -> tuple[CheckedRound | None, CheckedRound | None]:
-    """Returns the last check of a compaction among its rows of evidence, and the one of the retention that followed it
-    in the logs that it had held back, under its name. None for either that there is not, or that an earlier version
-    wrote. Raises TableError for a row that cannot be read."""
-    by_time: dict[int, list[EvidenceRow]] = {}
+@dataclass(frozen=True, slots=True)
+class RecordedCompaction:
+    """Describes the last compaction among rows of evidence. `rows`: of its check. `retaining`: the retention that went
+    on in the logs that it had held back, None where none did."""
+
+    checked: CheckedRound
+    rows: tuple[EvidenceRow, ...]
+    retaining: CheckedRound | None = None
+
+
+def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCompaction | None:
+    """Returns the last compaction that was checked; None where there is none that this version can read. `evidence`:
+    rows of one round, or of all rounds of a run. Raises TableError for a row that cannot be read.
+
+    A retention of logs that were held back is a round of its own, right after the one that held them back. It may have
+    the same name.
+    """
+    by_check: dict[tuple[int, str], list[EvidenceRow]] = {}
     for row in evidence:
         if row.get("outcome") in CHECKS and row.get(CHECKED_ROUND):
-            by_time.setdefault(row["checked_at_ms"], []).append(row)
-    checked: CheckedRound | None = None
-    retaining: CheckedRound | None = None
-    for at_ms in sorted(by_time):
-        found = recorded(topic, round_id, COMPACT, by_time[at_ms])
-        follows = checked is not None and all(
-            work.only_retention and work.partition in checked.red for _, work in found.works()
-        )
-        checked, retaining = (checked, found) if follows else (found, None)
-    return checked, retaining
+            by_check.setdefault((row["checked_at_ms"], row["round"]), []).append(row)
+    last: RecordedCompaction | None = None
+    for (_, name), rows in sorted(by_check.items()):
+        checked = _joined(topic, name, COMPACT, rows)
+        red = last.checked.red if last else []
+        if last and all(work.only_retention and work.partition in red for _, work in checked.works()):
+            last = replace(last, retaining=checked)
+        else:
+            last = RecordedCompaction(checked, tuple(rows))
+    return last
 
 
 def require_matching_reference(

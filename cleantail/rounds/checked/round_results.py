@@ -105,8 +105,6 @@ class RunResult:
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
-PUBLICATION = "publication"
-"""In the result of check_quality: the name of the round that its application has gone on to publish."""
 ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
 RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 

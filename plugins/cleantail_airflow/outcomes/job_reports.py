@@ -51,9 +51,8 @@ class JobReport(CheckReport):
     """Holds the result of any job.
 
     `error` says why it failed; empty where it did not, or was killed. `branch` is the one on which compact has staged
-    its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits,
-    `publication` the name of the round that the application of check_quality has gone on to publish. The other fields
-    are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
+    its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits. The
+    other fields are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
     """
 
     ok: bool = True
@@ -66,7 +65,6 @@ class JobReport(CheckReport):
     red_before: tuple[int, ...] = ()
     left_behind: tuple[LeftBehind, ...] = ()
     checked: CheckReport | None = None
-    publication: str | None = None
 
     @property
     def waiting(self) -> CheckReport | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,16 @@ from airflow.models.connection import Connection
 
 from cleantail.config.platform import Platform
 from cleantail.lake.clients.exchange import folder_of, read_document, remove_document, write_document
+from cleantail.rounds.task_runs import VARIABLES
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
 """The key of a Spark connection's extra, and the value by which the driver runs on the cluster."""
 RM_ADDRESS = "yarn_resourcemanager_webapp_address"
 """The key by which a YARN application that is running is found again."""
+DRIVER_ENVIRONMENTS = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
+"""How the settings begin that put a variable into the environment of a driver on the cluster. Spark's own clusters have
+no such setting."""
 LOCAL_SETTINGS = (
     "spark.jars",
     "spark.driver.extraClassPath",
@@ -80,6 +84,13 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
 def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
     """Returns the settings without those that name places of this machine."""
     return {k: v for k, v in conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
+
+
+def task_settings(env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings by which a driver on a cluster knows which task it works for, as one on this machine does by
+    its environment: the evidence keeps that. `env`: of the task."""
+    names = [name for name in VARIABLES.values() if env.get(name)]
+    return {f"{prefix}{name}": env[name] for prefix in DRIVER_ENVIRONMENTS for name in names}
 
 
 @dataclass

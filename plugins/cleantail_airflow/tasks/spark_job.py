@@ -29,7 +29,7 @@ from cleantail_airflow.installation import job_file, spark_environment
 from cleantail_airflow.lineage.lineage_operator import LineageOperator
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.tasks.driver_hook import DriverHook
-from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster, settings_for_cluster
+from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster, settings_for_cluster, task_settings
 
 
 class SparkJobOperator(LineageOperator, SparkSubmitOperator):
@@ -104,7 +104,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         if not on_cluster:
             self.env_vars = spark_environment(os.environ)
             return
-        self.conf = settings_for_cluster(platform, self.conf)
+        self.conf = settings_for_cluster(platform, self.conf) | task_settings(os.environ)
         self.application = (
             f"{platform.spark.jobs.rstrip('/')}/{self.job}.py" if platform.spark.jobs else self.application
         )

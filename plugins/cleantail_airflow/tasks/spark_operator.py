@@ -43,7 +43,12 @@ class CleantailSparkOperator(SparkJobOperator):
         return None
 
     def _run_job(self, context: Context) -> dict[str, Any]:
-        if (result := self.done_before(context)) is None:
+        try:
+            result = self.done_before(context)
+        except CleantailError as error:
+            kind = AirflowFailException if error.exit_code in FINAL_EXIT_CODES else AirflowException
+            raise kind(str(error)) from None
+        if result is None:
             return super()._run_job(context)
         self.reason = DONE_BEFORE
         self.log.info("%s", self.reason)

@@ -21,7 +21,7 @@ from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_RE
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_from, report_of
+from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
@@ -64,7 +64,7 @@ class CheckQualityOperator(CleantailSparkOperator):
     """Checks the branches of all units. Red partitions make the task red; the green ones are published all the same.
 
     `publishes`: whether its application also publishes what passed, unless the round waits for a person. What became
-    of it is part of the task's XCom, by which `publish` shows it.
+    of it the evidence and the table say, by which `publish` shows it.
     """
 
     job = "check_quality"
@@ -127,21 +127,17 @@ class PublishOperator(PublishingOperator):
         self.operation = kind_of(source)
 
     def done_before(self, context: Context) -> dict[str, Any] | None:
-        """Returns what the evidence and the table say of the round, or of the one as which it had to be made anew. The
-        XCom of its check says no more than the name of that, and what the check has told already."""
-        plan = plan_of(context)
-        if not self.after_publishing_check or plan is None:
+        """Returns what the evidence and the table say of the round that this run has checked. Of logs that were red
+        before, the check has told already, unless it came to no end."""
+        if not self.after_publishing_check:
             return None
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        report, run = report_from(context, self.source), context["ti"]
-        name = report.publication if report else None
-        for round_id in dict.fromkeys((name or plan.round, plan.round)):
-            result = recorded_publication(topic, platform, round_id, run.dag_id, run.run_id)
-            # what was red before may rest in a quarantine that is older than this round
-            if result is not None and (result.published or name is not None):
-                told = tuple(v.partition for v in report.verdicts if not v.passed) if report else ()
-                return dict(ROUND_RESULT_JSON.plain(replace(result, red_before=told)))
-        return None
+        run = context["ti"]
+        found = recorded_publication(topic, platform, run.dag_id, run.run_id)
+        if found is None:
+            return None
+        told = found.first_red if checked_by(context, self.source) else ()
+        return dict(ROUND_RESULT_JSON.plain(replace(found.result, red_before=told)))
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)

@@ -23,6 +23,8 @@ JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
 """Writes any map as JSON; Spark has it."""
 Described = Mapping[str, Any]
 """A data or delete file as Iceberg writes it in JSON."""
+FILES_AT_ONCE = 50
+"""So many descriptions are held as texts for the JVM."""
 NO_FILE = {"content": "data", "file-path": "", "file-format": "parquet", "file-size-in-bytes": 0, "record-count": 0}
 """Stands for the data file where only delete files are wanted."""
 
@@ -58,8 +60,12 @@ class DescribedFiles:
         self._jvm, self._table, self._spec_id = jvm, table, spec_id
 
     def data_files(self, described: Iterable[Described]) -> list[Any]:
-        tasks = answers((self._from_json, (self._task(file, ()), True)) for file in described)
-        return ask(tasks, "file")
+        """Returns all of them, some at a time: each is a text with the whole schema in it."""
+        files, made = list(described), list[Any]()
+        for first in range(0, len(files), FILES_AT_ONCE):
+            texts = [self._task(file, ()) for file in files[first : first + FILES_AT_ONCE]]
+            made += ask(answers((self._from_json, (text, True)) for text in texts), "file")
+        return made
 
     def delete_files(self, described: Iterable[Described]) -> list[Any]:
         """Returns all of them by one parse."""

@@ -110,17 +110,17 @@ def _portions(commands: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _exchange(client: Any, portion: Sequence[bytes]) -> list[str]:
     """Sends a portion and returns its answers. Raises Py4JNetworkError where the connection fails, and does not try
     again, as Py4J would: nobody knows which calls were made."""
-    connection = client._get_connection()
+    connection, lines = client._get_connection(), list[str]()
     try:
         _send(connection, b"".join(portion))
-        lines = [_answer(connection) for _ in portion]
+        while len(lines) < len(portion):
+            lines.append(_answer(connection))
+            if protocol.is_fatal_error(lines[-1]):  # the JVM has closed the connection; what it says may quote a record
+                raise Py4JNetworkError("The JVM has ended the connection after a fatal error")
     except BaseException:
         connection.close()
         raise
-    if any(protocol.is_fatal_error(line) for line in lines):
-        connection.close()
-    else:
-        client._give_back_connection(connection)
+    client._give_back_connection(connection)
     return lines
 
 

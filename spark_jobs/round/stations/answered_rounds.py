@@ -24,6 +24,9 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
         return replace(set_aside(run.table, run.platform, checked, answered.answer), red_before=tuple(checked.red))
+    if answered.publication is not None and not answered.publication.published:
+        # nothing passed, and what failed rests: to make it anew would count a second failure
+        return _with_upkeep(run, checked, answered.publication)
     if published_as(run.table, checked) is None:
         require_open(checked, answered.evidence)
     if answered.answer is None:

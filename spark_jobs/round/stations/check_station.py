@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.errors import CleantailError, ConflictError
 from cleantail.lake.catalogs import open_catalog
@@ -23,13 +22,11 @@ from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.answers import decided, read_answer
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, CheckedRound
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import last_compaction
 from cleantail.rounds.checked.round_request import CheckRequest
-from cleantail.rounds.checked.round_results import PUBLICATION, RoundResult
 from cleantail.rounds.checked.staged_units import UNIT, StagedUnit, require_one_round, staged_unit
 from spark_jobs.round.check import check_round
-from spark_jobs.round.published_rounds import published_as
 from spark_jobs.round.run import Run
 from spark_jobs.round.stations.answered_rounds import publish_unasked
 
@@ -39,59 +36,44 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.check")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedAndPublished:
-    """Holds a round as it was checked. `publication`: what became of it, which is of another round where it had to be
-    made anew; None where that is left to the task `publish`."""
-
-    checked: CheckedRound
-    publication: RoundResult | None = None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Returns it as the result of `check_quality`. Of the publication it has the round's name alone: what became of
-        it `publish` reads from the evidence and the table."""
-        result = {"ok": self.checked.ok, **CHECKED_ROUND_JSON.plain(self.checked)}
-        name = self.checked.round if self.publication is None else self.publication.round or self.checked.round
-        return result if self.publication is None else result | {PUBLICATION: name}
-
-
-def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> CheckedAndPublished:
-    """Checks the round, and publishes it where nobody is asked about it and the application `publishes`. Raises
-    ConflictError where a branch is gone and no earlier try had checked the round."""
+def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> CheckedRound:
+    """Checks the round, and publishes it where nobody is asked about it and the application `publishes`. What became of
+    it the evidence and the table say. Raises ConflictError where a branch is gone and no earlier try had checked it."""
     try:
         units = [_staged(run, branch) for branch in request.branches]
     except ConflictError:
-        if publishes and (earlier := _checked_before(run, request.round)) is not None:
+        if publishes and (earlier := _checked_before(run, request)) is not None:
             return earlier
         raise
     require_one_round(units, request.round)
     checked = check_round(run.table, run.platform, request.round, units)
-    return CheckedAndPublished(checked, _published(run, checked) if publishes else None)
+    if publishes:
+        _publish(run, checked)
+    return checked
 
 
 def _staged(run: Run, branch: str) -> StagedUnit:
     return staged_unit(run.table.summary_of(branch).get(UNIT), branch)
 
 
-def _checked_before(run: Run, round_id: str) -> CheckedAndPublished | None:
-    """Returns the round as an earlier try of the task had checked it, with what was left of its publication done; None
-    where the evidence has no check of the round. What is not on `main` is left to the task `publish`."""
+def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
+    """Returns the round as an earlier try of the task had checked it on these branches; None where the evidence has no
+    such check. What is left of its publication is left to the task `publish`."""
     topic = run.table.topic
-    evidence = evidence_of_round(_catalog(run), run.platform, topic.topic, round_id, COMPACT)
-    checked, _ = last_compaction(topic, round_id, evidence)
-    if checked is None:
+    evidence = evidence_of_round(_catalog(run), run.platform, topic.topic, request.round, COMPACT)
+    last = last_compaction(topic, evidence)
+    if last is None or {unit.branch for unit in last.checked.units} != set(request.branches):
         return None
-    logger.warning("round %s was checked by an earlier try of the task", round_id)
-    is_published = published_as(run.table, checked) is not None
-    return CheckedAndPublished(checked, _published(run, checked) if is_published else None)
+    logger.warning("round %s was checked by an earlier try of the task", request.round)
+    return last.checked
 
 
-def _published(run: Run, checked: CheckedRound) -> RoundResult | None:
-    """Publishes the round; None where that is left to the task `publish`, which finds a commit that was made."""
+def _publish(run: Run, checked: CheckedRound) -> None:
+    """Publishes the round, or leaves that to the task `publish`, which finds a commit that was made."""
     try:
         if decided(run.table.topic, checked, read_answer(_catalog(run), run.table.topic, checked.kind)) is None:
-            return publish_unasked(run, checked)
+            publish_unasked(run, checked)
+            return
         why = "a person has answered"
     except CleantailError as error:
         why = str(error)
@@ -99,7 +81,6 @@ def _published(run: Run, checked: CheckedRound) -> RoundResult | None:
         # of what nobody foresaw the log has the frames, and no text that may quote a record
         why = str(explained(error) or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
     logger.warning("round %s is left to the task publish: %s", checked.round, why)
-    return None
 
 
 def _catalog(run: Run) -> Catalog:
