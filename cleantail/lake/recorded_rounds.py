@@ -96,13 +96,15 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     evidence = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
     last = last_compaction(topic, evidence) if kind == COMPACT else None
+    of_round = evidence
     if last is not None and last.retaining is not None:  # it is no part of what was handed on
         checked = last.checked
+        of_round = [row for row in evidence if row.get("outcome") not in CHECKS or row in last.rows]
     require_matching_reference(reference, checked, evidence)
     answer = decided(topic, checked, read_answer(catalog, topic, kind))
     table = load_table(catalog, topic, platform) if last is not None else None
     publication = publication_in(table, topic, last) if table is not None and last is not None else None
-    return AnsweredRound(checked, evidence, answer, publication)
+    return AnsweredRound(checked, of_round, answer, publication)
 
 
 @dataclass(frozen=True, slots=True)
