@@ -4,7 +4,7 @@ commit on `main`."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -107,18 +107,12 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
     return AnsweredRound(checked, of_round, answer, publication)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedPublication:
-    """Describes what became of a compaction that a run has checked. `first_red`: the logs that the run's first check
-    had held back, which is another one where the round had to be made anew."""
-
-    result: RoundResult
-    first_red: tuple[int, ...]
-
-
-def recorded_publication(topic: Topic, platform: Platform, dag_id: str, run_id: str) -> RecordedPublication | None:
+def recorded_publication(
+    topic: Topic, platform: Platform, dag_id: str, run_id: str, told_heads: Collection[int] = ()
+) -> RoundResult | None:
     """Returns what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
-    passed and its failed logs are in quarantine. None else.
+    passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots of the check that the task
+    before has told of, which is another one where the round had to be made anew: what it held back is `red_before`.
 
     It goes by the evidence and the table alone. Raises TableError, and OutsideError where the catalog is out of reach.
     """
@@ -133,9 +127,8 @@ def recorded_publication(topic: Topic, platform: Platform, dag_id: str, run_id: 
     result = publication_in(table, topic, last) if table is not None and last is not None else None
     if result is None:
         return None
-    begun_ms = min(row["checked_at_ms"] for row in evidence if row.get("outcome") in CHECKS)
-    first = last_compaction(topic, [row for row in evidence if row["checked_at_ms"] == begun_ms])
-    return RecordedPublication(result, tuple(first.checked.red) if first else ())
+    told = last_compaction(topic, [row for row in evidence if row["head_snapshot_id"] in told_heads])
+    return replace(result, red_before=tuple(told.checked.red) if told else ())
 
 
 def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:

@@ -127,17 +127,13 @@ class PublishOperator(PublishingOperator):
         self.operation = kind_of(source)
 
     def done_before(self, context: Context) -> dict[str, Any] | None:
-        """Returns what the evidence and the table say of the round that this run has checked. Of logs that were red
-        before, the check has told already, unless it came to no end."""
+        """Returns what the evidence and the table say of the round that this run has checked."""
         if not self.after_publishing_check:
             return None
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        run = context["ti"]
-        found = recorded_publication(topic, platform, run.dag_id, run.run_id)
-        if found is None:
-            return None
-        told = found.first_red if checked_by(context, self.source) else ()
-        return dict(ROUND_RESULT_JSON.plain(replace(found.result, red_before=told)))
+        run, heads = context["ti"], self.snapshots_read(context)
+        result = recorded_publication(topic, platform, run.dag_id, run.run_id, heads)
+        return None if result is None else dict(ROUND_RESULT_JSON.plain(result))
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)
