@@ -211,3 +211,39 @@ def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, stag
     assert told(table) is None
     without_table = workshop.find(workshop.topic("no-table-yet"))
     assert recorded_publication(without_table, workshop.platform(), "a-dag", "manual__1") is None
+
+
+def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811
+    topic, table, asked = staged("expired-meanwhile", two_logs()[:2])
+    checked = call(check_quality, topic, "--round", asked, "--publish")[1]
+    workshop.ok("ingest", topic, "--file", workshop.file("expired-meanwhile-more.jsonl", [record(2, "b", "x")]))
+    table.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
+    assert told(table, checked) is None
+    code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+    assert (code, "is on main no more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
+
+
+def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_run(
+    workshop,
+    table_of,
+    call,  # noqa: F811
+    monkeypatch,
+):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic("died-before-retention", config, checks=[SHORT])
+    for n, (key, age) in enumerate((("a", 20), ("b", 20), ("too long", 3), ("c", 3))):
+        landed = workshop.file(f"died-before-retention-{n}.jsonl", [record(n, key, "v", ts=NOW - age * HOUR)])
+        workshop.ok("ingest", topic, "--file", landed)
+    plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
+    done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
+    asked = json.dumps({"round": done["round"], "branches": [done["branch"]]})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(round_loop, "retain_held_back", dies)
+        call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
+    assert call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+    workshop.run("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [2, 3]

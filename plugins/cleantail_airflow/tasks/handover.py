@@ -29,8 +29,8 @@ DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
 RM_ADDRESS = "yarn_resourcemanager_webapp_address"
 """The key by which a YARN application that is running is found again."""
 DRIVER_ENVIRONMENTS = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
-"""How the settings begin that put a variable into the environment of a driver on the cluster. Spark's own clusters have
-no such setting."""
+"""How the settings begin that put a variable into the environment of a driver on the cluster. A standalone cluster of
+Spark has no such setting."""
 LOCAL_SETTINGS = (
     "spark.jars",
     "spark.driver.extraClassPath",

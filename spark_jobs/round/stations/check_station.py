@@ -75,11 +75,10 @@ def _publish(run: Run, checked: CheckedRound) -> None:
             publish_unasked(run, checked)
             return
         why = "a person has answered"
-    except CleantailError as error:
-        why = str(error)
     except Exception as error:
         # of what nobody foresaw the log has the frames, and no text that may quote a record
-        why = str(explained(error) or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
+        told = error if isinstance(error, CleantailError) else explained(error)
+        why = str(told or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
     logger.warning("round %s is left to the task publish: %s", checked.round, why)
 
 
