@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from cleantail.rounds.task_runs import VARIABLES
 from tests.airflow_site import Site, StubbedJobs
 from tests.plugins.test_spark_operator import FakeTask, Publish, execute
 
