@@ -170,6 +170,12 @@ def test_airflow_submits_to_the_master_of_the_configuration() -> None:
     assert yaml.safe_load(connection)["host"] == load_platform(ROOT / "deploy/config").spark.master
 
 
+def test_a_task_waits_for_airflows_answer_as_long_as_in_the_embedded_one() -> None:
+    name = "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT"
+    embedded = (ROOT / "config/airflow.env").read_text().splitlines()
+    assert f"{name}={COMPOSE['x-airflow-environment'][name]}" in embedded
+
+
 def test_the_databases_are_those_of_the_configuration() -> None:
     script = (ROOT / "deploy/postgres/create-databases.sh").read_text()
     connection = COMPOSE["x-airflow-environment"]["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]

@@ -17,6 +17,7 @@ import pytest
 
 from cleantail.errors import CleantailError
 from cleantail_airflow.installation import ROOT
+from cleantail.config.groups.group_limits import GroupLimits
 from embedded_airflow import supervisor as embedded
 from embedded_airflow.home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from tests.airflow_site import Site, free_port
@@ -30,6 +31,15 @@ def test_every_setting_is_filled_in_and_nothing_listens_beyond_this_machine() ->
     assert settings["AIRFLOW__API__HOST"] == "127.0.0.1"
     assert settings["AIRFLOW__API__BASE_URL"] == "http://127.0.0.1:8081"
     assert settings["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "False"
+
+
+def test_a_task_waits_for_the_answer_as_long_as_the_events_of_the_largest_pack_take() -> None:
+    """Airflow takes 50 ms for each event on a busy machine, as was seen with 250 topics. A task that asks again meanwhile
+    is red."""
+    settings = read_settings(SETTINGS_FILE, PLACES)
+    rules = GroupLimits.model_fields["pack_max_topics"].metadata
+    most = next(rule.le for rule in rules if hasattr(rule, "le"))
+    assert most >= 1000 and float(settings["AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT"]) >= most * 0.05
 
 
 def test_the_environment_names_places_and_holds_no_secret(site: Site) -> None:
