@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from cleantail.config.groups.group_limits import GroupLimits
 from cleantail.errors import CleantailError
 from cleantail_airflow.installation import ROOT
-from cleantail.config.groups.group_limits import GroupLimits
 from embedded_airflow import supervisor as embedded
 from embedded_airflow.home import SETTINGS_FILE, airflow_home, environment, make_secrets, read_settings
 from tests.airflow_site import Site, free_port
