@@ -154,12 +154,20 @@ print("WATCHED" + json.dumps([sorted(second.dags), seen, loaded]))
 """
 
 
-def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Site) -> None:
-    site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
+def watched_parse(task_of: str | None = None) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+    """Parses the DAG files as the DAG processor does, or a task of a DAG, and returns the DAGs, what was opened and
+    which libraries were loaded."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "dags")))}
+    env |= {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": task_of} if task_of else {}
     command = [sys.executable, "-c", WATCH, str(ROOT / "dags")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     names, seen, loaded = json.loads(done.stdout.partition("WATCHED")[2])
+    return names, [(event, file) for event, file in seen], loaded
+
+
+def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Site) -> None:
+    site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
+    names, seen, loaded = watched_parse()
     assert names == ["orders"]
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "pandas"}.isdisjoint(loaded)
     assert {event for event, _ in seen} == {"open"}
@@ -167,6 +175,24 @@ def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Si
     assert not [file for _, file in seen if str(site.home) in file]
     read = [file for _, file in seen]
     assert read.count(str(site.config / "topics" / "orders.yaml")) == len([TOPICS_FILE, BROKEN_FILE])
+
+
+def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_has(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = site.topic("orders", group="house")
+    (site.config / "groups").mkdir()
+    (site.config / "groups" / "house.yaml").write_text("group: house\n")
+    whole = site.dag("house")
+    names, seen, _ = watched_parse(task_of="house")
+    assert names == ["house"]
+    assert [opened for _, opened in seen].count(str(file)) == len([BROKEN_FILE])  # which a task does not parse
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "house")
+    of_a_task = site.dag("house")
+    assert "- orders" in whole.doc_md and "- orders" not in of_a_task.doc_md
+    assert of_a_task.task_ids == whole.task_ids
+    for task in whole.tasks:
+        assert of_a_task.get_task(task.task_id).downstream_task_ids == task.downstream_task_ids
 
 
 @pytest.mark.parametrize("file", [TOPICS_FILE, BROKEN_FILE])
