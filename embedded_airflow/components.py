@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import NoReturn
 
 import psutil  # comes with Airflow, as setproctitle does
-from setproctitle import setproctitle
+from setproctitle import getproctitle, setproctitle
 
 from cleantail.home.process import end_process, seldom_look_for_garbage
 
@@ -32,6 +32,12 @@ TASKS = (
     "pyiceberg.io.pyarrow",
 )
 """What tasks import only once they run, since a parse of the DAG files is to import as little as possible."""
+
+
+def find_title() -> None:
+    """Lets setproctitle find where the title of this process is, by which the components are told apart in `ps`. It
+    looks for that from the first variable of the environment, and finds nothing once that one has been changed."""
+    getproctitle()
 
 
 def preload() -> None:

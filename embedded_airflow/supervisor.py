@@ -139,6 +139,7 @@ def down(home: Path) -> None:
 def run(port: int) -> int:
     """Prepares Airflow's database, and runs all components in the foreground. If one ends all do, rather than leave a
     platform that is half there."""
+    components.find_title()
     make_secrets(airflow_home(os.environ))
     os.environ.update(environment(port, os.environ))
     signal.signal(signal.SIGTERM, _leave)

@@ -131,10 +131,10 @@ def command(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """As a person's shell: without what the tests set for their own Airflow, and without the venv on PATH."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")} | {
-        "PATH": "/usr/bin:/bin"
-    }
+    """As a person's shell: without what the tests set for their own Airflow, and without the venv on PATH. Its first
+    variable is one that Airflow's processes are given anew, which once left them without titles."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    return {"CLEANTAIL_HOME": own.pop("CLEANTAIL_HOME"), **own, "PATH": "/usr/bin:/bin"}
 
 
 @pytest.fixture
