@@ -21,6 +21,7 @@ from tests.airflow_site import Site, StubbedJobs, forget_incidents
 from tests.dags.whole_run import KEYS, QUICK, RECORDS, record
 
 pytestmark = [
+    pytest.mark.integration,
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.gx,

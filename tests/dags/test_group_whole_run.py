@@ -15,7 +15,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 

@@ -19,6 +19,8 @@ from demo.records import in_logs, topic_input
 from differential.broker import BrokerError, kafka_jars
 from differential.kafka_client import KafkaClient
 
+pytestmark = pytest.mark.integration
+
 JARS = kafka_jars(os.environ)
 NOW_MS = 1_800_000_000_000
 

@@ -23,6 +23,8 @@ from cleantail.sources.kcat import Record
 from differential.kafka_client import LET_GO
 from tests.jobs.kafka_site import kafka_site
 
+pytestmark = pytest.mark.integration
+
 HEADERS = [("h", b"1"), ("h", None), ("h", b""), ("\u00e9", b"\xff")]
 RECORDS = [
     (b"a", b"x", HEADERS, 1_600_000_000_000),

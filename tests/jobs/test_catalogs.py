@@ -15,6 +15,8 @@ from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.test_held_rounds import SHORT
 from tests.jobs.test_rounds import NOW, offsets, record
 
+pytestmark = pytest.mark.integration
+
 LONG = "far too long"
 DAY = 86_400_000
 CATALOGS = ["rest", "postgres", "rest-s3", "mysql", "glue"]

@@ -18,6 +18,8 @@ from differential.spark_cluster import processes_of, spark_cluster
 from tests.conftest import DEEP
 from tests.jobs.test_rounds import NOW, offsets, record
 
+pytestmark = pytest.mark.integration
+
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of applications that are over before more than that has paid off."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pytest
+
 from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from differential.archive import Archive
@@ -12,6 +14,8 @@ from differential.broker import kafka_jars, random_cluster_id, running_broker
 from differential.families import FAMILIES, random_plans
 from differential.kafka_client import KafkaClient
 from differential.trial import run_trial
+
+pytestmark = pytest.mark.integration
 
 JARS = kafka_jars(os.environ)
 """Asked when the module is imported: the session's own CLEANTAIL_HOME has no jars."""

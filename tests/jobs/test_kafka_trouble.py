@@ -21,6 +21,8 @@ from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import TopicRead
 from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def refused(workshop):

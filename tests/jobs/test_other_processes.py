@@ -20,6 +20,8 @@ from cleantail.config.loading import find_topic, load_platform
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.iceberg.session import start_session
 
+pytestmark = pytest.mark.integration
+
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)
 spark = start_session(platform, "appender")

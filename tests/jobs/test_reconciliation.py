@@ -19,6 +19,8 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round import publish, reconcile
 from tests.jobs.kafka_site import LOGIN, PASSWORD
 
+pytestmark = pytest.mark.integration
+
 SOON = {"cleanup_policy": "compact", "segment_ms": 100, "delete_retention_ms": 100, "min_cleanable_dirty_ratio": 0.01}
 """A topic whose cleaner removes tombstones within a second or two."""
 WITHIN_S = 90

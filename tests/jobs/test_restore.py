@@ -11,6 +11,8 @@ import pytest
 from cleantail.sources.kcat import parse_line
 from tests.jobs.restored import as_restored
 
+pytestmark = pytest.mark.integration
+
 NOW = 1_700_000_100_000
 AT = 1_600_000_000_000
 

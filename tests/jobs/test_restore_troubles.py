@@ -25,6 +25,8 @@ from spark_jobs.restore.restore_topic import Restore
 from tests.jobs.kafka_site import WITHIN_S
 from tests.jobs.restored import as_restored
 
+pytestmark = pytest.mark.integration
+
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
 RECORDS, PARTITIONS = 150_000, 2
 AT = 1_600_000_000_000

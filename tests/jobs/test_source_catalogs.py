@@ -8,12 +8,15 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from cleantail.lake.clients.client_properties import spark_secrets
 from spark_jobs.round.source_table.session_catalog import REDACTION, _register
 from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.source_tables import FLAT, PLAIN, Sink
+
+pytestmark = pytest.mark.integration
 
 
 def everything_in(folder: Path) -> dict[str, str]:

@@ -23,6 +23,8 @@ CONFIG_IN_PAGE = "/etc/cleantail/config"
 THEIRS = """
 from airflow.sdk import DAG
 
+pytestmark = pytest.mark.integration
+
 with DAG("their_own"):
     pass
 """

@@ -190,6 +190,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
 """
 
 
+@pytest.mark.integration
 @pytest.mark.airflow
 def test_a_task_that_is_forked_reads_and_writes_tables_by_libraries_that_were_imported_before(
     site: Site, tmp_path: Path
@@ -211,6 +212,7 @@ def test_a_database_that_cannot_be_prepared_ends_the_start_and_is_named(site: Si
     assert command("down").stdout == "Airflow is not up\n"
 
 
+@pytest.mark.integration
 @pytest.mark.airflow
 def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_down_leaves_nothing(
     site: Site, port: int
