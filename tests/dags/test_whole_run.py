@@ -32,7 +32,7 @@ from tests.alert_sinks import mail_server
 from tests.dags.whole_run import IN_HEADER, IN_KEY, IN_VALUE, KEYS, RECORDS, TOO_LONG
 from tests.statsd_sink import UdpSink
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 MARKS = (IN_KEY, IN_VALUE, IN_HEADER)
 PACKAGES = (
     "apache-airflow-providers-openlineage",

@@ -121,6 +121,7 @@ run_process(main)
 """
 
 
+@pytest.mark.integration
 @LINUX
 def test_workers_start_with_the_session_where_tasks_need_them(home: Path, tmp_path: Path) -> None:
     (tmp_path / "topics").mkdir()

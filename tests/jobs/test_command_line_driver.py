@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.cleantail.test_driver_environment import NEEDED, SECRETS
 
 DRIVER = """
@@ -23,6 +25,7 @@ spark.stop()
 """
 
 
+@pytest.mark.integration
 def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of_airflow(tmp_path):
     (tmp_path / "topics").mkdir()
     (tmp_path / "defaults.yaml").write_text("platform: {}\n")

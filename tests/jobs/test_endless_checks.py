@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.jobs.test_rounds import NOW, record
 
 FOR_EVER = r"(.*)*\1b"
@@ -14,6 +16,7 @@ FOR_EVER = r"(.*)*\1b"
 LIMIT_MS = 2_000
 
 
+@pytest.mark.integration
 def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_process_end(workshop):
     check = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "value", "regex": FOR_EVER}}
     topic = workshop.topic("endless", checks=[check], schedule=None)

@@ -9,9 +9,13 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from cleantail.log.partition_state import PartitionState
 from tests.jobs.test_rounds import NOW, offsets, record
 from tests.model import changelog, compacted, without_tombstones
+
+pytestmark = pytest.mark.integration
 
 APPENDER = """
 import os, sys
@@ -19,8 +23,6 @@ from pathlib import Path
 from cleantail.config.loading import find_topic, load_platform
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.iceberg.session import start_session
-
-pytestmark = pytest.mark.integration
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)

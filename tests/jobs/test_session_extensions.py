@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.errors import AnalysisException
 from pyspark.ml.functions import array_to_vector
 from pyspark.sql import SparkSession
@@ -47,6 +48,7 @@ def test_the_session_has_icebergs_extension_and_none_of_mllib(spark: SparkSessio
     spark.sql("DROP TABLE cleantail.extensions.t")
 
 
+@pytest.mark.integration
 def test_where_the_session_cannot_be_made_so_pyspark_makes_it(home: Path, tmp_path: Path) -> None:
     (tmp_path / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[1]"}}}))
     env = os.environ | {"CLEANTAIL_HOME": str(tmp_path / "home")}

@@ -17,13 +17,12 @@ from tests.package import airflow_probe
 from tests.package.clean_environment import ROOT, CleanEnvironment
 from tests.versions import OLDEST
 
+pytestmark = pytest.mark.integration
 TOPIC = "packaged-orders"
 PAGE = (ROOT / "docs" / "installing.md").read_text()
 CONFIG_IN_PAGE = "/etc/cleantail/config"
 THEIRS = """
 from airflow.sdk import DAG
-
-pytestmark = pytest.mark.integration
 
 with DAG("their_own"):
     pass

@@ -49,6 +49,7 @@ class Names(CleantailSparkOperator):
         return []
 
 
+@pytest.mark.integration
 @pytest.mark.spark
 def test_a_real_driver_its_python_and_its_workers_have_no_name_of_a_secret_of_airflow(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
