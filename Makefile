@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-quick test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -58,11 +58,11 @@ demo: setup ## the main job under a real Airflow scheduler on embedded parts; en
 # One process more than there are cores: each of them waits for its own Spark at times
 PYTEST = $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
-test: setup ## the tests, on real Spark and real tables; those that start another system too are the next
-	$(PYTEST) -m "not integration"
+test: setup ## all tests
+	$(PYTEST)
 
-test-integration: setup ## tests that start another system, which CI runs too: brokers, catalogs' servers, a cluster, Airflow, installations
-	$(PYTEST) -m integration
+test-quick: setup ## all but those that start another system beside Spark, which take a third of the time
+	$(PYTEST) -m "not integration"
 
 LONG = -o timeout=7200 -o faulthandler_timeout=7100 # seconds: many histories are one test
 

@@ -64,14 +64,11 @@ def _seconds(name: str, known: dict[str, float]) -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Writes the seconds of the files that were run; a file that was not keeps its own while it is there."""
+    """Whole runs only: what was not run keeps no time."""
     if not config.getoption("--record-durations"):
         return
     seconds: Counter[str] = Counter()
     for report in (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")):
         seconds[report.nodeid.partition("::")[0].removeprefix("tests/")] += report.duration
-    known: dict[str, int] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-    kept = {name: spent for name, spent in known.items() if (TESTS / name).exists()}
-    all_seconds = Counter(kept | {name: round(spent) for name, spent in seconds.items()})
-    timed = {name: spent for name, spent in all_seconds.most_common() if spent}
+    timed = {name: round(spent) for name, spent in seconds.most_common() if round(spent)}
     DURATIONS.write_text(json.dumps(timed, indent=1) + "\n")
