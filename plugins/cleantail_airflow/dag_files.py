@@ -20,7 +20,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
 
-from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.claims.dag_ids import dag_id_of, topic_of
 from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.loading import dag_prefix, load_platform
 from cleantail.config.topic import Topic
@@ -43,10 +43,10 @@ def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
 def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
     """Yields the DAGs of the usable topics and groups; `only`: the id of the one that is wanted."""
     groups = {g.group: g for _, g in usable_groups(config_dir) if isinstance(g, TopicGroup)}
-    prefix = dag_prefix(config_dir)
-    if wanted := [group for group in groups.values() if dag_id_of(group.group, prefix) == only]:
+    wanted = topic_of(only, dag_prefix(config_dir)) if only and groups else None
+    if wanted in groups:
         # only the docs of a group's DAG name its topics, so that a task does not read the YAML of a thousand of them
-        yield group_dag(wanted[0], (), load_platform(config_dir, os.environ))
+        yield group_dag(groups[wanted], (), load_platform(config_dir, os.environ))
         return
     topics = [topic for _, topic in usable_topics(config_dir) if isinstance(topic, Topic)]
     if not topics:  # with a broken defaults.yaml no topic is usable
@@ -55,7 +55,7 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
     for topic in topics:
         group = groups.get(topic.group) if topic.group else None
         own = topic.dag_name == topic.topic and (topic.group is None or group is not None)
-        if own and only in (None, dag_id_of(topic.topic, prefix)):
+        if own and only in (None, dag_id_of(topic.topic, platform.dag_prefix)):
             yield topic_dag(topic, platform, group)
     for name, group in groups.items() if only is None else ():
         yield group_dag(group, [topic for topic in topics if topic.dag_name == name], platform)
