@@ -183,15 +183,21 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
     assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
-def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
+def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
+    """Compacts a log whose check will be red, and whose first two records retention is to remove; returns topic and
+    round."""
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
-    topic = workshop.topic("held-and-retained", config, checks=[SHORT])
+    topic = workshop.topic(name, config, checks=[SHORT])
     for n, (key, age) in enumerate((("a", 20), ("b", 20), ("too long", 3), ("c", 3))):
-        landed = workshop.file(f"held-and-retained-{n}.jsonl", [record(n, key, "v", ts=NOW - age * HOUR)])
+        landed = workshop.file(f"{name}-{n}.jsonl", [record(n, key, "v", ts=NOW - age * HOUR)])
         workshop.ok("ingest", topic, "--file", landed)
     plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
     done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
-    asked = json.dumps({"round": done["round"], "branches": [done["branch"]]})
+    return topic, json.dumps({"round": done["round"], "branches": [done["branch"]]})
+
+
+def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
+    topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
     code, result = call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
     for _ in range(2):  # the application of publish tells the same, and so does another check
@@ -232,14 +238,7 @@ def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_r
     def dies(*_):
         raise KeyboardInterrupt
 
-    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
-    topic = workshop.topic("died-before-retention", config, checks=[SHORT])
-    for n, (key, age) in enumerate((("a", 20), ("b", 20), ("too long", 3), ("c", 3))):
-        landed = workshop.file(f"died-before-retention-{n}.jsonl", [record(n, key, "v", ts=NOW - age * HOUR)])
-        workshop.ok("ingest", topic, "--file", landed)
-    plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
-    done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
-    asked = json.dumps({"round": done["round"], "branches": [done["branch"]]})
+    topic, asked = red_log_with_old_segments(workshop, table_of, call, "died-before-retention")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(round_loop, "retain_held_back", dies)
         call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
