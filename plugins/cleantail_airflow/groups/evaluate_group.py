@@ -20,7 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.log.policy.packs import DueTopic, pack_topics
-from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException, DownstreamTasksSkipped
+from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.group_topics import topics_of_group
@@ -30,7 +30,7 @@ from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, 
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
 from cleantail_airflow.tasks.idle_runs import NOTE
 from cleantail_airflow.tasks.spark_job import platform_of
-from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
+from cleantail_airflow.tasks.spark_operator import as_airflow
 
 if TYPE_CHECKING:
     from cleantail.lake.kept.kept_facts import KeptFacts
@@ -114,8 +114,7 @@ class EvaluateGroupOperator(BaseOperator):
         try:
             kept_catalog(platform, os.environ)
         except CleantailError as error:
-            kind = AirflowFailException if error.exit_code in FINAL_EXIT_CODES else AirflowException
-            raise kind(str(error)) from None
+            raise as_airflow(str(error), error.exit_code) from None
         looked, waiting, kept = Looked(), left_since(self.group), KeptFacts(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
             looked.topics += 1

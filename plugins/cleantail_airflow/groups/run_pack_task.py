@@ -29,7 +29,7 @@ from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.task_ids import EVALUATE
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
-from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES
+from cleantail_airflow.tasks.spark_operator import as_airflow
 
 OUTCOMES = "packs"
 """The folder in CLEANTAIL_HOME with a file for each pack that is worked on: what became of its topics so far."""
@@ -136,8 +136,7 @@ class RunPackOperator(SparkJobOperator):
         if "topics" not in result:
             self._hand_on_kept(context)
             if text := result.get("error"):
-                kind = AirflowFailException if self.exit_code in FINAL_EXIT_CODES else AirflowException
-                raise kind(text) from None
+                raise as_airflow(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         report = pack_result(result)
         self._send_metrics(report)

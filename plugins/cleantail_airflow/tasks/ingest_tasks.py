@@ -17,11 +17,10 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted
-from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, CleantailSparkOperator, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, as_airflow, topic_and_platform
 
 
 class SourceOperator(CleantailSparkOperator):
@@ -35,8 +34,7 @@ class SourceOperator(CleantailSparkOperator):
         try:
             return self.arguments_of_new(topic, platform)
         except CleantailError as e:
-            kind = AirflowFailException if e.exit_code in FINAL_EXIT_CODES else AirflowException
-            raise kind(str(e)) from None
+            raise as_airflow(str(e), e.exit_code) from None
 
     def arguments_of_new(self, topic: Topic, platform: Platform) -> list[str]:
         """Returns the job's arguments. Skips the task where nothing is new. Raises CleantailError."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from airflow.sdk import Context
 
 from cleantail.errors import CleantailError
-from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.planned_run import plan_of
 from cleantail_airflow.tasks.ingest_tasks import KafkaClientOperator
-from cleantail_airflow.tasks.spark_operator import FINAL_EXIT_CODES, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import as_airflow, topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import NO_PLAN, PublishingOperator
 
 
@@ -34,6 +33,5 @@ class ReconcileOperator(KafkaClientOperator, PublishingOperator):
             settings = client_settings(topic)
             SourceTopic.of(topic, settings).require_comparable(table_position(topic, platform).position)
         except CleantailError as e:
-            kind = AirflowFailException if e.exit_code in FINAL_EXIT_CODES else AirflowException
-            raise kind(str(e)) from None
+            raise as_airflow(str(e), e.exit_code) from None
         return self.client_arguments(settings)

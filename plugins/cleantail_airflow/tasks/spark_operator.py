@@ -46,7 +46,7 @@ class CleantailSparkOperator(SparkJobOperator):
         try:
             result = self.done_before(context)
         except CleantailError as error:
-            raise _as_airflow(str(error), error.exit_code) from None
+            raise as_airflow(str(error), error.exit_code) from None
         if result is None:
             return super()._run_job(context)
         self.reason = DONE_BEFORE
@@ -104,7 +104,7 @@ class CleantailSparkOperator(SparkJobOperator):
             raise RedCheck(self.topic, red) from None
         if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
-        raise _as_airflow(report.error, self.exit_code) from None
+        raise as_airflow(report.error, self.exit_code) from None
 
     def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
         """Does what is left to do after a task that is not red."""
@@ -128,7 +128,7 @@ class OutcomeOperator(BaseOperator):
         raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
 
 
-def _as_airflow(message: str, exit_code: int | None) -> AirflowException:
+def as_airflow(message: str, exit_code: int | None) -> AirflowException:
     """Returns the error of a task whose job ends with this exit code: one after which Airflow tries again, or not."""
     return (AirflowFailException if exit_code in FINAL_EXIT_CODES else AirflowException)(message)
 
