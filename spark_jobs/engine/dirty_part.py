@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +13,10 @@ from cleantail.log.policy.offset_map import round_end
 from cleantail.log.ranks.versions import Booleans, Longs
 from cleantail.log.ranks.winners import Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import Copies, DirtyOffsets
-from spark_jobs.engine.columns.key_numbers import (
-    KEY_AND_OFFSET,
-    TouchedKeys,
-    last_offsets,
-    number_keys,
-    offset_of_key,
-    without_keys_from,
-)
+from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.offset_set import OffsetSet
 from spark_jobs.engine.columns.records import Records, records_of
+from spark_jobs.engine.columns.task_keys import TaskKeys
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
 
@@ -52,7 +45,7 @@ class LastRecords:
 @dataclass(frozen=True, slots=True)
 class DirtyPart:
     """Says what the first pass over a task's files has found. `task` is as it was given, with the ends at which its
-    maps are full. `touched` is the database's table of that name. `last`: None where more has to be compared."""
+    maps are full. `touched`: the keys, which TaskKeys has. `last`: None where more has to be compared."""
 
     task: LogTask
     touched: TouchedKeys
@@ -76,18 +69,18 @@ class DirtyPart:
         return len(self.task.works) > 1 or file.may_hold_keys(self.touched.low, self.touched.high)
 
 
-def read_dirty_part(task: LogTask, io: FileIO, database: Any) -> DirtyPart:
+def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
     """Reads the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
     first = _FirstPass(task, io)
-    touched = number_keys(database, first.batches())
+    touched = keys.number(first.batches())
     if task.max_keys is not None and first.last_keyed >= 0:
         [work] = task.works
-        end = round_end(offset_of_key(database, task.max_keys), first.last_keyed, work.end_offset)
+        end = round_end(keys.offset_of_key(task.max_keys), first.last_keyed, work.end_offset)
         if end < work.end_offset:
-            task, touched = replace(task, works=(work.ending_at(end),)), without_keys_from(database, end)
+            task, touched = replace(task, works=(work.ending_at(end),)), keys.leave_below(end)
     copies, last = first.offsets.copies(task.files), None
     if first.by_offset and not copies:
-        by_number = last_offsets(database, touched.count)
+        by_number = keys.last_offsets()
         last = LastRecords(by_number, OffsetSet(by_number), first.files)
     return DirtyPart(task, touched, copies, first.offsets.records, last)
 
@@ -105,7 +98,7 @@ class _FirstPass:
         self._task, self._io = task, io
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the keys and the offsets of the records, as the database takes them."""
+        """Yields the keys and the offsets of the records, as TaskKeys takes them."""
         for file, records in dirty_records(self._task, self._io):
             if len(records):
                 self._keep(file, records)

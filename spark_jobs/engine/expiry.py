@@ -22,9 +22,9 @@ from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked.staged_units import EXPIRED
 from spark_jobs.engine.columns.copies import DirtyOffsets
-from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, number_keys
+from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET
 from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.task_keys import TaskKeys, task_keys
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
 from spark_jobs.engine.removals import COPIES, Removed
 from spark_jobs.engine.tally import Tally
@@ -37,8 +37,8 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     """Returns the tombstones in the ledgers' spans, without those that guard a key."""
     io = load_file_io(dict(properties), task.location)
     removed = Removed()
-    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
-        guards = guarding(task, io, database, ledgers)
+    with task_keys(task) as numbers:
+        guards = guarding(task, io, numbers, ledgers)
         for number, records in tombstones_of(task, io, ledgers):
             goes = ~held_by(guards, task, number, records)
             removed.add_records(EXPIRED, task, number, records, goes)
@@ -78,7 +78,7 @@ Guards = Mapping[int, np.ndarray[Any, Any]]
 """Number of a file among the task's -> the positions of its tombstones that guard a key."""
 
 
-def guarding(task: LogTask, io: FileIO, database: Any, ledgers: Ledgers) -> Guards:
+def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> Guards:
     """Returns the tombstones for whose sake a key stays deleted: a record above the clean point has the lower rank."""
     if not versioned(task):
         return {}
@@ -87,9 +87,9 @@ def guarding(task: LogTask, io: FileIO, database: Any, ledgers: Ledgers) -> Guar
         for _, records in tombstones_of(task, io, ledgers):
             yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
 
-    touched = number_keys(database, keys())
-    lowest = _lowest_above(task, io, database, touched.count)
-    tombstones = touched_records(task, database, _batches(task, io, ledgers))
+    touched = numbers.number(keys())
+    lowest = _lowest_above(task, io, numbers, touched.count)
+    tombstones = touched_records(task, numbers, _batches(task, io, ledgers))
     own = record_ranks(tombstones.versions, tombstones.offset)
     guards = beaten(ranks_of(tombstones.number, lowest), own)
     return {
@@ -100,7 +100,7 @@ def guarding(task: LogTask, io: FileIO, database: Any, ledgers: Ledgers) -> Guar
     }
 
 
-def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks:
+def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> Ranks:
     """Returns the lowest rank of each numbered key among the records above the clean point."""
     bounds = Bounds.of(task)
 
@@ -114,7 +114,7 @@ def _lowest_above(task: LogTask, io: FileIO, database: Any, count: int) -> Ranks
                     rest = records.where(chosen)
                     yield batch_of(task, number, rest, np.zeros(len(rest), np.uint8), rest.versions(task))
 
-    waiting = touched_records(task, database, above())
+    waiting = touched_records(task, numbers, above())
     return worst_ranks(waiting.number, waiting.versions, waiting.offset, count)
 
 
@@ -136,8 +136,8 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     offset occurs twice among the records that are below the end and in the ledger's spans, among them all due ones."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
-    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
-        guards = guarding(task, io, database, ledgers)
+    with task_keys(task) as numbers:
+        guards = guarding(task, io, numbers, ledgers)
     for number, file in task.numbered_files():
         before = alive(file.records, read_deletes(io, file.before, file))
         after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))

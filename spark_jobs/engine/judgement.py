@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO, load_file_io
 from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.task_keys import task_keys
 from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
 from spark_jobs.engine.removals import COPIES
@@ -46,12 +46,12 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
     """Returns, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
     deleted. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
-    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
-        dirty = read_dirty_part(task, io, database)
+    with task_keys(task) as keys:
+        dirty = read_dirty_part(task, io, keys)
         tally = Tally(task, ledgers)
         tally.count_dirty(dirty.records)
-        touched = touched_records(task, database, looked_at(dirty, io, tally))
-        ranks = remembered_ranks(task, io, database, dirty.touched.count)
+        touched = touched_records(task, keys, looked_at(dirty, io, tally))
+        ranks = remembered_ranks(task, io, keys, dirty.touched.count)
         judge_touched(tally, touched, dirty.touched.count, ranks, dirty.best)
         return tally.result()
 

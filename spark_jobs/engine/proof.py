@@ -1,13 +1,15 @@
 """The full proof in one task: all keys below the ends are unique, whatever was proven before.
 
-Hashes of keys are sorted, eight bytes for a key; only keys whose hash occurs twice are then compared as they are.
+A few keys are compared as they are. Of more, hashes are sorted, eight bytes for a key; only keys whose hash occurs
+twice are then compared as they are.
 A log of several tasks is proven by spark_jobs.engine.shared.proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from pyiceberg.io import FileIO, load_file_io
 from spark_jobs.engine.columns.key_filter import Hashes
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import reading, task_database
+from spark_jobs.engine.columns.task_keys import held_batches, held_bytes
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.iceberg.log_files import BATCH_RECORDS, alive, read_deletes
 
@@ -38,9 +41,13 @@ def count_keys(properties: Mapping[str, str], task: LogTask) -> dict[int, KeyCou
     """Returns partition -> the keys of the log in [log start, end). `task.files`: what is live."""
     io = load_file_io(dict(properties), task.location)
     records = [0] * len(task.works)
-    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
-        hashes = hashes_twice(all_hashes(database, task, io, records))
-        again = _repeated(database, task, io, hashes) if len(hashes) else {}
+    held, more = held_batches(key_batches(task, io, records), held_bytes(task))
+    if more is None:
+        again = repeated_keys(pa.Table.from_batches(held, KEYS))
+    else:
+        with task_database(task.threads, task.memory_bytes) as database:
+            hashes = hashes_twice(all_hashes(database, chain(held, more)))
+            again = _repeated(database, task, io, hashes) if len(hashes) else {}
     return {
         work.partition: KeyCounts(records[place] - again.get(place, (0, 0))[0], again.get(place, (0, 0))[1])
         for place, work in enumerate(task.works)
@@ -67,9 +74,9 @@ def key_batches(task: LogTask, io: FileIO, counts: list[int]) -> Iterator[pa.Rec
         yield pa.RecordBatch.from_arrays([pa.array(records.log, pa.int32()), records.key], schema=KEYS)
 
 
-def all_hashes(database: Any, task: LogTask, io: FileIO, counts: list[int]) -> Hashes:
-    """Returns the hash of each of these records' keys, and adds to `counts` how many records each log has."""
-    with reading(database, "tail", KEYS, key_batches(task, io, counts)):
+def all_hashes(database: Any, batches: Iterable[pa.RecordBatch]) -> Hashes:
+    """Returns the hash of each key of the batches (KEYS)."""
+    with reading(database, "tail", KEYS, batches):
         rows = database.sql("SELECT hash(key) AS h FROM tail").to_arrow_reader(BATCH_RECORDS)
         parts = [batch.column("h").to_numpy() for batch in rows]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)

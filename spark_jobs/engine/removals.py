@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from cleantail.log.ranks.versions import Booleans
 from cleantail.log.ranks.winners import Ranks
 from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.task_keys import task_keys
 from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
 from spark_jobs.engine.touched_records import (
@@ -98,11 +98,11 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
     """Returns what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
     secrets."""
     io = load_file_io(dict(properties), task.location)
-    with task_database(task.threads, task.memory_bytes, task.is_small) as database:
-        dirty = read_dirty_part(task, io, database)
+    with task_keys(task) as keys:
+        dirty = read_dirty_part(task, io, keys)
         removed = Removed()
-        records = touched_records(dirty.task, database, competing(dirty, task, io, removed))
-        ranks = remembered_ranks(dirty.task, io, database, dirty.touched.count)
+        records = touched_records(dirty.task, keys, competing(dirty, task, io, removed))
+        ranks = remembered_ranks(dirty.task, io, keys, dirty.touched.count)
         add_superseded(removed, records, dirty.touched.count, ranks, dirty.best)
         return removed.result(dirty.task, task)
 

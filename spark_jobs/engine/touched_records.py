@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.ranks.strategies import strategy_text
 from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, no_versions
 from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
-from spark_jobs.engine.columns.key_numbers import Number, with_key_number
+from spark_jobs.engine.columns.key_numbers import KeyNumbers, Rows
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.deletion_vectors import bitmap_of
@@ -36,7 +36,8 @@ REMEMBERED = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
 
 
 def schema_of(task: LogTask) -> pa.Schema:
-    """Returns the columns by which records are handed to the database: without versions where the strategy has none."""
+    """Returns the columns of records that are compared with the touched keys: without versions where the strategy has
+    none."""
     return pa.schema(FIELDS + (VERSION_FIELDS if versioned(task) else []))
 
 
@@ -81,14 +82,12 @@ class TouchedRecords:
         return flagged
 
 
-def touched_records(
-    task: LogTask, database: Any, batches: Iterable[pa.RecordBatch], number: Number = "rowid"
-) -> TouchedRecords:
-    """Returns those of the records whose key is in the database's table `touched`. `batches`: of schema_of."""
-    return collected(list(with_key_number(database, schema_of(task), batches, number)))
+def touched_records(task: LogTask, keys: KeyNumbers, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
+    """Returns those of the records whose key is touched. `batches`: of schema_of."""
+    return collected(list(keys.numbered(schema_of(task), batches)))
 
 
-def collected(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> TouchedRecords:
+def collected(parts: Sequence[Rows]) -> TouchedRecords:
     """Puts columns together that came in parts."""
 
     def column(name: str, kind: Any) -> Any:
@@ -137,15 +136,15 @@ def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, be
     return Verdict(known, known & (records.offset == best.offset[records.number]), buried)
 
 
-def remembered_ranks(task: LogTask, io: FileIO, database: Any, count: int, number: Number = "rowid") -> Ranks | None:
+def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) -> Ranks | None:
     """Returns the highest remembered rank of each touched key; None where nothing is remembered of these logs."""
     if not task.remembered.files or not count:
         return None
-    parts = list(with_key_number(database, REMEMBERED, remembered_batches(task, io), number))
+    parts = list(keys.numbered(REMEMBERED, remembered_batches(task, io)))
     return ranks_of_parts(parts, count) if parts else None
 
 
-def ranks_of_parts(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]], count: int) -> Ranks:
+def ranks_of_parts(parts: Sequence[Rows], count: int) -> Ranks:
     """Returns the highest rank of each key among `parts`: columns number, offset, has and version."""
     names = ("number", "offset", "has", "version")
     number, offset, has, version = (np.concatenate([part[name] for part in parts]) for name in names)

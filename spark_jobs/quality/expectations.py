@@ -23,7 +23,6 @@ from spark_jobs.quality.gx_settings import (
     BY_LOG,
     COUNTED,
     EACH,
-    HIGHEST,
     LOCATED,
     MEASURES,
     RECORDS,
@@ -32,6 +31,7 @@ from spark_jobs.quality.gx_settings import (
 )
 from spark_jobs.quality.judge import as_of, imported, validate
 from spark_jobs.quality.project import Project
+from spark_jobs.quality.rule_expectation import rule_expectation
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
 
 
@@ -53,24 +53,28 @@ class Auditor:
 
         logs = [m[PARTITION] for m in measures]
 
-        def validate(some: Sequence[int], expectation: str, result_format: Format) -> list[Any]:
+        def validate(some: Sequence[int], rules: list[Any], result_format: Format) -> list[Any]:
             frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
-            return self._validated(MEASURES, self.rules(expectation), some, frame, result_format, round_id)
+            return self._validated(MEASURES, rules, some, frame, result_format, round_id)
 
-        results = validate(logs, HIGHEST, WHETHER)
+        results = validate(logs, self.rules(), WHETHER)
         if not all(result.success for result in results):
             self.project.forget_all_after(self.project.validations - 1)
-            results = validate(logs, EACH, BY_LOG)
+            results = validate(logs, self._rules_of_each_log(), BY_LOG)
         findings = [finding for result in results for finding in rule_results(result, logs)]
         if len(logs) > 1 and (red := sorted({f.partition for f in findings if not f.passed})):
             self.project.forget_all_after(self.project.validations - 1)
             for some in apart(red, logs):
-                validate(some, EACH, BY_LOG)
+                validate(some, self._rules_of_each_log(), BY_LOG)
         return findings
 
-    def rules(self, expectation: str) -> list[Any]:
-        """Returns the rules as expectations of this class: each measure is 0 in every log."""
-        return [self._rule(name, expectation) for name in self._rules]
+    def rules(self) -> list[Any]:
+        """Returns the rules as expectations: the highest of each measure is 0. Great Expectations finds that sooner
+        than that each is 0; but it cannot say which log has others."""
+        return [self._rule(name, rule_expectation()) for name in self._rules]
+
+    def _rules_of_each_log(self) -> list[Any]:
+        return [self._rule(name, getattr(imported().expectations, EACH)) for name in self._rules]
 
     def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Returns what a validation of many rounds, in which no rule was broken, says of this one, and keeps it as this
@@ -79,10 +83,9 @@ class Auditor:
         own = as_of(validation, round_id, self._kind, logs)
         return [finding for result in self.project.keep(own) for finding in rule_results(result, logs)]
 
-    def _rule(self, measure: str, expectation: str) -> Any:
-        meta = {"rule": rule_text(measure)}
-        severity = severity_of(measure)
-        return self._expectation(expectation, column=measure, min_value=0, max_value=0, meta=meta, severity=severity)
+    def _rule(self, measure: str, expectation: type[Any]) -> Any:
+        meta, severity = {"rule": rule_text(measure)}, severity_of(measure)
+        return expectation(column=measure, min_value=0, max_value=0, meta=meta, severity=severity)
 
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
@@ -147,10 +150,8 @@ class Auditor:
         return [record_result(result, p) for p in logs for result in results]
 
     def _own_expectation(self, check: Check) -> Any:
-        return self._expectation(class_name(check.expectation), **check.kwargs, severity=check.severity)
-
-    def _expectation(self, name: str, **kwargs: Any) -> Any:
-        return getattr(imported().expectations, name)(**kwargs)
+        expectation = getattr(imported().expectations, class_name(check.expectation))
+        return expectation(**check.kwargs, severity=check.severity)
 
     def _validated(
         self,
@@ -178,7 +179,7 @@ def judged_together(rounds: Sequence[Asked]) -> list[list[CheckResult]]:
 
     auditor = rounds[0][0]
     frame = pd.DataFrame([measure for _, _, measures in rounds for measure in measures])
-    validation = validate(MEASURES, auditor.rules(HIGHEST), frame, WHETHER, rounds[0][1])
+    validation = validate(MEASURES, auditor.rules(), frame, WHETHER, rounds[0][1])
     if not all(result.success for result in validation.results):
         return [own.check_round(round_id, measures) for own, round_id, measures in rounds]
     return [own.take_over(validation, round_id, measures) for own, round_id, measures in rounds]

@@ -22,9 +22,8 @@ LOCATED: Format = {
     "unexpected_index_column_names": [OFFSET],
 }
 """And where some of them are: one more scan, so only where there are any."""
-HIGHEST, EACH = "ExpectColumnMaxToBeBetween", "ExpectColumnValuesToBeBetween"
-"""The expectations that a rule is asked by. That the highest number of violations is 0 Great Expectations finds
-sooner than that each is; but it cannot say which log has others."""
+EACH = "ExpectColumnValuesToBeBetween"
+"""The expectation that a rule is asked by where it is broken somewhere (rule_expectation): it says by which log."""
 MEASURES, RECORDS = "round", "records"
 """The suites: over the measures of a round, which are counts by partition, and over records, which the topic's own
 checks look at."""

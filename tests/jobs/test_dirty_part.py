@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine import dirty_part
-from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.columns.task_keys import task_keys
 from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
@@ -106,8 +106,8 @@ def test_what_is_decided_without_keys_is_what_a_comparison_of_all_records_gives(
 
 def dirty_part_of(task):
     io = load_file_io({}, task.location)
-    with task_database(1, 1 << 28) as database:
-        dirty = dirty_part.read_dirty_part(task, io, database)
+    with task_keys(task) as keys:
+        dirty = dirty_part.read_dirty_part(task, io, keys)
     return [dirty.decides(file, alive(file.records, read_deletes(io, file.before, file))) for file in task.files]
 
 

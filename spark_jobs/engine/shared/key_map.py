@@ -24,6 +24,7 @@ from pyiceberg.io import FileIO, load_file_io
 from cleantail.log.ranks.winners import Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
+from spark_jobs.engine.columns.keys_in_database import KeysInDatabase
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
@@ -127,16 +128,16 @@ def by_numbers(
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
-        touched = put_into(database, keys)
+        touched, numbers = put_into(database, keys), KeysInDatabase(database, "number")
         batches, result = read(replace(shipped.dirty, task=task, touched=touched), io)
-        records = touched_records(task, database, batches, number="number")
+        records = touched_records(task, numbers, batches)
         if not versioned(task):
-            remembered = remembered_ranks(task, io, database, count, number="number")
+            remembered = remembered_ranks(task, io, numbers, count)
             yield 0, (RESULT, decide(task, records, count, remembered, ranks_by_offset(keys["offset"].to_numpy())))
         else:
             yield from _to_buckets(records, count, task.buckets)
             if task.is_first_share:
-                ranks = remembered_ranks(task, io, database, count, number="number")
+                ranks = remembered_ranks(task, io, numbers, count)
                 yield from _ranks_to_buckets(ranks, task.buckets)
     yield 0, (RESULT, result())
 

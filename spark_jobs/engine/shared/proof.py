@@ -67,7 +67,7 @@ def _hashes_of_share(store: Mapping[str, str], shipped: Any, share: Share) -> It
     io, records = load_file_io(dict(store), task.location), [0] * len(task.works)
     try:
         with task_database(task.threads, task.memory_bytes) as database:
-            hashes = all_hashes(database, task, io, records)
+            hashes = all_hashes(database, key_batches(task, io, records))
     except CleantailError as e:
         yield 0, Failed(e)
         return
