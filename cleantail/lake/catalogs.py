@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -147,9 +148,26 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
     """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
     those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
-    The class of the file IO goes along, since a warehouse that is a name says of no store."""
-    table = load_table(kept_catalog(platform, env), topic, platform)
-    return store_properties(table) if table else {}
+    The class of the file IO goes along, since a warehouse that is a name says of no store.
+
+    A round asks for them several times. Where no catalog gives secrets with a table they are remembered for a while.
+    """
+    catalog, now_s = kept_catalog(platform, env), time.monotonic()
+    asked_s, stores = _stores.get(catalog, (0.0, {}))
+    if now_s - asked_s >= STORES_LIVE_S or platform.catalog.type == "rest":
+        asked_s, stores = _stores[catalog] = now_s, {}
+    if topic.table not in stores:
+        table = load_table(catalog, topic, platform)
+        if table is None:
+            return {}
+        stores[topic.table] = store_properties(table)
+    return dict(stores[topic.table])
+
+
+STORES_LIVE_S = 60.0
+"""How long it is remembered how tables' files are opened: somebody may give a table other properties."""
+_stores: WeakKeyDictionary[Catalog, tuple[float, dict[str, dict[str, str]]]] = WeakKeyDictionary()
+"""Catalog -> since when, and table -> what file_io_properties returns."""
 
 
 def store_properties(table: Table) -> dict[str, str]:

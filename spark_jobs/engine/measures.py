@@ -39,9 +39,12 @@ from spark_jobs.iceberg.tables import TopicTable
 NO_COUNTS = LogCounts(-1, {}, {})
 
 
-def measure_unit(table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool) -> list[LogMeasure]:
-    """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state."""
-    iceberg = table.load()
+def measure_unit(
+    table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool, iceberg: Any = None
+) -> list[LogMeasure]:
+    """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state.
+    `iceberg`: the table, where it was loaded for this round's check already."""
+    iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
     change, base, branch = files_of_round(table, unit, iceberg)

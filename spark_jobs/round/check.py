@@ -106,12 +106,13 @@ def measured_round(
 ) -> MeasuredRound:
     """Returns the round with its measures, which are yet to be judged: step 1 of a check. Raises ConflictError when a
     branch is gone."""
-    units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch)) for unit in units)
+    iceberg = table.load()
+    units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
         store = DocsStore.of(platform, os.environ, table.topic.topic)
         opening = beside.submit(Auditor, platform.home, table.topic, rules, kind, store)  # imports Great Expectations
-        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE)
+        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE, iceberg=iceberg)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
     keyless = keyless_logs(units)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.errors import PySparkException
 
@@ -37,10 +38,10 @@ def view_name(table: TopicTable) -> str:
     return f"{table.name[:-1]}{LATEST_SUFFIX}`"
 
 
-def ensure_latest_view(table: TopicTable) -> None:
+def ensure_latest_view(table: TopicTable, iceberg: Any = None) -> None:
     """Makes the view, or makes it anew after the topic's strategy changed or retention moved a log start. A catalog
-    without views is no error."""
-    properties, configs = texts(table.load().properties()), table.topic.config
+    without views is no error. `iceberg`: the table as it was loaded after that."""
+    properties, configs = texts((iceberg or table.load()).properties()), table.topic.config
     states = states_of_properties(properties, table.name)
     starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
     text = latest_sql(_source(table), ledger_table(table), configs, starts)

@@ -60,12 +60,13 @@ def publish_round(
     ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
     approval and nobody has given it. `answer`: appends to the evidence that the round is published; append_answer,
     unless another one does it for many rounds together."""
-    if before := published_before(table, platform, checked):
+    as_checked = table.load()
+    if before := published_before(table, platform, checked, as_checked):
         return before
     if checked.holds and approved_by is None:
         raise HeldError(held_message(checked.topic, checked.holds))
     try:
-        return _publish(table, platform, checked, approved_by, answer or append_answer)
+        return _publish(table, as_checked, platform, checked, approved_by, answer or append_answer)
     except ConflictError:
         if meanwhile := published_before(table, platform, checked):
             return meanwhile
@@ -73,9 +74,14 @@ def publish_round(
 
 
 def _publish(
-    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None, answer: Answer
+    table: TopicTable,
+    as_checked: Any,
+    platform: Platform,
+    checked: CheckedRound,
+    approved_by: str | None,
+    answer: Answer,
 ) -> RoundResult:
-    """Publishes a round that was not published before.
+    """Publishes a round that was not published before. `as_checked`: the table as it was loaded since the check.
 
     1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
        versions of deleted keys. A crash after it adds nothing twice.
@@ -94,7 +100,6 @@ def _publish(
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
     # 2. the branches are as they were checked
-    as_checked = table.load()
     _require_as_checked(table, as_checked, checked)
     # 3. what failed is kept
     kept = keep_failed(table, checked)
@@ -113,8 +118,14 @@ def _publish(
     forget_answered(table, platform, releases, after)
     answer(table, platform, checked, PUBLISHED)
     _tidy(table, replaced(before, after))
-    ensure_latest_view(table)
-    return result_of(table, checked, snapshot_id)
+    return _with_view(table, checked, snapshot_id)
+
+
+def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> RoundResult:
+    """Brings the view up to date with what is published now, and returns the result."""
+    published = table.load()
+    ensure_latest_view(table, published)
+    return result_of(table, checked, snapshot_id, published)
 
 
 def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
@@ -200,20 +211,22 @@ def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRoun
         ) from None
 
 
-def published_before(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundResult | None:
+def published_before(
+    table: TopicTable, platform: Platform, checked: CheckedRound, iceberg: Any = None
+) -> RoundResult | None:
     """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
+    `iceberg`: the table, where it was just loaded.
 
     Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
     time has passed.
     """
-    snapshot_id = published_as(table, checked)
+    snapshot_id = published_as(table, checked, iceberg)
     if snapshot_id is None:
         return None
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
     _tidy(table, [unit.branch for unit in checked.units])
-    ensure_latest_view(table)
-    return result_of(table, checked, snapshot_id)
+    return _with_view(table, checked, snapshot_id)
 
 
 def _tidy(table: TopicTable, branches: Iterable[str]) -> None:

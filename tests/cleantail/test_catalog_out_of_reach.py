@@ -14,7 +14,7 @@ from rest_catalog import rest_catalog
 
 from cleantail.cli import main
 from cleantail.config.loading import load_platform
-from cleantail.lake import catalog_errors
+from cleantail.lake import catalog_errors, catalogs
 from cleantail.lake.catalog_settings import spark_conf, spark_secrets
 from cleantail.lake.catalogs import file_io_properties
 
@@ -183,6 +183,30 @@ def test_tasks_get_no_login_of_the_catalog(orders_table):
     catalog = platform.catalog.model_copy(update={"properties": properties})
     found = file_io_properties(orders_table.topic, platform.model_copy(update={"catalog": catalog}), {})
     assert found == {"s3.endpoint": "x"} | {k: v for k, v in found.items() if SECRET not in v}
+
+
+@pytest.mark.parametrize(("kind", "loads"), [("sqlite", 2), ("rest", 5)])
+def test_how_files_are_opened_is_remembered_for_a_while_where_no_table_has_secrets_of_its_own(
+    orders_table, monkeypatch, kind, loads
+):
+    orders_table.append((0, 1, 1, b"k", b"v"))
+    platform, topic, loaded, load = orders_table.platform, orders_table.topic, [], catalogs.load_table
+    catalog = catalogs.kept_catalog(platform, {})
+
+    def counted(*arguments):
+        loaded.append(arguments)
+        return load(*arguments)
+
+    monkeypatch.setattr(catalogs, "load_table", counted)
+    monkeypatch.setattr(catalogs, "kept_catalog", lambda *_: catalog)
+    asked = platform.model_copy(update={"catalog": platform.catalog.model_copy(update={"type": kind})})
+    first = file_io_properties(topic, asked, {})
+    first["s3.endpoint"] = "changed by who asked"
+    for _ in range(3):
+        assert "s3.endpoint" not in file_io_properties(topic, asked, {})
+    monkeypatch.setattr(catalogs, "STORES_LIVE_S", 0.0)
+    file_io_properties(topic, asked, {})
+    assert len(loaded) == loads
 
 
 def test_a_catalog_file_that_is_no_database_is_a_wrong_input(project, capsys):

@@ -61,16 +61,21 @@ def answers(keys, dirty, records, draw):
     return [*told, sorted((str(by_key[offset]), offset) for offset in last), named]
 
 
+@pytest.fixture(scope="module")
+def database():
+    with task_database(1, 1 << 28) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_memory_and_database_tell_the_same(monkeypatch, seed):
+def test_memory_and_database_tell_the_same(monkeypatch, database, seed):
     """Also where the keys of a task turn out to be too many for memory, and records come in several portions."""
     monkeypatch.setattr(keys_in_memory, "PORTION_BYTES", 500)
     draw = random.Random(seed)
     dirty, records = some_batches(draw, KEY_AND_OFFSET), some_batches(draw, RECORDS)
     told = []
     for held_bytes in (1 << 20, 200, 0):
-        with task_database(1, 1 << 28) as database:
-            told.append(answers(TaskKeys(held_bytes, lambda db=database: db), dirty, records, random.Random(seed)))
+        told.append(answers(TaskKeys(held_bytes, lambda: database), dirty, records, random.Random(seed)))
     assert told[0] == told[1] == told[2]
     by_key = key_by_offset(dirty)
     keys = {key for key in by_key.values() if key is not None}
