@@ -15,7 +15,7 @@ from benchmarks.harness.report import Column, Table, Times, Value
 from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
 from cleantail.home.process import seldom_look_for_garbage
 
-TOPICS, PARTITIONS, RECORDS, KEYS = 40, 6, 100, 50
+TOPICS, PARTITIONS, RECORDS, KEYS = 100, 6, 100, 50
 """Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are
 those of a file, for each partition; every key occurs twice in it."""
 PACKED, PACKS = 20, 4
