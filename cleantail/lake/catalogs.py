@@ -153,7 +153,7 @@ def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str])
     A round asks for them several times. Where no catalog gives secrets with a table they are remembered for a while.
     """
     catalog, now_s = kept_catalog(platform, env), time.monotonic()
-    asked_s, stores = _stores.get(catalog, (0.0, {}))
+    asked_s, stores = _stores.get(catalog, (float("-inf"), {}))
     if now_s - asked_s >= STORES_LIVE_S or platform.catalog.type == "rest":
         asked_s, stores = _stores[catalog] = now_s, {}
     if topic.table not in stores:

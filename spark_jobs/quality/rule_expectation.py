@@ -32,4 +32,9 @@ def rule_expectation() -> type[Any]:
             if name != "_remembered":
                 self._remembered = None
 
+        def __copy__(self) -> Any:
+            copied = super().__copy__()
+            copied._remembered = None
+            return copied
+
     return ExpectHighestCountToBeBetween

@@ -112,7 +112,8 @@ def measured_round(
     with ThreadPoolExecutor(1) as beside:
         store = DocsStore.of(platform, os.environ, table.topic.topic)
         opening = beside.submit(Auditor, platform.home, table.topic, rules, kind, store)  # imports Great Expectations
-        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE, iceberg=iceberg)
+        loaded = iceberg if len(units) == 1 else None  # a catalog's secrets for its files may be short-lived
+        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE, iceberg=loaded)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
     keyless = keyless_logs(units)

@@ -60,13 +60,12 @@ def publish_round(
     ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
     approval and nobody has given it. `answer`: appends to the evidence that the round is published; append_answer,
     unless another one does it for many rounds together."""
-    as_checked = table.load()
-    if before := published_before(table, platform, checked, as_checked):
+    if before := published_before(table, platform, checked):
         return before
     if checked.holds and approved_by is None:
         raise HeldError(held_message(checked.topic, checked.holds))
     try:
-        return _publish(table, as_checked, platform, checked, approved_by, answer or append_answer)
+        return _publish(table, platform, checked, approved_by, answer or append_answer)
     except ConflictError:
         if meanwhile := published_before(table, platform, checked):
             return meanwhile
@@ -74,14 +73,9 @@ def publish_round(
 
 
 def _publish(
-    table: TopicTable,
-    as_checked: Any,
-    platform: Platform,
-    checked: CheckedRound,
-    approved_by: str | None,
-    answer: Answer,
+    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None, answer: Answer
 ) -> RoundResult:
-    """Publishes a round that was not published before. `as_checked`: the table as it was loaded since the check.
+    """Publishes a round that was not published before.
 
     1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
        versions of deleted keys. A crash after it adds nothing twice.
@@ -100,6 +94,7 @@ def _publish(
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
     # 2. the branches are as they were checked
+    as_checked = table.load()  # not before: the side tables read the branches
     _require_as_checked(table, as_checked, checked)
     # 3. what failed is kept
     kept = keep_failed(table, checked)
@@ -211,16 +206,13 @@ def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRoun
         ) from None
 
 
-def published_before(
-    table: TopicTable, platform: Platform, checked: CheckedRound, iceberg: Any = None
-) -> RoundResult | None:
+def published_before(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundResult | None:
     """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
-    `iceberg`: the table, where it was just loaded.
 
     Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
     time has passed.
     """
-    snapshot_id = published_as(table, checked, iceberg)
+    snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None
     if not has_answer(table, platform, checked, PUBLISHED):

@@ -13,12 +13,12 @@ from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 
-def published_as(table: TopicTable, checked: CheckedRound, iceberg: Any = None) -> int | None:
+def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
     """Returns the snapshot that published this very round, None where none did. It searches main from its head back to
-    what the round read: that of now, or of when `iceberg` was loaded."""
+    what the round read."""
     mine = identity_of(checked).items()
     read = {unit.base_snapshot_id for unit in checked.units}
-    since = takewhile(lambda c: c.snapshot_id not in read, history(iceberg or table.load()))
+    since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
     return next((c.snapshot_id for c in since if mine <= c.summary.items()), None)
 
 

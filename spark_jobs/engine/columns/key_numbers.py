@@ -31,7 +31,7 @@ class TouchedKeys:
 
 
 class KeyNumbers(Protocol):
-    """Knows the number of each touched key, from 0 to their count."""
+    """Knows the number of each touched key, from 0 to their count, which none has."""
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
         """Yields the records whose key is touched: their columns without the key, and `number`, that of their key. All

@@ -1,4 +1,4 @@
-"""Touched keys in memory: a few of them are numbered before a database would have been asked."""
+"""Touched keys in memory: to number a few takes less time than to open a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeysInMemory:
     def of(cls, batches: Sequence[pa.RecordBatch]) -> KeysInMemory:
         """Returns the keys of the batches (KEY_AND_OFFSET). Records without a key are passed over."""
         rows = pa.Table.from_batches(batches, KEY_AND_OFFSET)
-        rows = rows.filter(pc.is_valid(rows["key"]))
+        rows = rows.filter(pc.is_valid(rows["key"])) if rows["key"].null_count else rows
         keys = rows["key"].combine_chunks().dictionary_encode()
         offset, number = rows["offset"].to_numpy(), keys.indices.to_numpy()
         first = np.full(len(keys.dictionary), np.iinfo(np.int64).max)
