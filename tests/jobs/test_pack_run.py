@@ -209,9 +209,11 @@ def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(w
 
 def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(workshop, made, run, monkeypatch):
     """Each further topic would be said to have failed, as if its table or its disk were the matter."""
-    first, second = made("pack-refused"), made("pack-not-reached")
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
+    first, second, met = made("pack-refused"), made("pack-not-reached"), threading.Barrier(2, timeout=60)
 
     def refused(*_):
+        met.wait()  # both are at their rounds, side by side
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(topic_stations, "compact_round", refused)
