@@ -1,4 +1,5 @@
-"""Which tests run, and in which order: the longest files first, so that no process ends long after the others."""
+"""Which tests run, and in which order: the longest files first, so that no process ends long after the others, and
+each to a process that has started what it needs (tests/next_file.py)."""
 
 from __future__ import annotations
 
@@ -36,12 +37,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of `--dist loadfile` only; without pytest-xdist nobody asks."""
     from tests.whole_files import WholeFiles
 
-    return WholeFiles(config, log) if config.getoption("dist") == "loadfile" else None
+    known = _known_seconds()
+    return (
+        WholeFiles(config, log, lambda file: _seconds(file.removeprefix("tests/"), known))
+        if config.getoption("dist") == "loadfile"
+        else None
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Longest files first. What is marked `deep` repeats a rule for more cases: it is left to `make test-deep`."""
-    known: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    known = _known_seconds()
     if not DEEP:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
@@ -53,6 +59,10 @@ def pytest_collection_finish() -> None:
     Nor is what tests import later, Airflow for one, each time that 70,000 objects are new."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def _known_seconds() -> dict[str, float]:
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
 def _name(path: Path) -> str:

@@ -1,10 +1,14 @@
-"""pytest-xdist's distribution of whole files, for runs in which a process of it may end in the middle of a test."""
+"""pytest-xdist's distribution of whole files, each to a process that has started what it needs, for runs in which a
+process may end in the middle of a test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
+
+from tests.next_file import NEEDS, next_file, system_of
 
 
 class WholeFiles(LoadFileScheduling):
@@ -14,6 +18,11 @@ class WholeFiles(LoadFileScheduling):
     that hangs is waited for as often as processes may be started anew; (2) it gets one file, be there one test or none
     to run in it, and begins a test only when it knows the next one: the run hangs.
     """
+
+    def __init__(self, config: Any, log: Any, seconds_of: Callable[[str], float]) -> None:
+        super().__init__(config, log)
+        self._seconds_of = seconds_of
+        self._started: dict[Any, set[str]] = {}
 
     def remove_node(self, node: Any) -> str | None:
         files = self.assigned_work.get(node, {})
@@ -30,3 +39,21 @@ class WholeFiles(LoadFileScheduling):
         super().schedule()
         for node in self.nodes:
             self._reschedule(node)
+
+    def _reschedule(self, node: Any) -> None:
+        has_room = not node.shutting_down and self._pending_of(self.assigned_work[node]) <= 2
+        if self.workqueue and has_room and self._next(node) is None:
+            node.shutdown()  # it runs what it was given, and the others take the rest
+        else:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        file = self._next(node) or next(iter(self.workqueue))
+        self.workqueue.move_to_end(file, last=False)
+        self._started.setdefault(node, set()).update(NEEDS[system_of(file)])
+        super()._assign_work_unit(node)
+
+    def _next(self, node: Any) -> str | None:
+        others = [self._started.get(n, set()) for n in self.nodes if n is not node and not n.shutting_down]
+        files = {file: self._seconds_of(file) for file in self.workqueue}
+        return next_file(files, self._started.get(node, set()), others)
