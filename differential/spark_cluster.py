@@ -16,6 +16,8 @@ from differential.broker import free_ports
 
 LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 60
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of processes that are over, or wait, before compiling more has paid off."""
 
 
 class ClusterError(Exception):
@@ -27,6 +29,7 @@ def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iter
     """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
     port, page = free_ports(2)
     env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
+    env.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
     env.pop("PYSPARK_GATEWAY_PORT", None)
     spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"
     deploy = "org.apache.spark.deploy"

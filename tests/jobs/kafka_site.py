@@ -67,6 +67,8 @@ def kafka_site(directory: Path) -> Iterator[KafkaSite]:
         "listener.name.sasl_ssl.ssl.keystore.location": directory / "server.pem",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
+        # one that stands still for a while is not put out of its cluster: it would lead no log for some time
+        "broker.session.timeout.ms": 600_000,
         "message.max.bytes": 4 << 20,
     }
     with running_broker(directory, JARS, extra_properties=more) as broker:
@@ -119,7 +121,7 @@ class KafkaSite:
 
     def source(self, **more: Any) -> dict[str, Any]:
         """What a topic's YAML says of this broker."""
-        return {"kafka": {"bootstrap.servers": self.address, "stall.timeout.ms": 5000, **more}}
+        return {"kafka": {"bootstrap.servers": self.address, "stall.timeout.ms": 20_000, **more}}
 
     def create(self, topic: str, partitions: int = 1, **configs: Any) -> None:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
@@ -179,7 +181,7 @@ class KafkaSite:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """The broker answers nobody for the block, and nothing is lost. After it the broker leads its logs again."""
+        """The broker answers nobody for the block, and nothing is lost. It leads its logs after it as before."""
         os.kill(self.broker.pid, signal.SIGSTOP)
         try:
             yield
@@ -188,8 +190,8 @@ class KafkaSite:
             self.wait_until_it_leads()
 
     def wait_until_it_leads(self) -> None:
-        """Returns when the broker says that it leads each log. One that stood still is fenced by its controller, leads
-        nothing for a while, and on a slow machine takes longer to answer than the client of a test waits."""
+        """Returns when the broker says that it leads each log: on a slow machine one that stood still takes longer to
+        answer than the client of a test waits."""
         until = time.monotonic() + WITHIN_S
         while True:
             with contextlib.suppress(KafkaException):

@@ -14,14 +14,11 @@ from contextlib import contextmanager
 import pytest
 
 from differential.broker import ROOT
-from differential.spark_cluster import processes_of, spark_cluster
+from differential.spark_cluster import QUICK_JVM, processes_of, spark_cluster
 from tests.conftest import DEEP
 from tests.jobs.test_rounds import NOW, offsets, record
 
 pytestmark = pytest.mark.integration
-
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of applications that are over before more than that has paid off."""
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def reading(workshop, spark, table_of):
         source = workshop.find(topic).source.kafka
         settings = settings_of_environment(source, {})
         workshop.ok("ingest", topic)
-        source = BrokerLogs(workshop.find(topic), Brokers(settings), settings)
+        source = BrokerLogs(workshop.find(topic), Brokers(settings, source.stall_timeout_ms), settings)
         read = TopicRead(table_of(topic), workshop.platform(), source, 5)
 
         def progress(step):
