@@ -17,7 +17,7 @@ from differential.broker import free_ports
 LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 60
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of processes that are over, or wait, before compiling more has paid off."""
+"""What a JVM is started with that ends, or only waits, before compiling more of it would pay off."""
 
 
 class ClusterError(Exception):

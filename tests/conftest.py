@@ -37,12 +37,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of `--dist loadfile` only; without pytest-xdist nobody asks."""
     from tests.whole_files import WholeFiles
 
+    if config.getoption("dist") != "loadfile":
+        return None
     known = _known_seconds()
-    return (
-        WholeFiles(config, log, lambda file: _seconds(file.removeprefix("tests/"), known))
-        if config.getoption("dist") == "loadfile"
-        else None
-    )
+    return WholeFiles(config, log, lambda file: _seconds(file.removeprefix("tests/"), known))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -80,5 +78,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     seconds: Counter[str] = Counter()
     for report in (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")):
         seconds[report.nodeid.partition("::")[0].removeprefix("tests/")] += report.duration
-    timed = {name: round(spent) for name, spent in seconds.most_common() if round(spent)}
+    timed = {name: round(spent) for name, spent in seconds.most_common()}  # 0 as well: it is known to be fast
     DURATIONS.write_text(json.dumps(timed, indent=1) + "\n")

@@ -1,5 +1,4 @@
-"""pytest-xdist's distribution of whole files, each to a process that has started what it needs, for runs in which a
-process may end in the middle of a test."""
+"""pytest-xdist's distribution of whole files, each to a process that has started what it needs (tests/next_file.py)."""
 
 from __future__ import annotations
 
@@ -10,16 +9,23 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.next_file import NEEDS, next_file, system_of
 
+FEW = 2
+"""A process that has so many tests before it, or fewer, is given its next file: pytest-xdist's own limit."""
+
 
 class WholeFiles(LoadFileScheduling):
-    """The test that ended its process has failed, and the process that is started instead goes on with the one after it.
+    """Each process is given its next file by what it has started, and ends where no file that is left is worth
+    starting another system for.
 
+    The test that ended its process has failed, and the process that is started instead goes on with the one after it.
     Of pytest-xdist 3.8 itself (1) that process gets the test again, as its first, and so do all that follow it: a test
     that hangs is waited for as often as processes may be started anew; (2) it gets one file, be there one test or none
-    to run in it, and begins a test only when it knows the next one: the run hangs.
+    to run in it, and begins a test only when it knows the next one: the run hangs; (3) one that is still collecting is
+    given a file when another ends, which loses the file.
     """
 
     def __init__(self, config: Any, log: Any, seconds_of: Callable[[str], float]) -> None:
+        """`seconds_of`: how long a file takes, about, by its path from the repository's root."""
         super().__init__(config, log)
         self._seconds_of = seconds_of
         self._started: dict[Any, set[str]] = {}
@@ -41,14 +47,17 @@ class WholeFiles(LoadFileScheduling):
             self._reschedule(node)
 
     def _reschedule(self, node: Any) -> None:
-        has_room = not node.shutting_down and self._pending_of(self.assigned_work[node]) <= 2
+        if node not in self.registered_collections:
+            return  # it is still collecting, and asks when it is done
+        has_room = not node.shutting_down and self._pending_of(self.assigned_work[node]) <= FEW
         if self.workqueue and has_room and self._next(node) is None:
             node.shutdown()  # it runs what it was given, and the others take the rest
         else:
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: Any) -> None:
-        file = self._next(node) or next(iter(self.workqueue))
+        if (file := self._next(node)) is None:
+            return  # at the beginning pytest-xdist gives to each process: what it has none for ends at once
         self.workqueue.move_to_end(file, last=False)
         self._started.setdefault(node, set()).update(NEEDS[system_of(file)])
         super()._assign_work_unit(node)

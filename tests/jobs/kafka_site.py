@@ -67,7 +67,8 @@ def kafka_site(directory: Path) -> Iterator[KafkaSite]:
         "listener.name.sasl_ssl.ssl.keystore.location": directory / "server.pem",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
-        # one that stands still for a while is not put out of its cluster: it would lead no log for some time
+        # one that stands still for a while is not put out of its cluster: it would lead no log for some time. So one
+        # that was killed cannot come back on its data; one that was stopped in order can
         "broker.session.timeout.ms": 600_000,
         "message.max.bytes": 4 << 20,
     }
