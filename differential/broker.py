@@ -30,8 +30,9 @@ LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 90
 STOPPED_WITHIN_S = 20
 BACKOFF_MS = 200
-JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Options of the JVM for a short life: what counts is how fast it starts."""
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that ends, or only waits, before more compiling would pay off: what counts is how fast it starts."""
+JVM = ("-Xmx512m", *SHORT_LIFE)
 CLEANED = re.compile(r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)")
 
 

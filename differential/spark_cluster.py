@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from differential.broker import free_ports
+from differential.broker import SHORT_LIFE, free_ports
 
 LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 60
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What a JVM is started with that ends, or only waits, before compiling more of it would pay off."""
 
 
 class ClusterError(Exception):
@@ -29,7 +27,7 @@ def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iter
     """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
     port, page = free_ports(2)
     env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
-    env.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
+    env.setdefault("SPARK_DAEMON_JAVA_OPTS", " ".join(SHORT_LIFE))
     env.pop("PYSPARK_GATEWAY_PORT", None)
     spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"
     deploy = "org.apache.spark.deploy"

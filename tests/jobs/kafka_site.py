@@ -122,7 +122,7 @@ class KafkaSite:
 
     def source(self, **more: Any) -> dict[str, Any]:
         """What a topic's YAML says of this broker."""
-        return {"kafka": {"bootstrap.servers": self.address, "stall.timeout.ms": 20_000, **more}}
+        return {"kafka": {"bootstrap.servers": self.address, **more}}
 
     def create(self, topic: str, partitions: int = 1, **configs: Any) -> None:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from differential.broker import ROOT
-from differential.spark_cluster import QUICK_JVM, processes_of, spark_cluster
+from differential.broker import ROOT, SHORT_LIFE
+from differential.spark_cluster import processes_of, spark_cluster
 from tests.conftest import DEEP
 from tests.jobs.test_rounds import NOW, offsets, record
 
@@ -36,7 +36,7 @@ def master(directory):
 def command(workshop, master, python, *argv, archive=None):
     """Runs a command in a process of its own on the cluster, whose workers have this Python, or that of an archive."""
     conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "512m", "spark.executor.cores": 1}
-    conf |= {"spark.executor.extraJavaOptions": QUICK_JVM, "spark.driver.extraJavaOptions": QUICK_JVM}
+    conf |= dict.fromkeys(("spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"), " ".join(SHORT_LIFE))
     if archive is not None:
         conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
     spark = {"master": master, "insecure": True, "conf": conf}
