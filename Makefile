@@ -68,8 +68,9 @@ LONG = -o timeout=7200 -o faulthandler_timeout=7100 # seconds: many histories ar
 
 test-deep: setup ## many random histories against the rules, the cases with a million records, more cases of some rules
 	CLEANTAIL_HISTORIES=$${CLEANTAIL_HISTORIES:-6} CLEANTAIL_CASE_RECORDS=1000000 \
-	$(BIN)/python -m pytest $(LONG) --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py tests/jobs/test_format_2.py \
-	  tests/jobs/test_same_state.py tests/jobs/test_taken_back.py tests/jobs/test_engine.py tests/jobs/test_no_values.py
+	$(BIN)/python -m pytest $(LONG) --durations=0 tests/jobs/test_histories.py tests/jobs/test_cases.py \
+	  tests/jobs/test_same_state.py tests/jobs/test_no_values.py tests/jobs/engine/test_engine.py \
+	  tests/jobs/iceberg/test_format_2.py tests/jobs/round/undo/test_taken_back.py
 	CLEANTAIL_HISTORIES=2 $(BIN)/python -m pytest $(LONG) --durations=0 -m deep
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset

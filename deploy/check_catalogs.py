@@ -33,7 +33,7 @@ def main() -> int:
             # behind the environment's own: what both have is the environment's
             "PYTHONPATH": os.pathsep.join([str(ROOT), f"{folder}/packages"]),
         }
-        files = ["tests/jobs/test_catalogs.py", "tests/jobs/test_data_docs_store.py"]
+        files = ["tests/jobs/iceberg/test_catalogs.py", "tests/jobs/quality/test_data_docs_store.py"]
         command = [sys.executable, "-m", "pytest", "--durations=10", *files]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 

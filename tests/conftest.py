@@ -1,5 +1,5 @@
 """Which tests run, and in which order: the longest files first, so that no process ends long after the others, and
-each to a process that has started what it needs (tests/next_file.py)."""
+each to a process that has started what it needs (tests/order/next_file.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Of `--dist loadfile` only; without pytest-xdist nobody asks."""
-    from tests.whole_files import WholeFiles
+    from tests.order.whole_files import WholeFiles
 
     if config.getoption("dist") != "loadfile":
         return None

@@ -1,4 +1,5 @@
-"""The floors of the house (docs/architecture.md): what may import what, how large a folder and a file may be.
+"""The floors of the house (docs/architecture.md): what may import what, how large a folder and a file may be, and where
+the tests of a module lie.
 
 Read from the source, imports inside of functions included. There is no list of exceptions.
 """
@@ -49,6 +50,8 @@ FLOORS = (
 )
 """From the ground up. What stands beside each other does not import each other."""
 MOST_MODULES, MOST_LINES = 16, 250
+TESTED = {"tests/cleantail": "cleantail", "tests/jobs": "spark_jobs", "tests/plugins": "plugins/cleantail_airflow"}
+"""The folders of tests that are laid out as the code -> the code."""
 TABLES = ("cleantail.config.settings.kafka_configs",)
 """Tables of configuration may be as long as what they list."""
 
@@ -124,7 +127,9 @@ def test_no_modules_import_each_other_in_a_circle():
 
 @pytest.mark.parametrize(
     "folder",
-    sorted({file.parent for file in (*(file for _, file in _files()), *_of_programs())}),
+    sorted(
+        {file.parent for file in (*(file for _, file in _files()), *_of_programs(), *(ROOT / "tests").rglob("*.py"))}
+    ),
     ids=lambda f: str(f.relative_to(ROOT)),
 )
 def test_a_folder_has_few_modules(folder):
@@ -165,3 +170,12 @@ def test_the_jobs_have_five_floors():
 @pytest.mark.parametrize("file", sorted(_of_programs()), ids=lambda f: str(f.relative_to(ROOT)))
 def test_so_has_a_module_of_the_programs_beside_them(file):
     assert len(file.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize(("tests", "code"), TESTED.items())
+def test_the_tests_of_a_module_lie_in_the_folder_of_its_name(tests, code):
+    modules = [file.relative_to(ROOT / code) for file in (ROOT / code).rglob("*.py")]
+    for file in sorted((ROOT / tests).rglob("test_*.py")):
+        named = {module.parent for module in modules if module.stem == file.stem.removeprefix("test_")}
+        folder = file.parent.relative_to(ROOT / tests)
+        assert folder in named or not named, f"{file.relative_to(ROOT)}: its module is in {named}"

@@ -14,7 +14,7 @@ import random
 import pytest
 
 from tests.jobs.conftest import QuietWorkshop
-from tests.jobs.test_rounds import HOUR, NOW, offsets, record
+from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
 MANY = int(os.environ.get("CLEANTAIL_CASE_RECORDS", "10000"))
 """Cases 18 and 23 speak of a million; `make test-deep` takes them at their word."""

@@ -16,7 +16,7 @@ import pytest
 from differential.broker import ROOT, SHORT_LIFE
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.conftest import DEEP
-from tests.jobs.test_rounds import NOW, offsets, record
+from tests.jobs.round.test_rounds import NOW, offsets, record
 
 pytestmark = pytest.mark.integration
 

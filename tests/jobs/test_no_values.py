@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.quality import project
 from tests.conftest import DEEP
 from tests.jobs.conftest import QuietWorkshop
-from tests.jobs.test_rounds import NOW, record
+from tests.jobs.round.test_rounds import NOW, record
 
 KEY, VALUE, HEADER = "marker-of-a-key", "marker-of-a-value", "marker-of-a-header"
 MARKERS = (KEY, VALUE, HEADER)

@@ -79,7 +79,7 @@ def main(modules: list[str]) -> int:
 def what_tests_run(modules: list[str], pool: Pool) -> Seen | None:
     """The tests of each line, from one run of all tests of the kernel; None where one fails."""
     started = time.monotonic()
-    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / TESTS).glob("test_*.py"))]
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / TESTS).rglob("test_*.py"))]
     shares = [(files[n :: 4 * WORKERS], modules) for n in range(4 * WORKERS)]
     parts = pool.starmap(watched, shares, chunksize=1)
     if None in parts:

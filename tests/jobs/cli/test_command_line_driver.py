@@ -1,0 +1,42 @@
+"""A driver that the command line starts in Airflow's container has none of Airflow's secrets either."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cleantail.home.test_driver_environment import NEEDED, SECRETS
+
+DRIVER = """
+import json, os, sys
+from pathlib import Path
+from cleantail.config.loading import load_platform
+from spark_jobs.iceberg.session import start_session
+before = dict(os.environ)
+spark = start_session(load_platform(Path(sys.argv[1]), os.environ), "environment")
+seen = {
+    "jvm": sorted(str(name) for name in spark._jvm.java.lang.System.getenv().keySet()),
+    "worker": spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(os.environ)).first(),
+}
+print(json.dumps({"seen": seen, "lost": sorted(before.keys() - os.environ.keys())}))
+spark.stop()
+"""
+
+
+@pytest.mark.integration
+def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of_airflow(tmp_path):
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "defaults.yaml").write_text("platform: {}\n")
+    needed = {name: value for name, value in NEEDED.items() if name not in ("AWS_PROFILE", "HADOOP_CONF_DIR")}
+    env = os.environ | SECRETS | needed | {"CLEANTAIL_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(tmp_path)], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    for where, names in result["seen"].items():
+        assert not {*names} & {*SECRETS}, where
+        assert {*needed, "CLEANTAIL_HOME", "PATH"} <= {*names}, where
+    assert result["lost"] == []  # the process itself goes on with what it had

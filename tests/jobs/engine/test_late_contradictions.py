@@ -1,0 +1,283 @@
+"""Two different records at one offset never pass for copies of one: refused by ingestion, held back by a check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.log.policy.shares import TaskSizes
+from spark_jobs.engine import tasks
+from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.line_tasks import parsed_records
+from tests.jobs.conftest import settings
+from tests.jobs.iceberg.test_format_2 import full
+from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
+
+OLD = [record(0, "a", "old-a"), record(1, "b", "old-b"), record(2, "a", "old-a2")]
+ANEW = [record(0, "x", "new-x"), record(1, "y", "new-y"), record(2, "a", "new-a")]
+"""The same topic made anew: its offsets begin again."""
+REWRITTEN = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
+"""The next reclaim leaves no hidden record in a data file."""
+
+
+@pytest.fixture
+def ingest(workshop):
+    """Gives (exit code, message) of an ingestion of files."""
+    numbers = iter(range(100))
+
+    def run(topic, *files):
+        paths = [workshop.file(f"{topic}-{next(numbers)}.jsonl", lines) for lines in files]
+        code, _, err = workshop.run("ingest", topic, *(part for path in paths for part in ("--file", path)))
+        return code, err
+
+    return run
+
+
+def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, table_of):
+    topic = workshop.topic("made-anew")
+    assert ingest(topic, OLD)[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    before, head = workshop.ok("latest", topic), table_of(topic).load().currentSnapshot().snapshotId()
+    code, message = ingest(topic, ANEW)
+    assert code == 2
+    assert "made-anew-1.jsonl: partition 0, offset 0: the table had another record there" in message
+    assert "key and value differ (3 such offsets in all); nothing was appended" in message
+    assert "was the topic made anew" in message
+    assert not any(text in message for text in ("new-x", "old-a", "new-y", "old-b"))
+    assert workshop.ok("latest", topic) == before
+    assert table_of(topic).load().currentSnapshot().snapshotId() == head
+    assert list(table_of(topic).load().refs().keySet()) == ["main"]
+
+
+DIFFERENCES = [
+    ({"key": "z"}, "key differs"),
+    ({"key": None}, "key differs"),
+    ({"payload": ""}, "value differs"),
+    ({"payload": None}, "value differs"),
+    ({"ts": 7}, "timestamp differs"),
+    ({"ts": -1}, "timestamp differs"),
+    ({"headers": ["h", "w"]}, "headers differ"),
+    ({"headers": ["h", "v", "h", "v"]}, "headers differ"),
+    ({"headers": ["h", None]}, "headers differ"),
+    ({"headers": []}, "headers differ"),
+    ({"payload": "w", "headers": None}, "value and headers differ"),
+    ({"tstype": "unknown"}, None),
+    ({}, None),
+]
+
+
+def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark):
+    lines = []
+    for partition, (change, _) in enumerate(DIFFERENCES):
+        first = record(4, "a", "v", partition, headers=["h", "v"])
+        lines += [first, record(5, "b", "v", partition), first | change]
+    records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
+    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records))}
+    assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
+
+
+def test_copies_are_taken_as_ever_and_one_of_them_survives(workshop, ingest):
+    topic = workshop.topic("taken")
+    assert ingest(topic, OLD, [OLD[1] | {"headers": []}, OLD[1] | {"tstype": "unknown"}])[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    before = workshop.ok("latest", topic)
+    assert ingest(topic, [*OLD, record(3, "c", "v")])[0] == 0
+    result = workshop.json("compact", topic, "--now", NOW + 1, "--force")
+    measures = result["compacted"]["measures"][0]
+    assert (measures["deleted"]["copies"], measures["contradicting_offsets"]) == (2, 0)
+    assert offsets(workshop.read(topic)) == [1, 2, 3]
+    assert workshop.ok("latest", topic).startswith(before)
+
+
+def test_files_of_one_command_and_lines_of_one_file_may_not_contradict_each_other(workshop, ingest):
+    topic = workshop.topic("among")
+    code, message = ingest(topic, OLD, [record(9, "q", "v")], [record(5, "c", "v"), OLD[2] | {"payload": "other"}])
+    assert code == 2
+    assert "among-0.jsonl, " in message and "among-2.jsonl: partition 0, offset 2: two different records" in message
+    assert "among-1.jsonl" not in message
+    code, message = ingest(topic, [record(0, "a", "v"), record(0, "a", "w", 1), record(0, "a", "x", 1)])
+    assert code == 2 and "partition 1, offset 0: two different records: value differs; nothing" in message
+    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+
+
+def test_where_records_only_follow_no_record_of_the_table_is_read(workshop, ingest, monkeypatch):
+    topic = workshop.topic("follow")
+    assert ingest(topic, OLD)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.delattr(TopicTable, "with_hidden_at")
+        assert ingest(topic, [record(3, "a", "v"), record(0, "a", "v", 1)])[0] == 0
+    assert ingest(topic, [record(1, "b", "old-b", 1)])[0] == 0
+
+
+def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(workshop, ingest, spark):
+    topic = workshop.topic("elsewhere")
+    assert ingest(topic, OLD)[0] == 0
+    appended(workshop, spark, topic, ANEW[:1])
+    assert ingest(topic, [record(3, "a", "v"), OLD[2]])[0] == 0
+    assert ingest(topic, OLD[:1])[0] == 2
+
+
+def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
+    topic = workshop.topic("anew-rewritten", REWRITTEN)
+    assert ingest(topic, OLD)[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    assert ingest(topic, ANEW[:1])[0] == 2
+    workshop.ok("reclaim", topic)
+    anew = workshop.file("rewritten-anew.jsonl", ANEW[:1])
+    [warning] = workshop.json("ingest", topic, "--file", anew)["warnings"]
+    assert "partition 0: records from offset 0 on are below the clean point 3" in warning
+    assert ingest(topic, ANEW[1:])[0] == 2
+
+
+def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of_it_will_stay(workshop, ingest):
+    topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
+    old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]
+    assert [ingest(topic, part)[0] for part in (old[:4], old[4:])] == [0, 0]
+    workshop.ok("compact", topic, "--now", NOW)
+    before = workshop.ok("latest", topic, "--now", NOW)
+    anew = [record(i, f"n{i}", "v", ts=NOW - 1 + i) for i in range(2)]
+    code, message = ingest(topic, anew)
+    assert code == 2 and "which is hidden by now" in message
+    workshop.ok("reclaim", topic, "--now", NOW)
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.file("anew.jsonl", anew))
+    assert code == 0 and "warning: partition 0: records from offset 0 on are below the log start 4" in err
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert workshop.ok("latest", topic, "--now", NOW) == before
+
+
+def appended(workshop, spark, topic, records):
+    """Past ingestion, as two processes at once or another program would."""
+    file = workshop.file(f"past-{records[0]['offset']}-{len(records)}.jsonl", records)
+    parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
+
+
+def test_a_round_that_meets_two_records_at_one_offset_is_held_back_and_other_logs_are_published(
+    workshop, ingest, spark
+):
+    topic = workshop.topic("held-twice")
+    others = [record(i, "k", f"v{i}", 1) for i in range(3)]
+    assert ingest(topic, [*OLD, *others])[0] == 0
+    appended(workshop, spark, topic, ANEW)
+    before = workshop.ok("latest", topic)
+    code, out, _ = workshop.run("compact", topic, "--now", NOW, "--json")
+    compacted = json.loads(out)["compacted"]
+    assert code == 1 and (compacted["published"], compacted["held_back"]) == ([1], [0])
+    (failure,) = compacted["verdicts"][0]["failures"]
+    assert failure["expectation"] == "contradicting_offsets"
+    assert (
+        failure["observed"]
+        == "3 violations; 3 offsets have two different records, the lowest is 0: key and value differ"
+    )
+    assert compacted["measures"][0]["deleted"]["copies"] == 3
+    assert sorted(workshop.ok("latest", topic).splitlines()) == sorted(before.splitlines())
+    assert [r["offset"] for r in workshop.read(topic) if r["partition"] == 1] == [2]
+    code, out, _ = workshop.run("check", topic)
+    assert (
+        code == 1 and "partition 0: 3 offsets have two different records, the lowest is 0: key and value differ" in out
+    )
+
+
+def test_check_finds_them_in_a_topic_that_no_round_has_touched(workshop, ingest, spark):
+    topic = workshop.topic("untouched")
+    assert ingest(topic, OLD)[0] == 0
+    assert "no offset has two different records" in workshop.ok("check", topic)
+    appended(workshop, spark, topic, [OLD[0], ANEW[1]])
+    code, out, _ = workshop.run("check", topic, "--json")
+    assert code == 1
+    assert [(c["partition"], c["offsets"]) for c in json.loads(out)["contradictions"]] == [(0, 1)]
+
+
+def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(workshop, ingest, spark):
+    topic = workshop.topic("hidden-late")
+    assert ingest(topic, OLD)[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    appended(workshop, spark, topic, OLD[:1])
+    assert workshop.run("compact", topic, "--now", NOW, "--force")[0] == 0
+    appended(workshop, spark, topic, ANEW[:1])
+    before = workshop.ok("latest", topic)
+    code, _, err = workshop.run("compact", topic, "--now", NOW, "--force")
+    assert code == 1 and "contradicting_offsets" in err
+    assert workshop.ok("latest", topic) == before
+
+
+@pytest.mark.parametrize("share", [1 << 30, 1], ids=["one task", "two tasks"])
+def test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record(
+    workshop, ingest, spark, table_of, monkeypatch, share
+):
+    topic = workshop.topic(f"above-{share}", {"delete.retention.ms": HOUR})
+    assert ingest(topic, [record(0, "a", None), record(1, "b", "v")])[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    appended(workshop, spark, topic, [record(0, "a", "back")])
+    passed_over(table_of(topic))
+    before = workshop.ok("latest", topic)
+    assert workshop.json("plan", topic, "--now", NOW + HOUR)["sweep"]
+    monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
+    code, _, err = workshop.run("compact", topic, "--now", NOW + HOUR)
+    assert code == 1 and "contradicting_offsets" in err
+    assert workshop.ok("latest", topic) == before
+
+
+def test_an_expiry_compares_records_only_where_an_offset_occurs_twice(workshop, ingest, monkeypatch):
+    topic = workshop.topic("met-once", {"delete.retention.ms": HOUR})
+    assert ingest(topic, [record(0, "a", None), record(1, "b", "v")], [record(2, "c", "v")])[0] == 0
+    workshop.ok("compact", topic, "--now", NOW)
+    with monkeypatch.context() as patch:
+        patch.delattr(TopicTable, "at_snapshot")
+        workshop.ok("compact", topic, "--now", NOW + HOUR)
+    assert offsets(workshop.read(topic)) == [1, 2]
+
+
+def passed_over(table):
+    """The log's state as if its last round had read what came since."""
+    number = int(table.load().currentSnapshot().sequenceNumber())
+    state = json.loads(dict(table.load().properties())["cleantail.partition.0"])
+    table.set_properties({"cleantail.partition.0": json.dumps(state | {"known_sequence_number": number})})
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
+def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redpanda, spark, version):
+    topic = f"sunk-{version}"
+    ms = 1_700_000_000_000
+    old = [(p, o, ms + o, k, f"{k}{o}") for p in (0, 1) for o, k in enumerate("aba")]
+    table = redpanda(topic, old, version)
+    workshop.ok("adopt", table)
+    settings(workshop, topic)
+    workshop.ok("compact", topic, "--now", NOW)
+    struct = "named_struct('partition', 0, 'offset', {}L, 'timestamp', timestamp_millis({}L), 'headers', {}, "
+    struct += "'key', CAST('{}' AS BINARY), 'timestamp_type', 0), CAST('{}' AS BINARY)"
+    same = "array(named_struct('key', 'h', 'value', X'01'))"
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(1, ms + 1, same, 'b', 'b1')}")
+    assert workshop.json("compact", topic, "--now", NOW, "--force")["compacted"]["published"] == [0]
+    spark.sql(f"INSERT INTO {full(table)} SELECT {struct.format(0, ms, same, 'x', 'new')}")
+    before = workshop.ok("latest", topic)
+    code, out, _ = workshop.run("compact", topic, "--now", NOW, "--force", "--json")
+    compacted = json.loads(out)["compacted"]
+    assert code == 1 and compacted["published"] == []
+    assert [f["expectation"] for f in compacted["verdicts"][0]["failures"]] == ["contradicting_offsets"]
+    assert workshop.ok("latest", topic) == before
+    spark.sql(f"DELETE FROM {full(table)} WHERE redpanda.key = CAST('x' AS BINARY)")
+    assert workshop.run("compact", topic, "--now", NOW, "--force")[0] == 0
+    assert "no offset has two different records" in workshop.ok("check", topic)
+
+
+ONE, TWO = (f"named_struct('key', 'h', 'value', {value})" for value in ("X''", "CAST(null AS BINARY)"))
+HEADERS = [
+    ("null", "array()", False),
+    (f"array({ONE})", "null", True),
+    (f"array({ONE})", f"array({TWO})", True),
+    (f"array({ONE}, {TWO})", f"array({TWO}, {ONE})", True),
+]
+"""What sinks write of a record's headers, twice, and whether that is not the same: Kafka has them in their order, and no
+list of them where there are none."""
+
+
+def test_headers_are_compared_as_kafka_has_them(spark):
+    row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
+    row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
+    rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]
+    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))))
+    assert {c.partition: c.differing for c in found} == {
+        p: ("headers",) for p, (*_, differ) in enumerate(HEADERS) if differ
+    }

@@ -1,0 +1,99 @@
+"""The whole main job on each catalog that a team may have: the tables are the same, and so is what lies beside them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.neighbours import require_separate_folder
+from cleantail.lake.runs.release_properties import current_releases
+from cleantail.watch.metadata_cache import MetadataCache
+from tests.jobs.catalog_sites import SECRET, site
+from tests.jobs.round.test_held_rounds import SHORT
+from tests.jobs.round.test_rounds import NOW, offsets, record
+
+pytestmark = pytest.mark.integration
+
+LONG = "far too long"
+DAY = 86_400_000
+CATALOGS = ["rest", "postgres", "rest-s3", "mysql", "glue"]
+
+
+@pytest.fixture(scope="module", params=CATALOGS)
+def catalog(request):
+    with site(request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def shop(catalog, workshop, spark, monkeypatch):
+    """A workshop on that catalog, which Spark knows by a name of its own: the session is that of all tests."""
+    for name, value in catalog.env.items():
+        monkeypatch.setenv(name, value)
+    if catalog.kind == "glue":  # the JVM was started before: it has its own way to be told
+        system = spark._jvm.java.lang.System
+        system.setProperty("aws.accessKeyId", catalog.env["AWS_ACCESS_KEY_ID"])
+        system.setProperty("aws.secretAccessKey", catalog.env["AWS_SECRET_ACCESS_KEY"])
+    name = catalog.kind.replace("-", "_")
+    platform = {"allow_clock": True, "spark": {"master": "local[2]"}, "catalog": {"name": name, **catalog.catalog}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": platform}))
+    return workshop
+
+
+def keys(shop, topic):
+    return [r["key"] for r in sorted(shop.read(topic), key=lambda r: (r["partition"], r["offset"]))]
+
+
+def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
+    topic = shop.topic(f"catalog-{catalog.kind}", checks=[SHORT])
+    lines = [record(o, f"k{o % 3}", f"v{o}") for o in range(9)] + [record(o, LONG, "x", partition=1) for o in range(3)]
+    # 1. ingested, and a reader registered beside the table
+    shop.ok("ingest", topic, "--file", shop.file("a.jsonl", lines))
+    shop.ok("reader", "set", topic, "index", "--partition", 0, "--offset", 4)
+    assert "index" in shop.ok("reader", "list", topic)
+    # 2. evaluated, compacted, checked: one log is published, the other held, released and published
+    assert shop.run("compact", topic, "--now", NOW)[0] == 1
+    logs = shop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert (logs[0]["checkpoint"], logs[1]["state"]["quarantine"]["attempts"]) == (9, 1)
+    shop.ok("release", topic, "1")
+    platform = shop.platform()
+    assert sorted(current_releases(open_catalog(platform, {**catalog.env}), shop.find(topic))) == [1]
+    shop.topic(f"catalog-{catalog.kind}")
+    shop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert offsets(shop.read(topic)) == [6, 7, 8, 2]
+    shop.ok("check", topic)
+    # 3. what people look at
+    cache = MetadataCache(platform)
+    seen = cache.with_namespaces([shop.find(topic)], cache.observe([shop.find(topic)], within_s=30))[topic]
+    assert seen.error == "" and set(seen.facts.states) == {0, 1}
+    assert [r.name for r in seen.facts.readers] == ["index"]
+    assert len(cache.rounds(shop.find(topic))) == 2 and cache.totals(within_s=30)
+    # 4. undone, done again, and cleaned up
+    shop.ok("rollback", topic, "--to", "last")
+    assert len(shop.read(topic)) > 4
+    shop.ok("compact", topic, "--now", NOW + DAY, "--force")
+    assert offsets(shop.read(topic)) == [6, 7, 8, 2]
+    assert shop.json("reclaim", topic, "--now", int(time.time() * 1000) + 30 * DAY)
+    assert offsets(shop.read(topic)) == [6, 7, 8, 2]
+    # 5. the others of the catalog are seen, and none hides
+    opened = open_catalog(platform, catalog.env)
+    assert require_separate_folder(opened, platform, opened.load_table(shop.find(topic).table)) == ""
+    view = f"{platform.catalog.name}.cleantail.`{shop.find(topic).table.partition('.')[2]}_latest`"
+    if catalog.has_views:
+        assert spark.sql(f"SELECT count(*) AS n FROM {view}").collect()[0].n == 4
+    if catalog.door:  # both clients came by tokens that were given for the credential, and asked for the store's
+        assert {"PyIceberg"} < catalog.door.agents.keys() and catalog.door.delegations == {"vended-credentials"}
+
+
+def test_no_secret_is_told_where_the_login_is_wrong(shop, catalog, monkeypatch):
+    topic = shop.topic(f"catalog-refused-{catalog.kind}")
+    if catalog.kind == "glue":
+        pytest.skip("moto lets everybody in")
+    for name in catalog.env:
+        monkeypatch.setenv(name, f"wrong:{'x' * 12}" if "CREDENTIAL" in name else "wrong")
+    code, out, err = shop.run("status", topic)
+    assert code == 4 and "the login was refused" in err
+    assert SECRET not in out + err and "Traceback" not in err

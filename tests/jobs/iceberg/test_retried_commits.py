@@ -1,0 +1,111 @@
+"""Commits that lose against others: what is tried again, what is void, and what another writer never notices."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import ConflictError, OvertakenError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.retries import COMMITS
+from spark_jobs.iceberg import commits
+from spark_jobs.iceberg.branches import change_refs
+from spark_jobs.iceberg.commits import Rollback
+from spark_jobs.round import evidence_store
+from tests.jobs.round.test_rounds import record
+
+
+@pytest.fixture
+def table(workshop, table_of, request):
+    topic = workshop.topic(f"retried-{request.node.originalname.replace('_', '-')[-40:]}")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(o, "k", "v") for o in range(3)]))
+    return table_of(topic)
+
+
+def branches(table):
+    return set(map(str, table.load().refs().keySet()))
+
+
+def test_a_branch_that_lost_against_another_commit_is_made_on_the_table_as_it_is_then(table):
+    tries = []
+
+    def late(iceberg):
+        tries.append(iceberg)
+        update = iceberg.manageSnapshots().createBranch("ct_mine_1")
+        if len(tries) == 1:
+            table.set_properties({"somebody": "else"})
+        return update
+
+    change_refs(table.load, late)
+    assert len(tries) == 2
+    assert "ct_mine_1" in branches(table)
+    assert table.load().properties().get("somebody") == "else"
+
+
+def test_a_branch_that_loses_every_time_is_overtaken(table, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    tries = []
+
+    def late(iceberg):
+        tries.append(iceberg)
+        update = iceberg.manageSnapshots().createBranch("ct_mine_1")
+        table.set_properties({"somebody": str(len(tries))})
+        return update
+
+    with pytest.raises(OvertakenError, match="the table changed in a way .*CommitFailedException"):
+        change_refs(table.load, late)
+    assert len(tries) == COMMITS.tries
+    assert "ct_mine_1" not in branches(table)
+
+
+def test_a_rollback_that_was_overtaken_is_planned_anew(table):
+    plans = []
+
+    def plan(history, properties):
+        plans.append([c.snapshot_id for c in history])
+        if len(plans) == 1:
+            table.set_properties({"somebody": "else"})
+        return Rollback(history[0].snapshot_id, (), {"seen": properties.get("somebody", "")}, {"note": "x"})
+
+    snapshot_id = commits.roll_back(table, plan)
+    assert len(plans) == 2
+    assert table.load().properties().get("seen") == "else"
+    assert int(table.load().currentSnapshot().snapshotId()) == snapshot_id
+
+
+def test_a_plan_that_refuses_is_not_asked_again(table):
+    plans = []
+
+    def plan(history, properties):
+        plans.append(history)
+        raise ConflictError("another round was published")
+
+    with pytest.raises(ConflictError, match="another round was published"):
+        commits.roll_back(table, plan)
+    assert len(plans) == 1
+
+
+def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them(workshop, monkeypatch):
+    platform = workshop.platform()
+    catalog, name = open_catalog(platform, {}), f"{platform.catalog.namespace}.{EVIDENCE}"
+    early = pa.schema([field for field in evidence_store.SCHEMA if field.name not in ("sample", "saved_bytes")])
+    catalog.create_namespace_if_not_exists(platform.catalog.namespace)
+    if catalog.table_exists(name):
+        catalog.drop_table(name)
+    catalog.create_table(name, early)
+    real, tries = Table.update_schema, []
+
+    def late(self, *arguments, **more):
+        tries.append(self)
+        if len(tries) == 1:
+            with real(catalog.load_table(name)) as other:
+                other.add_column("sample", StringType())
+        return real(self, *arguments, **more)
+
+    monkeypatch.setattr(Table, "update_schema", late)
+    made = evidence_store.evidence_table(platform)
+    assert set(made.schema().column_names) == set(evidence_store.SCHEMA.names)
+    assert len(tries) == 2

@@ -1,0 +1,332 @@
+"""A pack of topics in one application: a topic's failure is its own, and what was published stays published."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JNetworkError
+
+from cleantail.errors import OutsideError
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
+from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
+from spark_jobs import run_pack as job
+from spark_jobs.iceberg.jvm import local_files
+from spark_jobs.iceberg.session import is_gone, start_session
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.packs import checked_together, pack_run, topic_stations
+from tests.jobs.round.test_rounds import record
+
+LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
+DIGITS = [record(i, "1", f"v{i}") for i in range(3)]
+TWICE = [record(i, "k", f"v{i}") for i in range(3)]
+OUTCOMES = "packs/of-this-run.jsonl"
+
+
+@pytest.fixture
+def made(workshop):
+    """Makes a topic with these records, and returns its name."""
+
+    def make(name, records=TWICE, **more):
+        topic = workshop.topic(name, **more)
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", records))
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def landed(workshop):
+    """Makes a topic whose records are still in its landing folder, and returns its name."""
+
+    def make(name, records=TWICE, **more):
+        folder = workshop.platform().home / "landing" / name
+        folder.mkdir(parents=True)
+        (folder / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+        return workshop.topic(name, source={"path": f"landing/{name}/*.jsonl"}, **more)
+
+    return make
+
+
+@pytest.fixture
+def run(workshop):
+    """Runs the job over topics, in this process; gives its exit code, its reason and, by topic, its result."""
+
+    def run_topics(*topics, outcomes=OUTCOMES, now_ms=None, **more):
+        file = workshop.config / "result.json"
+        request = PackRequest(topics, now_ms or int(time.time() * 1000), outcomes=outcomes, **more)
+        arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+        code = job.main([*arguments, "--result", str(file)])
+        document = json.loads(file.read_text())
+        return code, document["reason"], {outcome["topic"]: outcome for outcome in document["topics"]}
+
+    return run_topics
+
+
+def offsets(workshop, topic):
+    return [found["offset"] for found in workshop.read(topic)]
+
+
+def published(outcome):
+    return outcome["compacted"] and outcome["compacted"]["published"]
+
+
+def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_nothing_due(workshop, landed, run):
+    topics = [landed("pack-one"), landed("pack-two", [*TWICE, record(3, "a", "x")])]
+    code, reason, outcomes = run(*topics)
+    assert (code, reason) == (0, "0 topics of 2 failed")
+    assert [outcomes[topic]["ingested"]["records"] for topic in topics] == [3, 4]
+    assert [published(outcomes[topic]) for topic in topics] == [[0], [0]]
+    assert [offsets(workshop, topic) for topic in topics] == [[2], [2, 3]]
+    assert len([row for row in workshop.evidence(topics[0]) if row["outcome"] == "published"]) == 1
+    code, _, outcomes = run(*topics, outcomes="packs/of-the-next-run.jsonl")
+    assert code == 0
+    assert all(o["compacted"] is None and o["reclaimed"]["rewritten_files"] == 1 for o in outcomes.values())
+    code, _, outcomes = run(*topics, outcomes="packs/of-the-third-run.jsonl")
+    assert (code, {o["reason"] for o in outcomes.values()}) == (0, {"nothing is due"})
+
+
+def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed, run):
+    """A red check, a line that is none, a broken YAML, a topic that is not there: all before the one that is well."""
+    red, well = made("pack-red", DIGITS, checks=[LETTERS]), made("pack-well")
+    bad = landed("pack-bad-line", [{"no": "record"}])
+    broken = workshop.topic("pack-broken", {"segment.ms": -1})
+    code, reason, outcomes = run(red, bad, broken, "pack-nowhere", well)
+    assert code == 1
+    assert reason == "4 topics of 5 failed: pack-red, pack-bad-line, pack-broken, pack-nowhere"
+    held = outcomes[red]["compacted"]
+    assert (held["held_back"], held["published"], outcomes[red]["error"]) == ([0], [], "")
+    assert held["heads"].keys() == {"0"}
+    assert (outcomes[bad]["station"], outcomes[bad]["may_retry"]) == ("ingest", False)
+    assert "a.jsonl:1" in outcomes[bad]["error"] and not workshop.evidence(bad)
+    assert "segment.ms" in outcomes[broken]["error"] and "no topic" in outcomes["pack-nowhere"]["error"]
+    assert outcomes[well]["ok"] and published(outcomes[well]) == [0]
+    assert (offsets(workshop, red), offsets(workshop, well)) == ([0, 1, 2], [2])
+
+
+def test_a_log_in_quarantine_rests_though_its_topic_is_in_the_next_pack(workshop, made, run):
+    red, now_ms = made("pack-resting", DIGITS, checks=[LETTERS]), int(time.time() * 1000)
+    assert run(red, now_ms=now_ms)[0] == 1
+    code, _, outcomes = run(red, outcomes="packs/of-the-next-run.jsonl", now_ms=now_ms + 1)
+    assert (code, outcomes[red]["reason"]) == (0, "nothing is due")
+
+
+def test_the_same_run_tried_again_still_knows_the_red_check_of_its_first_try(workshop, made, run):
+    """The second try finds the log in quarantine: without the first one's outcome the run would be green."""
+    red, well = made("pack-red-again", DIGITS, checks=[LETTERS]), made("pack-well-again")
+    run(red, well)
+    code, _, outcomes = run(red, well)
+    assert (code, outcomes[red]["compacted"]["held_back"], published(outcomes[well])) == (1, [0], [0])
+    assert len([row for row in workshop.evidence(well) if row["outcome"] == "published"]) == 1
+
+
+def test_a_log_that_was_released_is_published_by_the_same_run_tried_again(workshop, made, run):
+    red = made("pack-released", DIGITS, checks=[LETTERS])
+    run(red)
+    workshop.topic(red)
+    workshop.ok("release", red, "0")
+    code, _, outcomes = run(red)
+    assert (code, published(outcomes[red]), outcomes[red]["compacted"]["held_back"]) == (0, [0], [])
+    assert offsets(workshop, red) == [2]
+
+
+def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
+    asked = made("pack-asked", publish="approve")
+    code, _, outcomes = run(asked)
+    assert (code, outcomes[asked]["reason"][:30]) == (0, "its rounds may wait for a pers")
+    assert offsets(workshop, asked) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_pack_of_many_topics_writes_local_files_without_a_process_for_each(spark, run, more):
+    conf, files = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.hadoop.fs.FileSystem
+    files.getLocal(conf).close()  # the next one to ask gets that of the class path
+    try:
+        run(*(f"nobody-knows-{number}" for number in range(pack_run.MANY - 1 + more)), outcomes=f"packs/{more}.jsonl")
+        assert (files.getLocal(conf).getClass().getName() == local_files.NAME) is bool(more)
+    finally:
+        local_files.set_permissions_without_processes(spark)
+
+
+def test_only_what_was_asked_for_is_done(workshop, made, run):
+    two = [{**record(i, "k", "v"), "partition": p} for p in (0, 1) for i in range(3)]
+    topic = made("pack-asked-for", two, config={"min.cleanable.dirty.ratio": 1.0})
+    assert run(topic)[2][topic]["reason"] == "nothing is due"
+    outcome = run(topic, force=True, partition=1, outcomes="packs/forced.jsonl")[2][topic]
+    assert published(outcome) == [1]
+
+
+def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(workshop, made, run, monkeypatch):
+    before, first, second = made("pack-before"), made("pack-defect"), made("pack-after")
+    real = topic_stations.compact_round
+
+    def failing(error):
+        def compact(running, plan, checked):
+            if plan.topic == first:
+                raise error
+            return real(running, plan, checked)
+
+        return compact
+
+    monkeypatch.setattr(topic_stations, "compact_round", failing(Py4JNetworkError("gone")))
+    request = PackRequest((before, first, second), int(time.time() * 1000), outcomes=OUTCOMES)
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    assert offsets(workshop, before) == [2]  # the topics beside it have come to their ends, or will be tried again
+    monkeypatch.setattr(topic_stations, "compact_round", failing(ValueError("a value of a record")))
+    code, _, outcomes = run(before, first, second)
+    assert (code, outcomes[first]["error"]) == (1, "a defect of Cleantail: ValueError")
+    assert offsets(workshop, second) == [2]
+    # what the application that is gone had published is known to its next try
+    assert published(outcomes[before]) == [0]
+    assert "a value of a record" not in (workshop.platform().home / OUTCOMES).read_text()
+    monkeypatch.undo()
+    code, _, outcomes = run(before, first, second)
+    assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(workshop, made, run, monkeypatch):
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
+    names, met, masters = [made(f"pack-beside-{n}") for n in range(4)], threading.Barrier(2, timeout=60), set()
+    real = topic_stations.compact_round
+
+    def compact(running, plan, checked):
+        masters.add(running.platform.spark.master)
+        met.wait()  # raises where no other topic is at its round at the same time
+        return real(running, plan, checked)
+
+    monkeypatch.setattr(topic_stations, "compact_round", compact)
+    code, _, outcomes = run(*names)
+    assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 4)
+    assert masters == {"local[1]"}
+
+
+def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(workshop, made, run, monkeypatch):
+    """Each topic would be said to have failed, as if its table or its disk were the matter."""
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
+    first, second, met = made("pack-refused"), made("pack-refused-beside"), threading.Barrier(2, timeout=60)
+
+    def refused(*_):
+        met.wait()  # both are at their rounds, side by side
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(topic_stations, "compact_round", refused)
+    monkeypatch.setattr(pack_run, "is_gone", lambda _: True)
+    file = workshop.config / "result.json"
+    request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main([*arguments, "--result", str(file)]) == OutsideError.exit_code
+    told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
+    assert re.search("Spark's JVM ended at the station compact of pack-refused(-beside)?", told)
+    kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
+    assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
+    # what it may have died of comes last
+    monkeypatch.undo()
+    code, _, outcomes = run(first, second, outcomes="packs/refused.jsonl")
+    assert (code, published(outcomes[first]), published(outcomes[second])) == (0, [0], [0])
+
+
+def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, made, run, monkeypatch):
+    """By its age alone it would be there for a day, and longer where nothing is due."""
+    topic, now_ms = made("pack-staged"), int(time.time() * 1000)
+
+    def dies(*_):
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    request = PackRequest((topic,), now_ms, outcomes="packs/staged.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    spark = start_session(workshop.platform(), "any")
+    table = TopicTable.of(spark, workshop.find(topic), workshop.platform())
+    assert len(table.load().refs()) == 2
+    time.sleep(1)  # the next try's branch has another second in its name
+    monkeypatch.undo()
+    assert job.main(arguments) == 0
+    assert [str(name) for name in table.load().refs().keySet()] == ["main"]
+    assert offsets(workshop, topic) == [2]
+
+
+def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):
+    assert not is_gone(start_session(workshop.platform(), "any"))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=unused.getsockname()[1]))
+    assert is_gone(SimpleNamespace(_jvm=gateway.jvm))
+
+
+def test_what_was_appended_by_an_application_that_died_later_is_told_by_its_next_try(
+    workshop, landed, run, monkeypatch
+):
+    topic = landed("pack-appended")
+
+    def dies(*_):
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    request = PackRequest((topic,), int(time.time() * 1000), outcomes="packs/appended.jsonl")
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    monkeypatch.undo()
+    code, _, outcomes = run(topic, outcomes="packs/appended.jsonl")
+    assert (code, outcomes[topic]["ingested"]["records"], published(outcomes[topic])) == (0, 3, [0])
+
+
+def test_what_was_published_right_before_the_application_died_is_told_by_its_next_try(
+    workshop, landed, run, monkeypatch
+):
+    """Nothing is due by then: without it no event of the asset would ever tell of what was published."""
+    topic = landed("pack-untold")
+    real, request = topic_stations.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
+
+    def dies_after(running, plan, checked):
+        real(running, plan, checked)
+        raise Py4JNetworkError("gone")
+
+    monkeypatch.setattr(topic_stations, "compact_round", dies_after)
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
+    assert job.main(arguments) != 0
+    assert offsets(workshop, topic) == [2]
+    monkeypatch.undo()
+    file = workshop.config / "again.json"
+    assert job.main([*arguments, "--result", str(file)]) == 0
+    [outcome] = json.loads(file.read_text())["topics"]
+    told = outcome["compacted"]
+    assert (told["published"], told["checkpoints"], outcome["ingested"]["records"]) == ([0], {"0": 3}, 3)
+    rows = [row for row in workshop.evidence(topic) if row["outcome"] == "published"]
+    assert (told["round"], len(rows)) == (rows[0]["round"], 1)
+
+
+def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
+    """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
+    names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
+    real = checked_together.judged_round
+
+    def dies(measured, platform, of_rules):
+        if measured.table.topic.topic == names[1]:
+            raise KeyboardInterrupt
+        return real(measured, platform, of_rules)
+
+    monkeypatch.setattr(checked_together, "judged_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(*names)
+    home = workshop.platform().home
+    assert PackOutcomes(home, OUTCOMES).batches(names, 20) == [[names[0], names[2]], [names[1]]]
+    monkeypatch.undo()
+    code, _, outcomes = run(*names)
+    assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
+
+
+def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):
+    topic = made("pack-cut")
+    file = workshop.platform().home / "packs" / "cut.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"topic": "pack-cut", "ok": tr')
+    code, _, outcomes = run(topic, outcomes="packs/cut.jsonl")
+    assert (code, published(outcomes[topic])) == (0, [0])

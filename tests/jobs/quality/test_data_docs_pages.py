@@ -1,0 +1,88 @@
+"""Data Docs by the real Great Expectations: what they name, and that nothing of the data becomes markup."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spark_jobs.quality import project
+from spark_jobs.quality.data_docs_pages import ALONE, apart, batch_name
+from tests.jobs.round.test_rounds import NOW, record
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)><meta http-equiv="refresh" content="0">'
+LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
+
+
+def pages_of(workshop, topic):
+    """Path in the site -> HTML, once all of it is written."""
+    for writer in list(project._WRITING.values()):
+        writer.join()
+    site = workshop.platform().home / "data_docs" / topic / "gx/uncommitted/data_docs/local_site"
+    return {str(file.relative_to(site)): file.read_text() for file in site.rglob("*.html")}
+
+
+def titles(pages):
+    return {re.search("<title>(.*?)</title>", html)[1] for html in pages.values()}
+
+
+NO_SCRIPT = {
+    "expectation": "expect_column_values_to_not_match_regex",
+    "kwargs": {"column": "key", "regex": "<script>a"},
+}
+
+
+def test_each_validation_names_topic_partition_kind_round_and_status_and_no_hostile_value_is_in_it(workshop):
+    """What a producer wrote is not there at all; what the topic's YAML says is, escaped."""
+    topic = workshop.topic("docs", checks=[LETTERS, NO_SCRIPT])
+    own = [record(i, "k", f"v{i}", partition=p) for p in (0, 1) for i in range(3)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [*own, record(3, HOSTILE, "v", partition=1)]))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    round_name = workshop.evidence(topic)[0]["round"]
+    pages = pages_of(workshop, topic)
+    of_round = f"compact {round_name}"
+    assert titles(pages) == {
+        "docs · Data Docs",
+        f"docs · partitions 0, 1 · {of_round} · rules of the round · passed",
+        f"docs · partition 0 · {of_round} · the topic&#39;s own checks · passed",
+        f"docs · partition 1 · {of_round} · the topic&#39;s own checks · failed",
+    }
+    assert any("regex: &lt;script&gt;a" in html and ", at offset 3" in html for html in pages.values())
+    for html in pages.values():
+        assert "alert(" not in html and "onerror" not in html
+        assert not re.search("<script|<img|<meta http-equiv|None|DATAFRAME|https?://", html)
+    index = re.sub(r"\s*\n\s*", "", pages["index.html"])
+    assert [text in index for text in (">failed<", ">passed<", ">partition 1</a>", "compact")] == [True] * 4
+    for target in re.findall('href="([^"]+)"', index):
+        assert target in pages
+
+
+def test_a_site_of_an_earlier_version_is_built_anew_with_the_next_round(workshop):
+    topic = workshop.topic("docs-before")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "v") for i in range(3)]))
+    workshop.ok("compact", topic, "--now", NOW)
+    before = pages_of(workshop, topic)
+    site = workshop.platform().home / "data_docs" / topic / "gx/uncommitted/data_docs/local_site"
+    for path in before:
+        (site / path).write_text("<title>Data Docs created by Great Expectations</title>")
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(9, "k", "v")]))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    after = pages_of(workshop, topic)
+    assert len(after) == len(before) + 1
+    assert all("cleantail data docs" in html for html in after.values())
+
+
+@pytest.mark.parametrize(
+    ("red", "logs", "groups"),
+    [
+        ([1], [0, 1, 2], [[1], [0, 2]]),
+        ([0, 1], [0, 1], [[0], [1]]),
+        (list(range(10)), list(range(10)), [*([p] for p in range(ALONE)), [8, 9]]),
+    ],
+)
+def test_logs_that_broke_a_rule_are_shown_alone_up_to_a_number(red, logs, groups):
+    assert apart(red, logs) == groups
+
+
+def test_names_of_many_partitions_stay_short():
+    assert [batch_name(list(range(n))) for n in (1, 2, 40)] == ["partition 0", "partitions 0, 1", "40 partitions"]

@@ -1,0 +1,69 @@
+"""A check that would never end, ends: its partition is held back, the process goes, and what is free text stays text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.jobs.round.test_rounds import NOW, record
+
+FOR_EVER = r"(.*)*\1b"
+"""Java tries it on a line of 60 characters for longer than anybody waits; no interrupt reaches it."""
+LIMIT_MS = 2_000
+
+
+@pytest.mark.integration
+def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_process_end(workshop):
+    check = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "value", "regex": FOR_EVER}}
+    topic = workshop.topic("endless", checks=[check], schedule=None)
+    lines = [record(n, "k", "a" * 60 + "!", partition=p) for p in (0, 1) for n in range(2)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    settings = {"limits": {"checks.max.ms": LIMIT_MS}, "spark": {"master": "local[2]"}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
+    command = [sys.executable, "-m", "cleantail.cli", "compact", topic, "--now", str(NOW), "--config", workshop.config]
+    began = time.monotonic()
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert f"took longer than {LIMIT_MS} ms; the limit is checks.max.ms" in done.stderr
+    assert time.monotonic() - began < 200
+    (workshop.config / "defaults.yaml").unlink()
+    assert len(workshop.read(topic)) == 4
+    logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    assert all("checks.max.ms" in log["state"]["quarantine"]["reason"] for log in logs)
+
+
+SQL = "x') or raise_error('SQL RAN') is null --"
+
+
+def test_free_text_in_a_check_is_never_sql(workshop):
+    """Each argument that takes any text: values, patterns, formats, names of columns."""
+    texts = {
+        "expect_column_values_to_be_in_set": {"column": "key", "value_set": [SQL, "`key`", "$(key)", "'"]},
+        "expect_column_distinct_values_to_equal_set": {"column": "key", "value_set": [SQL]},
+        "expect_column_pair_values_to_be_in_set": {
+            "column_A": "key",
+            "column_B": "value",
+            "value_pairs_set": [[SQL, SQL]],
+        },
+        "expect_column_values_to_match_regex": {"column": "key", "regex": "x'\\) or raise_error\\('SQL RAN'\\)"},
+        "expect_column_values_to_match_regex_list": {
+            "column": "key",
+            "regex_list": ["' or raise_error\\('SQL RAN'\\)"],
+        },
+        "expect_column_values_to_match_strftime_format": {"column": "key", "strftime_format": "%Y') or raise_error('"},
+        "expect_table_columns_to_match_set": {"column_set": [SQL, "`key`"]},
+    }
+    checks = [{"expectation": name, "kwargs": kwargs, "severity": "warning"} for name, kwargs in texts.items()]
+    topic = workshop.topic("free-text", checks=checks)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(n, "k", "v") for n in range(2)]))
+    code, out, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 0, err
+    [row] = [r for r in workshop.evidence(topic) if r["checks"]][:1]
+    own = {c["expectation"]: c for c in json.loads(row["checks"]) if c["expectation"] in texts}
+    assert own.keys() == texts.keys()
+    assert not [c for c in own.values() if c["passed"] or c.get("error") or "could not" in c["observed"]]
+    assert "USER_RAISED" not in out + err

@@ -1,0 +1,159 @@
+"""Files arrive exactly once, and a bad one changes nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from cleantail.errors import OutsideError
+from cleantail.home.private_files import make_folder
+from spark_jobs import ingest as ingest_job
+from spark_jobs.round.intake.ingest import ingest_files
+from tests.jobs.round.test_rounds import offsets, record
+
+
+def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(workshop):
+    topic = workshop.topic("once")
+    lines = [record(0, "a", "x"), record(1, "é", None)]
+    plain = workshop.file("a.jsonl", lines)
+    packed = plain.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert workshop.json("ingest", topic, "--file", plain)["records"] == 2
+    again = workshop.json("ingest", topic, "--file", packed, "--file", plain)
+    assert (again["records"], [f["skipped"] for f in again["files"]]) == (0, [True, True])
+    assert [(r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)] == [(0, "a", "x"), (1, "é", None)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{not json", "not JSON"),
+        (json.dumps({"partition": 0, "key": "a", "payload": "x"}), '"offset" is missing'),
+        (json.dumps(record(-1, "a", "x")), '"offset" is -1'),
+        (json.dumps(record(1, "a", "x", partition="p")), '"partition" is a string'),
+    ],
+    ids=["not JSON", "no offset", "negative offset", "partition not a number"],
+)
+def test_a_bad_line_stops_the_run_with_file_and_line_and_nothing_is_appended(workshop, line, says):
+    topic = workshop.topic("bad-lines")
+    good = workshop.file("good.jsonl", [record(0, "a", "x")])
+    bad = workshop.config / "bad.jsonl"
+    bad.write_text(json.dumps(record(1, "b", "y")) + "\n" + line + "\n")
+    code, out, err = workshop.run("ingest", topic, "--file", good, "--file", bad)
+    assert code == 2
+    assert "bad.jsonl:2: " in err and says in err
+    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+
+
+OTHER_TOPIC = '"topic" is "other": a record of another topic; "own-lines-1" is allowed, or no "topic" at all'
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "says"),
+    [
+        ("own-lines-1", "other", OTHER_TOPIC),
+        ("own-lines-2", "Own-lines-2", '"topic" is "Own-lines-2"'),
+        ("own-lines-3", "a secret value", '"topic" is not a name that Kafka allows'),
+        ("own-lines-4", 7, '"topic" is not a string'),
+    ],
+    ids=["another", "another case", "not a name", "not a string"],
+)
+def test_a_line_of_another_topic_is_refused_with_file_and_line_and_nothing_is_appended(workshop, topic, name, says):
+    workshop.topic(topic)
+    own = workshop.file("own.jsonl", [record(0, "a", "x"), record(1, "b", "y", topic=topic)])
+    workshop.ok("ingest", topic, "--file", own)
+    foreign = workshop.file("foreign.jsonl", [record(2, "c", "z", topic=topic), record(3, "a", "w", topic=name)])
+    code, _, err = workshop.run("ingest", topic, "--file", foreign)
+    assert code == 2
+    assert "foreign.jsonl:2: " in err and says in err and "nothing was appended" in err
+    assert "secret" not in err
+    assert offsets(workshop.read(topic)) == [0, 1]
+    again = workshop.run("ingest", topic, "--file", foreign, "--any-topic")
+    assert (again[0], offsets(workshop.read(topic))) == ((2, [0, 1]) if name == 7 else (0, [0, 1, 2, 3]))
+
+
+def test_the_yaml_says_what_the_lines_call_the_topic(workshop):
+    topic = workshop.topic("renamed", source={"topic": "prod.renamed"})
+    by_its_name = workshop.file("own.jsonl", [record(0, "a", "x", topic=topic)])
+    code, _, err = workshop.run("ingest", topic, "--file", by_its_name)
+    assert code == 2 and '"prod.renamed" is allowed' in err
+    lines = [record(0, "a", "x", topic="prod.renamed"), record(1, "b", "y")]
+    assert workshop.json("ingest", topic, "--file", workshop.file("a.jsonl", lines))["records"] == 2
+    assert {r["topic"] for r in workshop.read(topic)} == {topic}
+    workshop.topic("renamed", source={"topic": "*"})
+    lines = [record(2, "a", "x", topic="dc1.renamed"), record(3, "b", "y", topic="dc2.renamed")]
+    assert workshop.json("ingest", topic, "--file", workshop.file("b.jsonl", lines))["records"] == 2
+
+
+def test_the_job_of_the_dag_goes_by_the_yaml_as_well(workshop, tmp_path):
+    topic, result = workshop.topic("own-job"), tmp_path / "result.json"
+    outside = workshop.file("a.jsonl", [record(0, "a", "x", topic="other")])
+    file = make_folder(workshop.platform().home, "landing") / "own-job.jsonl"
+    file.write_bytes(outside.read_bytes())
+    arguments = ["--config", str(workshop.config), "--topic", topic, "--file", str(file), "--result", str(result)]
+    assert ingest_job.main(arguments) == 2
+    assert "set source.topic: other in the topic's YAML" in json.loads(result.read_text())["error"]
+    workshop.topic("own-job", source={"topic": "other"})
+    assert ingest_job.main(arguments) == 0
+    assert offsets(workshop.read(topic)) == [0]
+    arguments[arguments.index(str(file))] = str(outside)
+    assert ingest_job.main(arguments) == 2
+    assert "it is not in one of the folders that platform.sources" in json.loads(result.read_text())["error"]
+
+
+def test_a_missing_file_and_a_cut_off_gzip_are_clear_errors(workshop):
+    topic = workshop.topic("broken-files")
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.config / "none.jsonl")
+    assert code == 2 and "none.jsonl does not exist" in err
+    cut = workshop.config / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress("".join(json.dumps(record(i, "a", "x")) + "\n" for i in range(100)).encode())[:-20])
+    code, _, err = workshop.run("ingest", topic, "--file", cut)
+    assert code == 2 and "cut.jsonl.gz" in err and "ends early" in err
+
+
+def test_a_table_that_is_not_ours_is_not_touched(workshop, spark):
+    spark.sql("CREATE TABLE IF NOT EXISTS cleantail.cleantail.foreign_table (id int) USING iceberg")
+    topic = workshop.topic("adopter", table="cleantail.foreign_table")
+    file = workshop.file("a.jsonl", [record(0, "a", "x")])
+    for command in (["ingest", topic, "--file", file], ["compact", topic], ["status", topic], ["read", topic]):
+        code, _, err = workshop.run(*command)
+        assert code == 2 and "is not the table of topic adopter" in err
+    assert spark.table("cleantail.cleantail.foreign_table").count() == 0
+
+
+def test_binary_keys_and_values_come_back_as_they_were(workshop):
+    topic = workshop.topic("binary")
+    lines = [
+        record(0, "gAD/", "AAEC", key_encoding="base64", payload_encoding="base64"),
+        record(1, "plain", "text", headers=["h", "v", "h", None]),
+        {"partition": 0, "offset": 2, "tstype": "unknown", "ts": -1, "key": "no time", "payload": "x"},
+    ]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    first, second, third = workshop.read(topic)
+    assert (first["key"], first["key_encoding"], first["payload"]) == ("gAD/", "base64", "\x00\x01\x02")
+    assert second["headers"] == ["h", "v", "h", None]
+    assert (third["tstype"], third["ts"]) == ("unknown", -1)
+    assert offsets(workshop.read(topic, "--from-offset", 1)) == [1, 2]
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["in place", "grows"])
+def test_a_file_that_is_written_while_it_is_read_is_refused_and_appended_by_the_next_run(workshop, spark, grows):
+    """Otherwise the table would have the new records under the digest of the old ones."""
+    topic = workshop.topic("grows" if grows else "in-place")
+    old, new = (record(0, "a", "old"), record(0, "a", "new"))
+    file = workshop.file("a.jsonl", [old])
+
+    def write_at_the_comparison(step):
+        if step.startswith("comparing"):
+            workshop.file("a.jsonl", [old, record(1, "b", "new")] if grows else [new])
+
+    def ingest(progress):
+        return ingest_files(spark, workshop.find(topic), workshop.platform(), [file], "text", progress)
+
+    with pytest.raises(OutsideError, match="changed while it was read; nothing was appended"):
+        ingest(write_at_the_comparison)
+    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+    assert ingest(lambda _: None).records == 1 + grows
+    assert [r["payload"] for r in workshop.read(topic)] == (["old", "new"] if grows else ["new"])

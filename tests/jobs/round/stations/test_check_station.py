@@ -1,0 +1,248 @@
+"""The application of check_quality, called as its task calls it, on real tables: it publishes what passed right after
+its check, unless somebody has to be asked; what it leaves, an application of `publish` does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.errors import ConflictError
+from cleantail.lake.recorded_rounds import recorded_publication
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.work_units import WORK_UNIT_JSON
+from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from spark_jobs import check_quality, compact, publish
+from spark_jobs.round import publish as publishing
+from spark_jobs.round import run as round_loop
+from spark_jobs.round.stations import check_station
+from tests.jobs.round.stations.test_forged_xcoms import ANNA, answer, call, told_by, unit_of  # noqa: F401
+from tests.jobs.round.test_held_rounds import SHORT, branches, summary_of
+from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
+
+
+@pytest.fixture
+def staged(workshop, table_of, call):  # noqa: F811
+    """Lands records of a new topic and has compact stage them: gives (topic, table, what check_quality is asked)."""
+
+    def make(name, lines, config=None, **more):
+        topic = workshop.topic(name, config or {}, **more)
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", lines))
+        table = table_of(topic)
+        code, done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table)))
+        assert code == 0
+        return topic, table, json.dumps({"round": done["round"], "branches": [done["branch"]]})
+
+    return make
+
+
+def overtaken(*_):
+    raise ConflictError("another writer was faster each time")
+
+
+def two_logs():
+    """Log 0 is good; the keys of log 1 break the topic's own check."""
+    return [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
+
+
+@pytest.fixture
+def told(workshop, monkeypatch):
+    """Says which task of Airflow the jobs run for; gives what its run has published of a round, as `publish` asks."""
+    for name, value in (("DAG_ID", "a-dag"), ("DAG_RUN_ID", "manual__1"), ("TASK_ID", "check_quality")):
+        monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
+
+    def ask(table, checked=None, run_id="manual__1"):
+        heads = [unit["head_snapshot_id"] for unit in checked["units"]] if checked else ()
+        return recorded_publication(table.topic, workshop.platform(), "a-dag", run_id, heads)
+
+    return ask
+
+
+def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_application_of_the_check(
+    workshop,
+    staged,
+    call,  # noqa: F811
+    told,
+):
+    topic, table, asked = staged("checked-and-published", two_logs(), checks=[SHORT])
+    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, result["ok"]) == (1, False)
+    assert offsets(workshop.read(topic)) == [1, 0, 1]
+    states = {log["partition"]: log for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]}
+    assert (states[0]["checkpoint"], states[1]["checkpoint"]) == (2, None)
+    assert [name for name in branches(table) if not name.startswith("failed_")] == []
+    assert [row["outcome"] for row in workshop.evidence(topic) if row["partition"] == 0][-1] == "published"
+    # what `publish` tells of it is what its own application would have
+    published = told(table, result)
+    assert (published.ok, published.published, published.held_back) == (False, (0,), (1,))
+    assert (published.snapshot_id, published.checkpoints) == (table.load().currentSnapshot().snapshotId(), {0: 2})
+    own = call(publish, topic, "--round", json.dumps(told_by(result)))[1]
+    shown = ROUND_RESULT_JSON.plain(published)
+    assert own == shown
+
+
+def test_without_the_argument_it_checks_and_no_more(workshop, staged, call):  # noqa: F811
+    topic, table, asked = staged("only-checked", two_logs(), checks=[SHORT])
+    code, result = call(check_quality, topic, "--round", asked)
+    assert (code, offsets(workshop.read(topic))) == (1, [0, 1, 0, 1])
+    assert len(branches(table)) == 1
+
+
+def test_a_round_that_waits_for_a_person_is_not_published(workshop, staged, call):  # noqa: F811
+    lines = [record(0, "a", "x"), record(1, "a", "y"), record(2, "b", "z")]
+    topic, _, asked = staged("waits", lines, publish="approve", approvers=["anna"])
+    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, offsets(workshop.read(topic))) == (0, [0, 1, 2])
+    code, result = call(publish, topic, "--round", json.dumps(told_by(result)))
+    assert (code, offsets(workshop.read(topic))) == (5, [0, 1, 2])
+
+
+def test_a_try_after_one_that_died_past_its_commit_changes_nothing_and_finds_it(
+    workshop,
+    staged,
+    call,  # noqa: F811
+    told,
+):
+    topic, table, asked = staged("died-past-its-commit", two_logs(), checks=[SHORT])
+    first = call(check_quality, topic, "--round", asked, "--publish")[1]
+    before, published = summary_of(table), told(table, first)
+    assert (published.published, published.red_before) == ((0,), (1,))
+    assert told(table).red_before == ()  # nobody has told of it where the check came to no end
+    code, again = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, again["ok"], [v["partition"] for v in again["verdicts"] if not v["passed"]]) == (1, False, [1])
+    assert (summary_of(table), told(table, again), offsets(workshop.read(topic))) == (before, published, [1, 0, 1])
+    # without a check of the round, or of other branches, it is an error
+    for changed in ({"round": "20200101T000000_000_1"}, {"branches": ["ct_by_hand_1"]}):
+        code, result = call(check_quality, topic, "--round", json.dumps(json.loads(asked) | changed), "--publish")
+        assert (code, "is gone" in result["error"]) == (3, True)
+
+
+def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop, staged, call, told, monkeypatch):  # noqa: F811
+    def attempts():
+        [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+        return log["state"]["quarantine"]["attempts"]
+
+    topic, table, asked = staged("nothing-passed", two_logs()[2:], checks=[SHORT])
+    with monkeypatch.context() as patch:
+        patch.setattr(check_station, "publish_unasked", overtaken)
+        checked = call(check_quality, topic, "--round", asked, "--publish")[1]
+    assert told(table) is None
+    for _ in range(2):  # the application of publish, which is left to do it, and a second try of it
+        code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+        assert (code, result["held_back"], attempts()) == (1, [1], 1)
+    found = told(table)
+    assert (found.published, found.held_back, found.snapshot_id) == ((), (1,), None)
+    # so does a try of the check
+    assert (call(check_quality, topic, "--round", asked, "--publish")[0], attempts()) == (1, 1)
+
+
+def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, call, told, monkeypatch):  # noqa: F811
+    """Another writer changes the table between the check and the publication; what it brings is red."""
+    topic, table, asked = staged("made-anew-here", two_logs()[:2], checks=[SHORT])
+    own = publishing.publish_round
+    rounds = []
+
+    def overtaken_once(table, platform, checked, *more):
+        rounds.append(checked.round)
+        if len(rounds) == 1:
+            lines = [record(2, "far too long", "x"), record(0, "b", "y", partition=1)]
+            workshop.ok("ingest", topic, "--file", workshop.file("made-anew-more.jsonl", lines))
+            raise ConflictError("another writer was faster")
+        return own(table, platform, checked, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(round_loop, "publish_round", overtaken_once)
+        code, checked = call(check_quality, topic, "--round", asked, "--publish")
+    found = told(table, checked)
+    assert (code, len(rounds), checked["round"], found.round) == (0, 2, rounds[0], rounds[1])
+    assert (found.published, found.held_back, found.red_before) == ((), (0,), ())
+
+
+def test_a_no_holds_though_the_yaml_asks_for_no_approval_any_more(workshop, staged, call):  # noqa: F811
+    topic, table, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
+    checked = CHECKED_ROUND_JSON.of_plain(call(check_quality, topic, "--round", asked)[1], "XCom")
+    answer(workshop, table, checked, ANNA, approved=False)
+    workshop.topic(topic)
+    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
+
+
+@pytest.mark.parametrize("error", [ConflictError("another was faster"), RuntimeError("a defect that names a-key")])
+def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog, error):  # noqa: F811
+    def fails(*_):
+        raise error
+
+    topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(check_station, "publish_unasked", fails)
+        code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
+    assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text
+    code, published = call(publish, topic, "--round", json.dumps(told_by(result)))
+    assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
+
+
+def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
+    """Compacts a log whose check will be red, and whose first two records retention is to remove; returns topic and
+    round."""
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic(name, config, checks=[SHORT])
+    for n, (key, age) in enumerate((("a", 20), ("b", 20), ("too long", 3), ("c", 3))):
+        landed = workshop.file(f"{name}-{n}.jsonl", [record(n, key, "v", ts=NOW - age * HOUR)])
+        workshop.ok("ingest", topic, "--file", landed)
+    plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
+    done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
+    return topic, json.dumps({"round": done["round"], "branches": [done["branch"]]})
+
+
+def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
+    topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
+    code, result = call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
+    assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
+    for _ in range(2):  # the application of publish tells the same, and so does another check
+        found = told(table_of(topic))
+        assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
+        code, own = call(publish, topic, "--round", json.dumps(told_by(result)), "--now", NOW)
+        assert (code, own["published"], own["held_back"], own["red_before"]) == (1, [], [0], [0])
+        assert call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+
+
+def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, staged, call, told):  # noqa: F811
+    topic, table, asked = staged("of-its-run", two_logs()[:2])
+    call(check_quality, topic, "--round", asked, "--publish")
+    assert told(table).published == (0,)
+    assert told(table, run_id="manual__2") is None
+    workshop.ok("rollback", topic)
+    assert told(table) is None
+    without_table = workshop.find(workshop.topic("no-table-yet"))
+    assert recorded_publication(without_table, workshop.platform(), "a-dag", "manual__1") is None
+
+
+def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811
+    topic, table, asked = staged("expired-meanwhile", two_logs()[:2])
+    checked = call(check_quality, topic, "--round", asked, "--publish")[1]
+    workshop.ok("ingest", topic, "--file", workshop.file("expired-meanwhile-more.jsonl", [record(2, "b", "x")]))
+    table.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
+    assert told(table, checked) is None
+    code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+    assert (code, "is on main no more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
+
+
+def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_run(
+    workshop,
+    table_of,
+    call,  # noqa: F811
+    monkeypatch,
+):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    topic, asked = red_log_with_old_segments(workshop, table_of, call, "died-before-retention")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(round_loop, "retain_held_back", dies)
+        call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
+    assert call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
+    workshop.run("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [2, 3]

@@ -1,0 +1,165 @@
+"""What is wrong with a real table is told to a real web server by the DAG's own tasks: each event once, and its end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail.config.events import Event
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.approval import Rejection
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.check import check_round
+from spark_jobs.round.make import compact_unit
+from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
+from tests.airflow_site import Site
+from tests.alert_sinks import Hook, hook  # noqa: F401
+from tests.jobs.conftest import Workshop
+from tests.jobs.round.test_rounds import NOW, record
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+SHORT_KEYS = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
+NO_RECLAIM = {"cleantail.reclaim.deleted.ratio": 1.0, "cleantail.snapshot.retention.ms": 1 << 50}
+"""It has nothing to do with alerts, and takes longest."""
+
+
+class Operations:
+    """The topic's DAG on the workshop's tables, its jobs in this process; each event has a web hook of its own."""
+
+    def __init__(self, workshop: Workshop, hook: Hook, home: Path) -> None:  # noqa: F811
+        self.workshop, self.hook, self.site = workshop, hook, Site(workshop.config, home)
+        self.runs: list[str] = []
+
+    def topic(self, name: str, config: dict[str, Any], *events: Event, **more: Any) -> str:
+        hooks = [
+            {"type": "webhook", "conn_id": "cleantail_ops_hook", "endpoint": e.value, "events": [e.value]}
+            for e in events
+        ]
+        return self.workshop.topic(name, NO_RECLAIM | config, alerts=hooks, **more)
+
+    def ingest(self, topic: str, *records: dict[str, Any]) -> None:
+        name = f"{topic}-{records[0]['offset']}.jsonl"
+        self.workshop.ok("ingest", topic, "--file", self.workshop.file(name, records))
+
+    def run(self, topic: str, now_ms: int) -> None:
+        self.runs.append(self.site.dag(topic).test(run_conf={"now_ms": now_ms}).run_id)
+
+    @property
+    def told(self) -> dict[str, list[tuple[int, str]]]:
+        """Event -> (number of the run, state) of what was told."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for path, body in self.hook.posts:
+            assert path == f"/{body['event']}"
+            found.setdefault(body["event"], []).append((self.runs.index(body["run_id"]) + 1, body["state"]))
+        return found
+
+
+@pytest.fixture
+def operations(
+    workshop: Workshop,
+    home: Path,
+    hook: Hook,  # noqa: F811
+    airflow_db: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Operations:
+    """Instead of a spark-submit for each task their jobs run in the session that is there."""
+    from airflow.exceptions import AirflowException
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+    def in_this_process(self: Any, _: Any) -> None:
+        if code := importlib.import_module(f"spark_jobs.{self.job}").main(self.application_args):
+            raise AirflowException(f"Error code is: {code}")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", in_this_process)
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(workshop.config))
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")  # NOW is ahead of the clock
+    connection = {"conn_type": "http", "host": "http://127.0.0.1", "port": hook.port}
+    monkeypatch.setenv("AIRFLOW_CONN_CLEANTAIL_OPS_HOOK", json.dumps(connection))
+    return Operations(workshop, hook, home)
+
+
+def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations: Operations) -> None:
+    """A red record holds the log back: it misses its deadline and its tombstone stays. Once it may be published, the
+    tombstone goes before the reader has read it, and that lasts until the reader has."""
+    workshop, events = operations.workshop, (Event.QUARANTINED, Event.DEADLINE_MISSED, Event.ERASURE, Event.HOLD_CAP)
+    config = {"max.compaction.lag.ms": 1_000, "cleantail.erasure.grace.ms": 2_000, "cleantail.readers.hold.cap.ms": 500}
+    topic = operations.topic("told", config, *events, checks=[SHORT_KEYS])
+    operations.ingest(topic, record(0, "a", "x"), record(1, "a", None))
+    workshop.ok("reader", "set", topic, "slow", "--partition", 0, "--offset", 1)
+    workshop.ok("compact", topic, "--now", NOW)  # the tombstone is due a second later, half a second of hold after that
+    operations.ingest(topic, record(2, "a key that is too long", "y", ts=NOW))
+    assert workshop.run("compact", topic, "--now", NOW + 500, "--force")[0] == 1  # the next try is 15 s later
+    for n in (1, 2):
+        operations.run(topic, NOW + 10_000 + n)
+    assert operations.told == {e.value: [(1, "open")] for e in events if e is not Event.HOLD_CAP}
+
+    operations.topic("told", config, *events)  # what was wrong with the record is none of the checks' business now
+    operations.run(topic, NOW + 20_000)
+    operations.run(topic, NOW + 20_001)
+    over = {e.value: [(1, "open"), (3, "over")] for e in events if e is not Event.HOLD_CAP}
+    assert operations.told == over | {"hold_cap_reached": [(3, "open")]}
+
+    workshop.ok("reader", "set", topic, "slow", "--partition", 0, "--offset", 3)
+    operations.run(topic, NOW + 20_002)
+    assert operations.told == over | {"hold_cap_reached": [(3, "open"), (5, "over")]}
+    texts = {body["event"]: body["reason"] for _, body in operations.hook.posts if body["state"] == "open"}
+    assert "reader slow is at offset 1 of partition 0, and tombstones up to 1 are gone" in texts["hold_cap_reached"]
+    assert (
+        "partition 0 is in quarantine since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
+    )
+    assert "up to 1 tombstone is still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
+    assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
+
+
+def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_and_as_over(
+    operations: Operations,
+) -> None:
+    """Without a schedule a log is late once it has been overdue for another max.compaction.lag.ms."""
+    topic = operations.topic("told-late", {"max.compaction.lag.ms": 1_000}, Event.DEADLINE_MISSED, schedule=None)
+    operations.ingest(topic, record(0, "a", "x", ts=NOW))
+    operations.run(topic, NOW + 2_000)
+    assert operations.told == {}
+    operations.ingest(topic, record(1, "a", "y", ts=NOW))
+    operations.run(topic, NOW + 2_001)
+    assert operations.told == {"deadline_missed": [(2, "open"), (2, "over")]}
+    assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
+
+
+def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
+    operations: Operations, spark: Any
+) -> None:
+    workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
+    topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
+    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    table, platform = TopicTable.of(spark, workshop.find(topic), workshop.platform()), workshop.platform()
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
+    done = [compact_unit(table, platform, unit) for unit in plan.units]
+    set_aside(table, platform, check_round(table, platform, plan.round, done), Rejection("anna", NOW))
+    operations.topic("told-no", {}, *events, checks=[SHORT_KEYS])
+    operations.run(topic, NOW + 500)
+    operations.run(topic, NOW + 1_000)
+    assert operations.told == {
+        "partition_quarantined": [(1, "open"), (2, "open")],  # held back all the while, for another reason now
+        "check_failed": [(2, "open")],
+    }
+    [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]
+    since, retry = "in quarantine since 2027-01-15 08:00:01 UTC", "the first run after 2027-01-15 08:00:16 UTC"
+    assert since in red and retry in red
+
+
+def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
+    """The red check is told by the task that sees it, and the first quarantine is gone when the last task looks."""
+    topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[SHORT_KEYS])
+    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    operations.run(topic, NOW)
+    operations.workshop.ok("release", topic, 0)
+    operations.run(topic, NOW + 1_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open")]}
+    operations.topic("told-again", {}, Event.CHECK_FAILED)
+    operations.run(topic, NOW + 60_000)
+    assert operations.told == {"check_failed": [(1, "open"), (2, "open"), (3, "over")]}

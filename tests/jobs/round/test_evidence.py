@@ -1,0 +1,120 @@
+"""The evidence table over many rounds: few files, no row lost."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow.parquet as pq
+from pyiceberg.expressions import EqualTo
+
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.evidence_table import read_evidence
+from spark_jobs.round import evidence, evidence_store
+from spark_jobs.round.upkeep import evidence_upkeep
+from tests.jobs.round.test_held_rounds import ingest
+from tests.jobs.round.test_rounds import NOW
+
+NO_REWRITE = {"cleantail.reclaim.deleted.ratio": 1.0}
+"""Then a reclaim of the topic's own files tells nothing."""
+
+
+def evidence_table(workshop):
+    platform = workshop.platform()
+    return open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+
+
+def files_by_topic(workshop):
+    """Topic -> its data files. A file has rows of one topic, or of those of a pack."""
+    table, found = evidence_table(workshop), {}
+    for path in table.inspect.files()["file_path"].to_pylist():
+        with table.io.new_input(path).open() as file:
+            topics = set(pq.read_table(file, columns=["topic"])["topic"].to_pylist())
+        for topic in topics:
+            found.setdefault(topic, set()).add(path)
+    return found
+
+
+def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 4)
+    topic = workshop.topic("many-rounds", {"cleantail.snapshot.retention.ms": 0} | NO_REWRITE)
+    other = workshop.topic("few-rounds")
+    for name in (topic, other):
+        ingest(workshop, name, f"{name}.jsonl", (0, "a", "x"), (1, "a", "y"))
+        workshop.ok("compact", name, "--now", NOW)
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == 0  # two files are not many
+    ingest(workshop, topic, "more.jsonl", (2, "a", "z"), (3, "a", None))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    before, files = workshop.evidence(topic), files_by_topic(workshop)
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == len(files[topic]) >= 4
+    after = files_by_topic(workshop)
+    assert len(after[topic]) == 1
+    assert {t: f for t, f in after.items() if t != topic} == {t: f for t, f in files.items() if t != topic}
+    assert workshop.evidence(topic) == before
+
+
+def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
+    monkeypatch.setattr(evidence_upkeep, "UNUSED_AFTER_MS", -60_000)
+    topic = workshop.topic("unused")
+    for n in range(3):
+        evidence.append_reclaim(table_of(topic), workshop.platform(), 10 + n, NOW)
+    before, elsewhere = workshop.evidence(topic), files_by_topic(workshop)
+    elsewhere.pop(topic)
+    assert evidence_upkeep.merge_evidence(table_of(topic), workshop.platform()) == 3
+    assert workshop.evidence(topic) == before
+    used = set().union(*files_by_topic(workshop).values())
+    data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
+    assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
+
+
+def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
+    topic = workshop.topic("at-once")
+    table, platform = table_of(topic), workshop.platform()
+
+    def append(n):
+        evidence.append_reclaim(table, platform, n, NOW)
+
+    for n in range(4):
+        append(n)
+    # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
+    assert evidence_upkeep.merge_evidence(table, platform) == 4
+    for n in range(4, 8):
+        append(n)
+    with ThreadPoolExecutor(3) as pool:
+        appended = pool.submit(lambda: [append(n) for n in range(8, 14)])
+        merges = [pool.submit(evidence_upkeep.merge_evidence, table, platform) for _ in range(2)]
+        merged = [merge.result() for merge in merges]
+        appended.result()
+    assert max(merged) >= 4
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(14))
+
+
+def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, table_of, monkeypatch):
+    topic = workshop.topic("forget")
+    for n in range(3):
+        evidence.append_reclaim(table_of(topic), workshop.platform(), n, NOW)
+    one, other = evidence_table(workshop), evidence_table(workshop)
+    monkeypatch.setattr(evidence_store, "SNAPSHOTS_KEPT", 1)
+    evidence_store.forget_old_snapshots(one)
+    evidence_store.forget_old_snapshots(other)  # it still knows snapshots that are gone
+    assert len(evidence_table(workshop).metadata.snapshots) == 1
+    assert len(workshop.evidence(topic)) == 3
+
+
+def test_what_an_earlier_version_has_written_is_read_before_the_next_round(workshop, table_of):
+    topic = workshop.topic("earlier")
+    ingest(workshop, topic, "earlier.jsonl", (0, "a", "x"), (1, "a", "y"))
+    workshop.ok("compact", topic, "--now", NOW)
+    told = evidence_table(workshop).scan(row_filter=EqualTo("topic", topic)).to_arrow()
+    old = told.drop_columns(["outcome", "note", "freed_bytes", "head_snapshot_id"]).slice(0, 1)
+    catalog = open_catalog(workshop.platform(), os.environ)
+    namespace = workshop.platform().catalog.namespace
+    made = catalog.create_table(f"{namespace}.evidence_of_before", old.schema)
+    made.append(old)
+    [found] = read_evidence(made, topic)
+    assert (found.outcome, found.dropped, found.note) == ("published", 1, "")

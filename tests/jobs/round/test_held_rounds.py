@@ -1,0 +1,273 @@
+"""Rounds that wait for a person, on real tables: held, approved exactly as checked, rejected, released."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from cleantail.errors import HeldError
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.approval import Rejection
+from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.past_rounds import rounds_of
+from cleantail.watch.log_metrics import totals_of
+from cleantail.watch.metrics import ROUNDS
+from spark_jobs.round import evidence, publish
+from spark_jobs.round import run as rounds
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.check import check_round
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
+from tests.jobs.round.test_rounds import NOW, offsets, record
+
+SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
+
+
+def ingest(workshop, topic, name, *records):
+    workshop.ok("ingest", topic, "--file", workshop.file(name, [record(*r) for r in records]))
+
+
+def log_of(workshop, topic, now=NOW):
+    [log] = workshop.json("status", topic, "--now", now)["topics"][topic]
+    return log
+
+
+def branches(table):
+    return [name for name in table.load().refs().keySet() if name != "main"]
+
+
+def summary_of(table):
+    return dict(table.load().currentSnapshot().summary())
+
+
+def die(*_):
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def dying_before_its_evidence(monkeypatch):
+    """A publish is killed after its commit."""
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(publish, "append_answer", die)
+        yield
+
+
+def checked_round(workshop, table, now=NOW):
+    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now, force=True)
+    done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
+    return check_round(table, workshop.platform(), plan.round, done)
+
+
+def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(workshop, table_of):
+    topic = workshop.topic("limit", {"cleantail.max.drop.ratio": 0.5})
+    ingest(workshop, topic, "limit.jsonl", (0, "a", "old <b>\n"), (1, "a", None), (2, "a", "x"), (3, "b", "y"))
+    workshop.ok("compact", topic, "--now", NOW)  # 2 of 4 is not above 0.5
+    ingest(workshop, topic, "limit-1.jsonl", (4, "a", "z"), (5, "b", "w"), (6, "b", None))
+    code, out, err = workshop.run("compact", topic, "--now", NOW + 1, "--force")
+    assert code == 5
+    assert "3 of 5 records would go, above cleantail.max.drop.ratio 0.5" in err
+    assert "partition 0, offset 2 goes; offset 4 of the same key stays" in err and "--approve" in err
+    assert offsets(workshop.read(topic)) == [2, 3, 4, 5, 6]
+    assert (log_of(workshop, topic)["checkpoint"], log_of(workshop, topic)["state"]["quarantine"]) == (4, None)
+    assert branches(table_of(topic)) == []
+    workshop.ok("compact", topic, "--now", NOW + 2, "--force", "--approve")
+    assert offsets(workshop.read(topic)) == [4, 6]
+    assert summary_of(table_of(topic))["cleantail.approved-by"]
+
+
+def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
+    topic = workshop.topic("approve", publish="approve")
+    ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    assert [hold.reason for hold in checked.holds] == ["publish: approve"]
+    assert checked.sample == (RemovedRecord(0, 0, 1),)
+    with pytest.raises(HeldError, match="waits for approval"):
+        publish.publish_round(table, platform, checked)
+    ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))
+    for _ in range(2):  # a second try of the task whose first died after its commit
+        assert publish_approved(table, platform, checked, "anna").published == (0,)
+    assert offsets(workshop.read(topic)) == [1, 2, 3]
+    assert (log_of(workshop, topic)["checkpoint"], branches(table)) == (3, [])
+    assert summary_of(table)["cleantail.approved-by"] == "anna"
+
+    left = rounds.expire_round(Run(table, platform), NOW + 2000, [0])
+    assert (left.published, left.checked.kind) == ((), "expire")
+    assert offsets(workshop.read(topic)) == [1, 2, 3]
+    assert publish_approved(table, platform, left.checked, "anna").published == (0,)
+    assert offsets(workshop.read(topic)) == [1, 3]
+
+
+def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):
+    topic = workshop.topic("void", publish="approve")
+    ingest(workshop, topic, "void.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    ingest(workshop, topic, "void-1.jsonl", (2, "a", "z"))
+    workshop.ok("compact", topic, "--now", NOW + 1, "--approve")
+    with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown"):
+        publish_approved(table, platform, checked, "anna")
+    assert (offsets(workshop.read(topic)), branches(table)) == ([2], [])
+    assert log_of(workshop, topic)["checkpoint"] == 3
+
+
+def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released(workshop, table_of):
+    topic = workshop.topic("reject", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    result = set_aside(table, platform, checked_round(workshop, table), Rejection("anna", NOW))
+    assert (result.ok, result.published, result.rejected) == (True, (), (0,))
+    assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
+    held = log_of(workshop, topic)["state"]["quarantine"]
+    assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", NOW + 60_000)
+    assert not evaluate_topic(table.topic, platform, now_ms=NOW + 59_999).units
+    assert evaluate_topic(table.topic, platform, now_ms=NOW + 60_000).units
+    workshop.ok("release", topic, "0")
+    assert evaluate_topic(table.topic, platform, now_ms=NOW + 1).units
+    workshop.ok("compact", topic, "--now", NOW + 1, "--approve")
+    assert offsets(workshop.read(topic)) == [1]
+    rows = workshop.evidence(topic)
+    assert [(r["outcome"], r["note"]) for r in rows] == [
+        ("checked", ""),
+        ("rejected", "rejected by anna"),
+        ("checked", ""),
+        ("published", ""),
+    ]
+    found = rounds_of(rows)
+    assert [(r.outcome, r.dropped) for r in found] == [("published", 1), ("rejected", 0)]
+    counted = {labels[2:]: n for (metric, labels), n in totals_of(rows).items() if metric is ROUNDS}
+    assert counted == {("compact", "published"): 1, ("compact", "rejected"): 1}
+
+
+def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(workshop, table_of):
+    topic = workshop.topic("red-then-no", checks=[SHORT])
+    ingest(workshop, topic, "red-then-no.jsonl", (0, "far too long", "x"), (1, "far too long", "y"))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    workshop.topic("red-then-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    set_aside(table, platform, checked_round(workshop, table, later), Rejection("anna", later))
+    held = log_of(workshop, topic, later)["state"]["quarantine"]
+    assert (held["reason"], held["attempts"], held["since_ms"]) == ("rejected by anna", 1, later)
+    assert not evaluate_topic(table.topic, platform, now_ms=later + 59_999).units
+
+
+def test_the_same_round_made_anew_and_rejected_again_is_told_again(workshop, table_of):
+    topic = workshop.topic("no-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
+    ingest(workshop, topic, "no-no.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    for said_ms in (NOW, NOW + 1):
+        workshop.run("release", topic, "0")
+        checked = checked_round(workshop, table)  # a rejection makes no snapshot: the name is the same
+        for _ in range(2):
+            set_aside(table, platform, checked, Rejection("anna", said_ms))
+        assert log_of(workshop, topic)["state"]["quarantine"]["retry_at_ms"] == said_ms + 60_000
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "rejected"] * 2
+
+
+def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table_of):
+    topic = workshop.topic("reject-red", {"cleantail.approval.pause.ms": 60_000}, checks=[SHORT], publish="approve")
+    lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
+    workshop.ok("ingest", topic, "--file", workshop.file("reject-red.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    for _ in range(2):  # a second try of the task, whose first died at its very end
+        result = set_aside(table, platform, checked, Rejection("anna", NOW))
+        assert (result.rejected, result.held_back) == ((0,), (1,))
+    logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    said, failed = (log["state"]["quarantine"] for log in logs)
+    assert (said["reason"], said["branch"]) == ("rejected by anna", "")
+    assert failed["reason"] == "check failed: expect_column_value_lengths_to_be_between"
+    assert branches(table) == [failed["branch"]]
+    assert [(r["partition"], r["outcome"]) for r in workshop.evidence(topic)] == [
+        (0, "checked"),
+        (1, "held_back"),
+        (0, "rejected"),
+    ]
+
+
+def test_what_retention_takes_from_a_red_log_waits_as_well_and_leaves_the_published_round_alone(workshop, table_of):
+    """Of two logs one is red; what retention would take of it is above the limit."""
+    hour = 3_600_000
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * hour, "segment.ms": hour, "segment.bytes": 14}
+    topic = workshop.topic("red-retention", config | {"cleantail.max.drop.ratio": 0.6}, checks=[SHORT])
+    for n, age in enumerate((20, 20, 3)):
+        lines = [record(n, "too long" if p else f"{n}", "v", partition=p, ts=NOW - age * hour) for p in range(2)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+    code, out, _ = workshop.run("compact", topic, "--now", NOW, "--approve", "--json")
+    assert code == 1
+    assert json.loads(out)["compacted"]["published"] == [0]
+    found = [(r["partition"], r["outcome"]) for r in workshop.evidence(topic)]
+    assert found[:3] == [(0, "checked"), (1, "held_back"), (0, "published")]
+    assert (0, "withdrawn") not in found
+    state = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]
+    assert (state["quarantine"]["attempts"], bool(state["quarantine"]["branch"])) == (1, True)
+    assert branches(table_of(topic)) == [state["quarantine"]["branch"]]
+
+
+def test_an_expiry_that_died_before_its_evidence_is_told_by_the_next_check(workshop, table_of, monkeypatch):
+    topic = workshop.topic("untold-expiry")
+    ingest(workshop, topic, "untold-expiry.jsonl", (0, "a", "x"), (1, "a", None))
+    workshop.ok("compact", topic, "--now", NOW)
+    with monkeypatch.context() as dying:
+        dying.setattr(publish, "append_answer", die)
+        assert workshop.run("compact", topic, "--now", NOW + 2000)[0] == 130
+    monkeypatch.setattr(evidence, "DEAD_AFTER_MS", 0)
+    assert offsets(workshop.read(topic)) == []
+    ingest(workshop, topic, "untold-expiry-1.jsonl", (2, "b", "x"))
+    workshop.ok("compact", topic, "--now", NOW + 3000, "--force")
+    assert [(r["kind"], r["outcome"]) for r in workshop.evidence(topic)][2:] == [
+        ("expire", "checked"),
+        ("expire", "published"),
+        ("compact", "checked"),
+        ("compact", "published"),
+    ]
+
+
+def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(workshop, table_of):
+    topic = workshop.topic("given-up")
+    ingest(workshop, topic, "given-up.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    table.drop_branch(checked.units[0].branch)
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
+    assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]
+
+
+def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(workshop, table_of, monkeypatch):
+    topic = workshop.topic("untold")
+    ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    with dying_before_its_evidence(monkeypatch):
+        publish_or_start_over(Run(table, platform), checked)
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked"]
+    for _ in range(2):
+        assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+        assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"]
+    assert (offsets(workshop.read(topic)), branches(table)) == ([1], [])
+
+
+@pytest.mark.parametrize("values", ["xy", "x"], ids=["a record goes", "no record goes"])
+def test_a_second_try_of_a_publish_counts_no_failure_twice_and_keeps_what_failed(
+    workshop, table_of, monkeypatch, values
+):
+    topic = workshop.topic(f"second-try-{len(values)}", checks=[SHORT])
+    lines = [record(o, k, v, partition=p) for p, k in ((0, "a"), (1, "far too long")) for o, v in enumerate(values)]
+    workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
+    table, platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    with dying_before_its_evidence(monkeypatch):
+        publish.publish_round(table, platform, checked)
+    first = table.load().currentSnapshot().snapshotId()
+    for _ in range(2):
+        done = publish.publish_round(table, platform, checked)
+        assert (done.published, done.held_back, done.snapshot_id) == ((0,), (1,), first)
+    failed = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]["quarantine"]
+    assert failed["attempts"] == 1
+    assert branches(table) == [failed["branch"]]
+    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "held_back", "published"]

@@ -1,0 +1,125 @@
+"""Releases beside real rounds: what a person has lifted, and what a round puts into quarantine again."""
+
+from __future__ import annotations
+
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.runs.quarantine_release import release
+from cleantail.lake.runs.release_properties import current_releases
+from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.check import check_round
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_approved, publish_round
+from tests.jobs.round.test_held_rounds import SHORT
+from tests.jobs.round.test_rounds import NOW, offsets, record
+
+LONG = "far too long"
+
+
+def quarantine_of(workshop, topic, partition=0):
+    logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
+    return logs[partition]["state"]["quarantine"]
+
+
+def words(workshop, topic):
+    return sorted(current_releases(open_catalog(workshop.platform(), {}), workshop.find(topic)))
+
+
+def red_topic(workshop, name, **more):
+    """Partition 0 passes its check, partition 1 does not."""
+    topic = workshop.topic(name, checks=[SHORT], **more)
+    lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, LONG)) for o in range(2)]
+    workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", lines))
+    return topic
+
+
+def checked_round(workshop, table, now_ms=NOW):
+    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now_ms)
+    done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
+    return check_round(table, workshop.platform(), plan.round, done)
+
+
+def test_a_released_log_that_is_red_again_is_in_quarantine_again_and_its_attempts_count_anew(workshop):
+    topic = red_topic(workshop, "red-again")
+    for attempts in (1, 2):
+        assert workshop.run("compact", topic, "--now", NOW + attempts)[0] == 1
+        assert quarantine_of(workshop, topic, 1)["attempts"] == attempts
+    first = quarantine_of(workshop, topic, 1)
+    workshop.ok("release", topic, "1")
+    assert quarantine_of(workshop, topic, 1) is None
+    assert words(workshop, topic) == [1]
+    assert workshop.run("compact", topic, "--now", NOW + 5)[0] == 1
+    again = quarantine_of(workshop, topic, 1)
+    assert (again["attempts"], again["since_ms"], first["since_ms"]) == (1, NOW + 5, NOW + 1)
+    assert words(workshop, topic) == []  # the round has written the log's state anew
+    assert offsets(r for r in workshop.read(topic) if r["partition"] == 0) == [1]
+
+
+def test_a_task_that_is_cleared_after_a_release_puts_the_log_into_quarantine_again_at_the_same_clock(
+    workshop, table_of
+):
+    topic = red_topic(workshop, "cleared")
+    table, platform = table_of(topic), workshop.platform()
+    for _ in range(2):
+        publish_round(table, platform, checked_round(workshop, table))
+        held = quarantine_of(workshop, topic, 1)
+        assert (held["since_ms"], held["attempts"]) == (NOW, 1)
+        workshop.ok("release", topic, "1")
+        assert quarantine_of(workshop, topic, 1) is None
+
+
+def test_a_release_while_a_round_runs_is_for_the_quarantine_before_it(workshop, table_of):
+    topic = red_topic(workshop, "meanwhile")
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    checked = checked_round(workshop, table, later)
+    release(table.topic, platform, 1, "ann", later)
+    publish_round(table, platform, checked)
+    held = quarantine_of(workshop, topic, 1)
+    assert (held["since_ms"], held["attempts"]) == (later, 1)
+    workshop.topic("meanwhile")  # the check is corrected
+    workshop.ok("release", topic, "1")
+    workshop.ok("compact", topic, "--now", later)
+    assert quarantine_of(workshop, topic, 1) is None
+
+
+def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_found(workshop, table_of):
+    topic = red_topic(workshop, "waited")
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    workshop.topic("waited", checks=[SHORT], publish="approve")
+    lines = [record(o, "a", "x", partition=0) for o in (2, 3)]
+    workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
+    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    checked = checked_round(workshop, table, later)
+    assert checked.holds and not checked.ok
+    workshop.ok("release", topic, "1")
+    publish_approved(table, platform, checked, "ann")
+    held = quarantine_of(workshop, topic, 1)
+    assert (held["since_ms"], held["attempts"]) == (later, 1)
+    assert offsets(r for r in workshop.read(topic) if r["partition"] == 0) == [3]
+    assert words(workshop, topic) == []
+
+
+def test_a_round_that_is_set_aside_leaves_its_red_logs_in_quarantine_whatever_was_released_before(workshop, table_of):
+    topic = red_topic(workshop, "aside", publish="approve")
+    table, platform = table_of(topic), workshop.platform()
+    for _ in range(2):
+        checked = checked_round(workshop, table)
+        set_aside(table, platform, checked, None, "nobody could be asked")
+        held = quarantine_of(workshop, topic, 1)
+        assert (held["since_ms"], held["attempts"]) == (NOW, 1)
+        release(table.topic, platform, 1, "ann", NOW)
+        assert quarantine_of(workshop, topic, 1) is None
+        lines = [record(10, LONG, "x", partition=1)]
+        workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
+
+
+def test_a_rolled_back_round_brings_no_released_quarantine_back(workshop):
+    topic = red_topic(workshop, "undone")
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    workshop.ok("release", topic, "1")
+    workshop.topic("undone")  # the check is corrected
+    workshop.ok("compact", topic, "--now", NOW + 1)
+    workshop.ok("rollback", topic)
+    assert quarantine_of(workshop, topic, 1) is None
+    assert offsets(r for r in workshop.read(topic) if r["partition"] == 1) == [0, 1]

@@ -1,0 +1,94 @@
+"""What a round that starts over does with each of its logs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cleantail.errors import ConflictError
+from cleantail.retries import ROUNDS
+from spark_jobs.round import run as rounds
+from spark_jobs.round.round_kinds import RoundLogs, compaction
+from spark_jobs.round.run import Run
+from tests.jobs.round.test_held_rounds import SHORT, log_of
+from tests.jobs.round.test_rounds import NOW, offsets, record
+
+HOUR = 3_600_000
+
+
+def red_log_past_retention(workshop, name):
+    """One log: its check is red, and of its three segments two are past retention, the older one at once."""
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 30 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
+    topic = workshop.topic(name, config, checks=[SHORT])
+    for n, age in enumerate((20, 19, 3)):
+        line = record(n, "far too long", "v", ts=NOW - age * HOUR)
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", [line]))
+    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    workshop.topic(name, config | {"retention.ms": 10 * HOUR}, checks=[SHORT])
+    return topic
+
+
+def test_a_log_of_which_only_retention_was_due_is_never_compacted_though_its_round_starts_over(workshop, table_of):
+    topic = red_log_past_retention(workshop, "rests")
+    kind = compaction(table_of(topic), workshop.platform(), NOW + 1)
+    [unit] = kind.plan(RoundLogs(frozenset(), frozenset([0]))).units
+    assert [(w.only_retention, w.log_start_offset) for w in unit.partitions] == [(True, 2)]
+    [forced] = kind.plan(RoundLogs(frozenset([0]))).units
+    assert [w.only_retention for w in forced.partitions] == [False]
+
+
+def test_retention_that_met_another_writer_leaves_the_quarantine_as_it_was(workshop, table_of, monkeypatch):
+    topic = red_log_past_retention(workshop, "rests-on")
+    before = log_of(workshop, topic)["state"]["quarantine"]
+    publish, tries = rounds.publish_round, []
+
+    def overtaken(*arguments):
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise ConflictError("another writer came first")
+        return publish(*arguments)
+
+    monkeypatch.setattr(rounds, "publish_round", overtaken)
+    run = Run(table_of(topic), workshop.platform())
+    assert rounds.retain_held_back(run, NOW + 1, (0,)) == (0,)
+    assert (len(tries), offsets(workshop.read(topic))) == (2, [2])
+    assert log_of(workshop, topic, NOW + 1)["state"]["quarantine"] == before
+
+
+def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, monkeypatch):
+    topic = workshop.topic("staged-twice")
+    lines = [record(n, "a", "v") for n in range(3)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    check, checked = rounds.check_round, []
+
+    def gone(table, platform, round_id, units, *more):
+        checked.append(round_id)
+        if len(checked) == 1:
+            workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(3, "a", "v")]))
+            raise ConflictError("its branch is gone")
+        return check(table, platform, round_id, units, *more)
+
+    monkeypatch.setattr(rounds, "check_round", gone)
+    workshop.ok("compact", topic, "--now", NOW)
+    assert len(set(checked)) == 2
+    assert offsets(workshop.read(topic)) == [3]
+
+
+def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(workshop, table_of, monkeypatch):
+    """The round of a compaction, and that of an expiry. Three tries show it as well as all eight."""
+    assert ROUNDS.tries == 8
+    monkeypatch.setattr(rounds, "ROUNDS", replace(ROUNDS, tries=3, pause_s=(0.0, 0.01)))
+    topic, publish, tries = workshop.topic("overtaken-always"), rounds.publish_round, []
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "v"), record(1, "a", None)]))
+
+    def overtaken(*arguments):
+        tries.append(arguments)
+        raise ConflictError(f"overtaken {len(tries)} times")
+
+    for kind, now in (("compact", NOW), ("expire", NOW + 5_000)):
+        tries.clear()
+        monkeypatch.setattr(rounds, "publish_round", overtaken)
+        code, _, err = workshop.run("compact", topic, "--now", now)
+        assert (code, len(tries), "overtaken 3 times" in err) == (3, 3, True)
+        assert {checked.kind for _, _, checked, *_ in tries} == {kind}
+        monkeypatch.setattr(rounds, "publish_round", publish)
+        workshop.ok("compact", topic, "--now", NOW)

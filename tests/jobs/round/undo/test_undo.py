@@ -1,0 +1,219 @@
+"""Rollback on real tables: state and records as before the round, with everything appended since."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.errors import ConflictError, TableError
+from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from cleantail.lake.runs.rollback_preview import preview
+from demo.sabotage import delete_where
+from spark_jobs import rollback
+from spark_jobs.iceberg import commits
+from spark_jobs.round.check import check_round
+from spark_jobs.round.make import compact_unit
+from spark_jobs.round.publish import publish_round
+from spark_jobs.round.run import Run
+from spark_jobs.round.stations.answered_rounds import publish_or_start_over
+from spark_jobs.round.undo import rollback as job
+from spark_jobs.round.undo.rollback import roll_back
+from tests.jobs.round.test_rounds import NOW, offsets, record
+
+LOG_STATE = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "late_offset")
+
+
+def state_of(workshop, topic, now=NOW):
+    [log] = workshop.json("status", topic, "--now", now)["topics"][topic]
+    return {name: log[name] for name in LOG_STATE}
+
+
+def ingest(workshop, topic, name, *records):
+    return workshop.json("ingest", topic, "--file", workshop.file(name, [record(*r) for r in records]))
+
+
+FIRST = ((0, "a", "x"), (1, "a", None), (2, "b", "y"), (3, "b", "z"))
+
+
+@pytest.fixture
+def twice_compacted(workshop):
+    """A topic with two rounds and appends between and after them; gives its name and what it was at each step."""
+
+    def make(name):
+        topic = workshop.topic(name, {"delete.retention.ms": 5000})
+        ingest(workshop, topic, f"{name}-0.jsonl", *FIRST)
+        steps = [(workshop.read(topic), state_of(workshop, topic))]
+        workshop.ok("compact", topic, "--now", NOW)
+        ingest(workshop, topic, f"{name}-1.jsonl", (4, "b", "w"), (5, "c", "v"))
+        steps.append((workshop.read(topic), state_of(workshop, topic)))
+        workshop.ok("compact", topic, "--now", NOW + 1000, "--force")
+        ingest(workshop, topic, f"{name}-2.jsonl", (6, "c", "u"))
+        return topic, steps
+
+    return make
+
+
+def test_each_rollback_goes_a_round_further_and_keeps_what_was_appended(workshop, twice_compacted):
+    topic, ((raw, first), (once, second)) = twice_compacted("undo")
+    assert offsets(workshop.read(topic)) == [1, 4, 5, 6]
+    plan = workshop.json("rollback", topic, "--dry-run")
+    assert (len(plan["undone"]), plan["appends_kept"], plan["snapshot_id"]) == (1, 1, None)
+    assert plan["partitions"] == [
+        {"partition": 0, "checkpoint": 6, "checkpoint_after": 4, "records": 4, "records_after": 5}
+    ]
+    assert offsets(workshop.read(topic)) == [1, 4, 5, 6]
+
+    done = workshop.json("rollback", topic)
+    assert done["undone"] == plan["undone"]
+    assert workshop.read(topic) == [*once, *workshop.read(topic, "--from-offset", 6)]
+    assert state_of(workshop, topic) == second
+    workshop.ok("rollback", topic)
+    assert workshop.read(topic) == [*raw, *workshop.read(topic, "--from-offset", 4)]
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3, 4, 5, 6]
+    assert state_of(workshop, topic) == first
+    code, _, err = workshop.run("rollback", topic)
+    assert code == 2 and "nothing to undo" in err
+
+
+def test_a_file_stays_ingested_once_and_the_next_round_does_it_all_again(workshop, twice_compacted):
+    topic, _ = twice_compacted("again")
+    before = workshop.read(topic)
+    workshop.ok("rollback", topic)
+    again = ingest(workshop, topic, "again-2.jsonl", (6, "c", "u"))
+    assert (again["records"], again["files"][0]["skipped"]) == (0, True)
+    workshop.ok("compact", topic, "--now", NOW + 1500, "--force")
+    assert offsets(workshop.read(topic)) == [1, 4, 6]
+    assert workshop.read(topic) == [r for r in before if r["offset"] != 5]
+    workshop.ok("check", topic)
+    [row] = [r for r in workshop.evidence(topic) if r["kind"] == "rollback"]
+    assert (row["records_in"], row["records_out"], row["round"][:6], row["note"][:3]) == (4, 5, "undid ", "by ")
+    workshop.ok("compact", topic, "--now", NOW + 5000)  # the horizon of the first round still stands
+    assert offsets(workshop.read(topic)) == [4, 6]
+
+
+def test_rewrites_and_expiries_since_are_undone_too(workshop, twice_compacted, table_of):
+    topic, ((raw, first), _) = twice_compacted("rewritten")
+    start = table_of(topic).load().currentSnapshot()
+    workshop.ok("compact", topic, "--now", NOW + 7000)
+    assert offsets(workshop.read(topic)) == [4, 5, 6]
+    workshop.topic("rewritten", {"delete.retention.ms": 5000, "cleantail.reclaim.min.merge.files": 2})
+    assert workshop.json("reclaim", topic)["rewritten_files"] > 1
+    workshop.ok("rollback", topic, "--to", start.snapshotId())
+    assert offsets(workshop.read(topic)) == [1, 4, 5, 6]
+    workshop.ok("rollback", topic)
+    workshop.ok("rollback", topic)
+    assert workshop.read(topic)[: len(raw)] == raw
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3, 4, 5, 6]
+    assert state_of(workshop, topic) == first
+
+
+def planned(workshop, topic, to=None):
+    return preview(workshop.find(topic), workshop.platform(), to)[0]
+
+
+def test_an_append_between_plan_and_commit_is_kept(workshop, twice_compacted, table_of, monkeypatch):
+    topic, _ = twice_compacted("raced")
+    plan, real, calls = planned(workshop, topic), job.plan_rollback, []
+
+    def slow(*arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            ingest(workshop, topic, "raced-3.jsonl", (7, "d", "t"))
+        return real(*arguments)
+
+    monkeypatch.setattr(job, "plan_rollback", slow)
+    roll_back(table_of(topic), plan, "anna")
+    assert len(calls) == 2
+    assert offsets(workshop.read(topic)) == [1, 3, 4, 5, 6, 7]
+    assert ingest(workshop, topic, "raced-3.jsonl", (7, "d", "t"))["records"] == 0
+
+
+def test_a_round_that_was_published_meanwhile_is_not_undone_unasked(workshop, twice_compacted, table_of):
+    topic, _ = twice_compacted("busy-undo")
+    plan = planned(workshop, topic)
+    workshop.ok("compact", topic, "--now", NOW + 2000, "--force")
+    before = workshop.read(topic)
+    with pytest.raises(ConflictError, match="another round was published meanwhile"):
+        roll_back(table_of(topic), plan, "anna")
+    assert workshop.read(topic) == before
+
+
+def test_a_round_on_records_that_were_rolled_back_is_not_published(workshop, twice_compacted, table_of):
+    topic, (_, (_, state)) = twice_compacted("late-publish")
+    table, platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, platform, now_ms=NOW + 2000, force=True)
+    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    workshop.ok("rollback", topic)
+    with pytest.raises(ConflictError, match="void"):
+        publish_round(table, platform, checked)
+    assert state_of(workshop, topic) == state
+    assert offsets(workshop.read(topic)) == [1, 3, 4, 5, 6]
+    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert offsets(workshop.read(topic)) == [1, 4, 6]
+
+
+def test_a_task_that_is_tried_again_does_not_go_a_round_further(workshop, twice_compacted, spark, tmp_path):
+    topic, _ = twice_compacted("retried")
+    results = []
+    for n, request in enumerate(("run-1", "run-1", "run-2")):
+        file = tmp_path / f"{n}.json"
+        arguments = ["--config", workshop.config, "--topic", topic, "--by=anna", f"--request={request}"]
+        assert rollback.main([*map(str, arguments), "--to", "last", "--result", str(file)]) == 0
+        results.append(json.loads(file.read_text()))
+    assert results[1]["done_before"] and results[1]["snapshot_id"] != results[2]["snapshot_id"]
+    assert state_of(workshop, topic)["checkpoint"] is None
+
+
+def test_a_crash_leaves_all_old_or_all_new(workshop, twice_compacted, monkeypatch):
+    """Before the commit, and after it."""
+    topic, (_, (once, state)) = twice_compacted("crash")
+    now = workshop.read(topic), state_of(workshop, topic)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    for where, expected in (((commits, "_set"), now), ((job, "append_rollback"), ([*once, *now[0][-1:]], state))):
+        with monkeypatch.context() as dying:
+            dying.setattr(*where, die)
+            assert workshop.run("rollback", topic)[0] == 130
+        assert (workshop.read(topic), state_of(workshop, topic)) == expected
+
+
+def test_what_somebody_else_deleted_is_never_undone(workshop, twice_compacted, table_of):
+    topic, _ = twice_compacted("foreign")
+    delete_where(table_of(topic), "main", "t.`offset` = 6")
+    code, out, err = workshop.run("rollback", topic, "--json")
+    assert code == 2 and "is not Cleantail's" in err and json.loads(out)["ok"] is False
+    assert offsets(workshop.read(topic)) == [1, 4, 5]
+    with pytest.raises(TableError, match="snapshot 5 is not in the table's history"):
+        planned(workshop, topic, 5)
+
+
+def test_a_round_that_removed_nothing_is_undone_by_itself(workshop):
+    topic = workshop.topic("unique")
+    ingest(workshop, topic, "unique-0.jsonl", (0, "a", "x"), (1, "a", "y"))
+    workshop.ok("compact", topic, "--now", NOW)
+    ingest(workshop, topic, "unique-1.jsonl", (2, "b", "z"))
+    state = state_of(workshop, topic)
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert state_of(workshop, topic)["checkpoint"] == 3
+    workshop.ok("rollback", topic)
+    assert (state_of(workshop, topic), offsets(workshop.read(topic))) == (state, [1, 2])
+
+
+def test_what_if_counts_a_round_that_was_undone_and_done_again_once(workshop):
+    """Ten keys, ten versions each: 90 of 100 records have a successor, however often they are dropped and put back."""
+    topic = workshop.topic("often-undone")
+    ingest(workshop, topic, "often.jsonl", *((offset, f"k{offset % 10}", "v") for offset in range(100)))
+    for _ in range(2):
+        workshop.ok("compact", topic, "--now", NOW)
+        workshop.ok("rollback", topic)
+    workshop.ok("compact", topic, "--now", NOW)
+    found = workshop.json("plan", topic, "--set", "min.cleanable.dirty.ratio=0.2")
+    size = sum(file.size_bytes for file in read_facts(workshop.find(topic), workshop.platform()).files)
+    for side in ("before", "after"):
+        outcome = found[side]["outcome"]
+        assert (outcome["superseded"], outcome["basis"]) == (90, "measured")
+        assert 0 < outcome["bytes_freed"] <= size
+    assert found["observed_rounds"] == 1

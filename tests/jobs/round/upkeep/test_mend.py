@@ -1,0 +1,134 @@
+"""Deletion vectors for which no engine reads a table: every command says so, and `mend` makes it readable."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_jobs.iceberg.delete_files import write_deletes
+from spark_jobs.iceberg.jvm.java_json import described_file
+from tests.jobs.conftest import settings
+from tests.jobs.iceberg.test_format_2 import by_spark, full
+from tests.jobs.iceberg.test_registered_twice import Twice, measures
+from tests.jobs.round.intake.test_adopt import NOW, changes, expected, read
+from tests.jobs.round.test_rounds import offsets, record
+
+SEEN_BY = ("status", "plan", "compact", "reclaim", "latest")
+
+
+def add_vector(sink, file, *positions):
+    """A vector that its writer has not looked for: Iceberg's own check begins at the snapshot that is there now."""
+    table = sink.load()
+    [vector] = write_deletes(sink.jvm, table, [(described_file(sink.jvm, table, file), BitMap64(positions))])
+    delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId())
+    delta.addDeletes(vector).commit()
+
+
+def with_two_vectors(sink, file):
+    add_vector(sink, file, 0)
+    add_vector(sink, file, 1)
+
+
+def with_an_older_vector(sink, file):
+    add_vector(sink, file, 0, 1)
+    sink.in_another_manifest([file])
+
+
+DAMAGES = {
+    "two": (with_two_vectors, "has 2 deletion vectors, in .* and .*: a data file may have one"),
+    "older": (with_an_older_vector, "was registered .* after its deletion vector in"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothing(workshop, spark, redpanda, damage):
+    spoil, message = DAMAGES[damage]
+    records, name = list(changes(partitions=1)), f"vectors-{damage}"
+    table = redpanda(name, records, 3)
+    sink = Twice(spark, full(table))
+    file = min(sink.files(), key=lambda f: str(f.location()))
+    path = str(file.location())
+    workshop.ok("adopt", table)
+    settings(workshop, name)
+    gone = sorted(
+        row.o
+        for row in spark.sql(
+            f"SELECT redpanda.`offset` AS o FROM {full(table)} WHERE _file = '{path}' AND _pos < 2"
+        ).collect()
+    )
+    spoil(sink, file)
+    left = [r for r in records if r[1] not in gone]
+    with pytest.raises(Exception, match="DV"):
+        by_spark(spark, table)
+    for command in SEEN_BY:
+        code, _, err = workshop.run(command, name)
+        assert code == 2 and "`cleantail mend TABLE`" in err, (command, err)
+        assert re.search(message, err) and path in err
+    code, _, err = workshop.run("adopt", table)
+    assert code == 2 and "`cleantail mend TABLE`" in err
+    before = workshop.json("mend", table, "--dry-run")
+    assert (before["mended"], list(before["unreadable"]), before["gone"]) == (False, [path], [])
+    assert workshop.run("plan", name)[0] == 2
+
+    assert "the deletion vectors of 1 data file were written anew" in workshop.ok("mend", table)
+    assert "nothing was changed" in workshop.ok("mend", table)
+    seen = by_spark(spark, table)
+    assert sorted(set(seen)) == [(p, o, k, v) for p, o, _, k, v in left]
+    result = workshop.json("compact", name, "--now", NOW)
+    assert result["ok"], result
+    assert by_spark(spark, table) == read(workshop, name) == expected(left)
+    again = measures(result)[0]["deleted"].get("registered_twice", 0)
+    assert again == (len(seen) - len(left)) and bool(again) == (damage == "older")
+    code, _, err = workshop.run("rollback", name, "--to", sink.load().snapshots().iterator().next().snapshotId())
+    assert code == 2 and "mended deletion vectors" in err
+
+
+def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_comes_again(workshop, spark, redpanda):
+    records, name = list(changes(partitions=1)), "vectors-gone"
+    table = redpanda(name, records, 3)
+    sink = Twice(spark, full(table))
+    file = sink.files()[0]
+    path = str(file.location())
+    before = sink.load()
+    [orphan] = write_deletes(sink.jvm, before, [(described_file(sink.jvm, before, file), BitMap64([0]))])
+    sink.load().newDelete().deleteFile(file).commit()
+    table_now = sink.load()
+    now = table_now.currentSnapshot().snapshotId()
+    table_now.newRowDelta().validateFromSnapshot(now).addDeletes(orphan).commit()
+    left = by_spark(spark, table)
+    out = workshop.ok("adopt", table)
+    assert "note: deletion vectors of data files that are gone: 1" in out and f"`cleantail mend {table}`" in out
+    settings(workshop, name)
+    workshop.ok("plan", name, "--now", NOW)
+    told = workshop.ok("mend", table)
+    assert f"{path} is gone, and its deletion vector is left" in told and "those of 1 file taken away" in told
+    sink.in_another_manifest([file])
+    assert len(by_spark(spark, table)) == len(records) > len(left)
+    workshop.ok("compact", name, "--now", NOW)
+    assert by_spark(spark, table) == read(workshop, name) == expected(records)
+
+
+def test_a_sink_that_comes_with_a_file_after_a_round_is_told_and_mended_in_our_own_table(workshop, table_of, spark):
+    topic = workshop.topic("mended-own")
+    lines = [record(0, "a", "1"), record(1, "a", "2"), record(2, "b", "1")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    table = table_of(topic)
+    sink = Twice(spark, table.name)
+    [file] = sink.files()
+    sink.in_another_manifest([file])
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 2 and "`cleantail mend TABLE`" in err
+    workshop.ok("mend", table.topic.table)
+    result = workshop.json("compact", topic, "--now", NOW + 1)
+    assert measures(result)[0]["deleted"]["registered_twice"] == 2
+    assert offsets(workshop.read(topic)) == [1, 2]
+
+
+def test_a_table_that_is_none_cannot_be_mended(workshop):
+    code, _, err = workshop.run("mend", "sinks.no-such-table")
+    assert code == 2 and "there is no table sinks.no-such-table" in err
+    code, _, err = workshop.run("mend", "nothing")
+    assert code == 2 and "is not a table: namespace.name" in err

@@ -1,0 +1,54 @@
+"""What the stations of a group's pack tell of one topic, from a real table that PyIceberg has written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.pack_results import Ingested, TopicOutcome
+from cleantail_airflow.lineage.told_stations import asked, done_by_pack, evaluated
+from tests.airflow_site import Site
+from tests.cleantail.orders_table import OrdersTable
+
+SNAPSHOT = 77
+
+
+@pytest.fixture
+def orders(site: Site) -> OrdersTable:
+    site.topic("orders", source={"path": "landing/*.jsonl"})
+    return OrdersTable(site.config.parent).append((0, 0, 1000, b"k", b"v"))
+
+
+@pytest.fixture
+def outcome() -> TopicOutcome:
+    result = RoundResult(round="r1", published=(0,), snapshot_id=SNAPSHOT)
+    return TopicOutcome("orders", ingested=Ingested(5), compacted=result)
+
+
+def test_an_ingestion_of_a_pack_reads_the_folder_of_its_source(orders: OrdersTable, outcome: TopicOutcome) -> None:
+    told = done_by_pack("ingest", orders.topic, orders.platform, outcome, None)
+    assert told
+    assert [d.dataset.name for d in told.inputs] == [str(Path(orders.platform.home) / "landing")]
+    newest = orders.table.refresh().current_snapshot()
+    assert newest and [(d.snapshot_id, d.records) for d in told.outputs] == [(newest.snapshot_id, 5)]
+
+
+@pytest.mark.parametrize(
+    ("station", "written"), [("publish", [SNAPSHOT]), ("compact", [None]), ("check_quality", [])], ids=str
+)
+def test_a_station_of_a_pack_tells_the_snapshot_that_its_round_has_made(
+    orders: OrdersTable, outcome: TopicOutcome, station: str, written: list[int | None]
+) -> None:
+    told = done_by_pack(station, orders.topic, orders.platform, outcome, None)
+    assert told and [d.snapshot_id for d in told.outputs] == written
+    assert [d.dataset.name for d in told.inputs] == [orders.table.location().removeprefix("file:")]
+
+
+def test_evaluate_and_approve_tell_what_they_went_by(orders: OrdersTable) -> None:
+    looked, shown = evaluated(orders.topic, orders.platform), asked(orders.topic, orders.platform, [5, 6])
+    newest = orders.table.refresh().current_snapshot()
+    assert looked and newest and [d.snapshot_id for d in looked.inputs] == [newest.snapshot_id]
+    assert shown and [d.snapshot_id for d in shown.inputs] == [5, 6]
+    assert not (looked.outputs or shown.outputs)

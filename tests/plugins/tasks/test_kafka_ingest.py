@@ -1,0 +1,123 @@
+"""The task `ingest` of a topic in Kafka: the brokers are asked first, and no login is ever in argv."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from cleantail_airflow.tasks.ingest_tasks import KafkaIngestOperator
+from differential.broker import free_port, kafka_jars, running_broker
+from differential.kafka_client import KafkaClient
+from tests.airflow_site import Site, StubbedJobs
+from tests.plugins.tasks.test_spark_operator import FakeTask
+
+JARS = kafka_jars(os.environ)
+SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with the topic `orders`."""
+    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
+        KafkaClient(broker.address).create("orders", 1, {})
+        yield broker.address
+
+
+@pytest.fixture
+def operator(site: Site, jobs: StubbedJobs) -> KafkaIngestOperator:
+    return KafkaIngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
+
+
+def source(**fields: Any) -> dict[str, Any]:
+    return {"kafka": {"stall.timeout.ms": 5000, **fields}}
+
+
+def execute(operator: KafkaIngestOperator, **params: Any) -> Any:
+    run = {"dag": SimpleNamespace(params={"rollback_to": None}), "dag_run": SimpleNamespace(conf={})}
+    context: Any = {"ti": FakeTask(), "params": params, **run}
+    return operator.execute(context)
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, conn_type: str = "kafka", **extra: Any) -> None:
+    text = json.dumps({"conn_type": conn_type, "extra": {"sasl.password": SECRET, **extra}})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_K", text)
+
+
+def test_the_login_goes_to_the_job_in_a_file_that_only_its_owner_can_read_and_that_is_gone_after(
+    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("orders", source=source(connection="kafka_k"))
+    connection(monkeypatch, **{"bootstrap.servers": address})
+    execute(operator)
+    (call,) = jobs.calls
+    assert (call["job"], call["mode"], call["client"]["sasl.password"]) == ("ingest_kafka", "0o600", SECRET)
+    assert SECRET not in json.dumps([call["arguments"], call["submit"], operator.application_args])
+    assert not Path(jobs.argument("ingest_kafka", "--client-settings")).parent.exists()
+
+
+def test_nothing_new_starts_no_spark(
+    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("orders", source=source(**{"bootstrap.servers": address}))
+    monkeypatch.setattr("cleantail.kafka.table_position.is_read", lambda *_: True)
+    with pytest.raises(
+        AirflowSkipException, match="nothing new: the table has all of orders that may be read from Kafka"
+    ):
+        execute(operator)
+    assert jobs.calls == []
+
+
+def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_again(
+    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str
+) -> None:
+    site.topic("orders", source=source(**{"bootstrap.servers": address, "topic": "nowhere"}))
+    with pytest.raises(AirflowFailException, match="there is no topic nowhere.*nothing was appended"):
+        execute(operator)
+    assert jobs.calls == []
+
+
+def test_brokers_that_are_away_are_asked_again(operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs) -> None:
+    away = source(**{"bootstrap.servers": f"127.0.0.1:{free_port()}", "stall.timeout.ms": 1000})
+    site.topic("orders", source=away)
+    with pytest.raises(AirflowException, match="the brokers do not answer") as caught:
+        execute(operator)
+    assert not isinstance(caught.value, AirflowFailException) and jobs.calls == []
+
+
+def test_a_connection_that_is_not_there_or_of_another_type_is_told(
+    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("orders", source=source(connection="kafka_k"))
+    connection(monkeypatch, conn_type="http")
+    with pytest.raises(AirflowFailException, match="the Airflow connection kafka_k is of type http, not kafka"):
+        execute(operator)
+    connection(monkeypatch)
+    with pytest.raises(
+        AirflowFailException, match=r"the Airflow connection kafka_k has no bootstrap\.servers in its extra"
+    ):
+        execute(operator)
+    monkeypatch.delenv("AIRFLOW_CONN_KAFKA_K")
+    site.topic("orders", source=source(connection="kafka_none"))
+    with pytest.raises(AirflowFailException, match="there is no Airflow connection kafka_none: make one of type kafka"):
+        execute(operator)
+
+
+def test_a_rollback_reads_nothing(operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs) -> None:
+    site.topic("orders", source=source())
+    with pytest.raises(AirflowSkipException, match="the run is a rollback"):
+        execute(operator, rollback_to="last")
+
+
+def test_a_topic_in_kafka_has_a_task_that_reads_it(site: Site) -> None:
+    site.topic("orders", source=source(connection="kafka_k", topic="prod.orders"))
+    dag = site.dag("orders")
+    assert dag.get_task("ingest").task_type == "KafkaIngestOperator"
+    assert dag.get_task("evaluate").upstream_task_ids == {"ingest"}
+    assert "connection: kafka_k, topic: prod.orders" in dag.doc_md
