@@ -22,6 +22,6 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def orders_table(project):
     """Creates the topic's table with PyIceberg as ingest would with Spark: append(records, …), one file a partition."""
-    from lake import OrdersTable
+    from tests.cleantail.orders_table import OrdersTable
 
     return OrdersTable(project)

@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from kernel_builders import log_state, segment
 
 from cleantail.cli import console
 from cleantail.cli.output import ConsoleOutput, JsonOutput
@@ -26,6 +25,7 @@ from cleantail.rounds.checked.round_results import RoundResult, RunResult
 from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.reclaim_results import RECLAIMED, ReclaimResult
 from cleantail.watch.topic_status import TopicStatus
+from tests.cleantail.kernel_builders import log_state, segment
 from tests.round_builders import check_result
 
 TOPIC = Topic(topic="orders", table="n.orders")

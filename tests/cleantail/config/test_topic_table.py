@@ -1,9 +1,9 @@
 """The properties of a new topic table."""
 
 import pytest
-from kernel_builders import configs
 
 from cleantail.config.topic_table import COLUMNS, table_properties
+from tests.cleantail.kernel_builders import configs
 
 
 @pytest.mark.parametrize(

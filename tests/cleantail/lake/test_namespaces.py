@@ -5,9 +5,9 @@ import json
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from rest_catalog import JsonHandler, served
 
 from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
+from tests.cleantail.rest_catalog import JsonHandler, served
 
 
 class Namespaces(JsonHandler):

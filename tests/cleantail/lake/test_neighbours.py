@@ -223,7 +223,7 @@ def test_files_that_only_a_branch_names_are_seen(table):
 )
 def test_a_table_that_cleantail_keeps_for_itself_is_not_adopted(project, table, capsys, name, properties, reason):
     """It has the columns of a topic table: a round would take its records for those of a topic."""
-    from lake import SCHEMA as TOPIC_SCHEMA
+    from tests.cleantail.orders_table import SCHEMA as TOPIC_SCHEMA
 
     made = table("cleantail.other")  # makes the namespace
     made.catalog.create_table(f"cleantail.{name}", TOPIC_SCHEMA, properties=properties)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
-from kernel_builders import data_file
 
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import OutsideError, TableError
@@ -13,6 +12,7 @@ from cleantail.lake import data_files, table_metadata
 from cleantail.lake.catalogs import load_table, open_catalog, require_ours
 from cleantail.lake.table_metadata import TableFacts, live_partitions, snapshot_id_of, table_facts
 from cleantail.log.partition_state import PartitionState
+from tests.cleantail.kernel_builders import data_file
 
 # ---- facts of a table
 

@@ -1,9 +1,9 @@
 """Records without a key by the files' metadata, and what is said of them before a round."""
 
 import pytest
-from kernel_builders import configs, data_file, resolved
 
 from cleantail.log.keyless import KeylessRecords, held_reason, keyless_between
+from tests.cleantail.kernel_builders import configs, data_file, resolved
 
 
 @pytest.mark.parametrize(

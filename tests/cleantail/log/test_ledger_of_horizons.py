@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
-from kernel_builders import horizon_of
 
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import (
@@ -25,6 +24,7 @@ from cleantail.log.partition_state import (
 from cleantail.log.round_state import after_round, late_spans
 from cleantail.log.tombstones import as_due, due_spans, swept
 from cleantail.log.work_units import PartitionWork
+from tests.cleantail.kernel_builders import horizon_of
 
 BEYOND = 1 << 62
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
 from cleantail.log.keyless import KeylessRecords
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
+from tests.cleantail.kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
 
 def blocks(*bases, size=10, **changes):

@@ -6,7 +6,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_builders import horizon_of
 
 from cleantail.errors import TableError
 from cleantail.log.partition_state import (
@@ -20,6 +19,7 @@ from cleantail.log.partition_state import (
     with_round,
     without_swept,
 )
+from tests.cleantail.kernel_builders import horizon_of
 
 FULL = PartitionState(
     checkpoint=10,

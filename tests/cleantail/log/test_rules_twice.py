@@ -3,11 +3,11 @@ of files without number: what the histories on real tables cannot afford."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_builders import configs, data_file, resolved
 
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.retention import resolve_retention
 from cleantail.log.policy.triggers import decide
+from tests.cleantail.kernel_builders import configs, data_file, resolved
 from tests.histories import features, rules
 
 TIMES = st.sampled_from([0, 1, 10, 11, 20, 30, 40, 50])

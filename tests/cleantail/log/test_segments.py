@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_builders import data_file, segment
 
 from cleantail.log.segments import (
     NO_TIMESTAMP_MS,
@@ -16,6 +15,7 @@ from cleantail.log.segments import (
     roll_segments,
     twice_text,
 )
+from tests.cleantail.kernel_builders import data_file, segment
 
 LARGE = 1 << 40
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import log_state
 
 from cleantail.log.partition_state import Horizon
 from cleantail.log.tombstones import as_due, due_spans, due_tombstones, held_tombstones, past_readers, swept
 from cleantail.log.work_units import PartitionWork
+from tests.cleantail.kernel_builders import log_state
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))

@@ -1,9 +1,9 @@
 """Sizes over time and bytes saved, from the summaries of snapshots."""
 
 import pytest
-from kernel_builders import data_file
 
 from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved, size_point
+from tests.cleantail.kernel_builders import data_file
 
 
 def test_live_bytes_are_file_bytes_by_the_share_of_records_that_is_not_deleted():

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
@@ -18,6 +17,7 @@ from cleantail.watch import metrics as m
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
+from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 
 NOW_MS = 100 * HOUR_MS

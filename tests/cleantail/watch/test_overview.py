@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.config.columns import Columns
 from cleantail.config.topic import Topic
@@ -14,6 +13,7 @@ from cleantail.rounds.size_history import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
+from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 
 NOW_MS = 100 * HOUR_MS
 HELD = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))

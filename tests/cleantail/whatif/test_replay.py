@@ -1,11 +1,11 @@
 """Another policy on a real history: every tick decides as a real run would have, and says how its numbers are known."""
 
 import pytest
-from kernel_builders import HOUR_MS, configs, data_file, log_state
 
 from cleantail.log.partition_state import Horizon
 from cleantail.whatif.observed_history import Arrival, Basis, History, ObservedRound
 from cleantail.whatif.replay import DropCurve, changed_values, drop_curves, next_expiry, simulate
+from tests.cleantail.kernel_builders import HOUR_MS, configs, data_file, log_state
 
 DAY = 24 * HOUR_MS
 

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from kernel_builders import data_file
 
 from cleantail.config.columns import Columns
 from cleantail.config.sources.topic_source import Source
@@ -18,6 +17,7 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.reconciliation import ReconcileDecision
 from cleantail.log.reader_positions import Reader
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, round_name
+from tests.cleantail.kernel_builders import data_file
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
 NOW_MS = 10_000

@@ -20,7 +20,7 @@ YAML = "topic: orders\nconfig:\n  segment.ms: 3600000\n"
 @pytest.fixture
 def orders(project):
     """Offsets 0 and 1 can be cleaned, 2 is in the active segment."""
-    from lake import OrdersTable
+    from tests.cleantail.orders_table import OrdersTable
 
     (project / "config" / "topics" / "orders.yaml").write_text(YAML)
     (project / "config" / "defaults.yaml").write_text("platform: {allow_clock: true}")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import configs, data_file
 
 from cleantail.lake.runs.reclaim_plan import (
     BATCH_BYTES,
@@ -15,6 +14,7 @@ from cleantail.lake.runs.reclaim_plan import (
 )
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import PartitionState
+from tests.cleantail.kernel_builders import configs, data_file
 
 
 def facts(files=(), states=None, snapshots=(), snapshot_id=1):

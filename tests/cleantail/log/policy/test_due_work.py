@@ -1,7 +1,6 @@
 """What is due and what is not, with the reason, over all logs of a topic."""
 
 import pytest
-from kernel_builders import configs, log_state
 
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.due_work import resolve_due_work, sweep_reason
@@ -9,6 +8,7 @@ from cleantail.log.policy.holds import Hold
 from cleantail.log.policy.retention import DECIDED
 from cleantail.log.reader_positions import Reader
 from cleantail.log.segments import Segment
+from tests.cleantail.kernel_builders import configs, log_state
 
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)

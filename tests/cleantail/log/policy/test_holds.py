@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import configs, log_state
 
 from cleantail.log.partition_state import Horizon
 from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
 from cleantail.log.reader_positions import Reader
+from tests.cleantail.kernel_builders import configs, log_state
 
 CAP_MS = 1_000
 NOW_MS = 5_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernel_builders import log_state
 
 from cleantail.config.topic import Topic
 from cleantail.log.policy.reconciliation import resolve_reconcile
 from cleantail.log.source_position import Forgotten
+from tests.cleantail.kernel_builders import log_state
 
 ENTRY = Forgotten(0, 2, 9, 3, 1_000, 1_000)
 NEEDED, CALM = log_state(forgotten=ENTRY), log_state()

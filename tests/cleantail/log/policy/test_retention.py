@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import configs, data_file, log_state, resolved, segment
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.human import setting
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.retention import Retention, resolve_retention
 from cleantail.log.segments import NO_TIMESTAMP_MS
+from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 
 NOTHING = "no segment is past "
 

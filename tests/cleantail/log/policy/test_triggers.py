@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from kernel_builders import configs, data_file, log_state, resolved, segment
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
@@ -15,6 +14,7 @@ from cleantail.log.policy.triggers import (
     quarantine_pause,
 )
 from cleantail.log.tombstones import due_tombstones
+from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 
 DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)
 HELD = replace(

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from kernel_builders import HOUR_MS, configs, log_state
 
 from cleantail.config.events import Event
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
@@ -18,6 +17,7 @@ from cleantail.watch.alerting.alarms import (
     round_waits,
     still_behind,
 )
+from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 
 DAY_MS = 24 * HOUR_MS
 LATE = log_state(earliest_dirty_timestamp_ms=1_000)

@@ -1,9 +1,9 @@
 """Logs as shapes."""
 
 import pytest
-from kernel_builders import log_state, segment
 
 from cleantail.watch.charts.log_bar import SLIVER, log_bar
+from tests.cleantail.kernel_builders import log_state, segment
 
 
 def spans(log):
