@@ -5,7 +5,8 @@
 3. An expiry compares where tombstones are due: one that is removed must not have hidden another record. It does so
    only where the check's tasks have met an offset twice, or cannot tell, since a log is several of them.
 4. A proof of the topic compares everything that readers see.
-5. Values are read only where an offset occurs twice, and there only of those offsets' range.
+5. Values are read only where an offset occurs twice, and there only of those offsets' range. A few records are compared
+   in one task at once, which takes less time than to look for such offsets first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from spark_jobs.engine.transforms.contradictions import COLUMNS, PART, contradicting, first_by_log, spans_twice
+from spark_jobs.engine.transforms.contradictions import (
+    COLUMNS,
+    PART,
+    at_repeated_offsets,
+    contradicting,
+    first_by_log,
+    spans_twice,
+)
 from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 
@@ -32,14 +40,25 @@ LateFiles = Sequence[tuple[int, int, Sequence[str]]]
 """[from, to) of offsets of a log that an earlier round has passed over, and the files that were added after it."""
 
 
-def contradictions_in(records: DataFrame) -> list[Contradiction]:
+FEW_BYTES = 16 << 20
+"""Records in files of so many bytes are few."""
+
+
+def contradictions_in(records: DataFrame, stored_bytes: int | None = None) -> list[Contradiction]:
     """Returns the contradictions by log, in the order of the logs' numbers. `records`:
-    transforms.contradictions.COLUMNS. Runs one plan over offsets, and only where one of them occurs twice another over
-    keys and values."""
-    twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
-    if not twice:
-        return []
-    rows = first_by_log(contradicting(records.where(span_condition(twice)))).collect()
+    transforms.contradictions.COLUMNS; `stored_bytes`: of the files that have them, where that is known.
+
+    Few records are compared by one plan of one task. Of others one plan reads offsets, and only where one of them
+    occurs twice another reads keys and values.
+    """
+    if stored_bytes is not None and stored_bytes <= FEW_BYTES:
+        compared = records.coalesce(1)
+    else:
+        twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
+        if not twice:
+            return []
+        compared = at_repeated_offsets(records.where(span_condition(twice)))
+    rows = first_by_log(contradicting(compared)).collect()
     return sorted((Contradiction.of_row(row.asDict()) for row in rows), key=lambda c: c.partition)
 
 
@@ -85,7 +104,7 @@ def of_round(
     passed = _passed_before(late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | passed)
-    return _by_log(with_parts(records, passed))
+    return _by_log(unit, with_parts(records, passed))
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
@@ -103,7 +122,7 @@ def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionS
     """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
     another record of its offset."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
+    return _by_log(unit, all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
@@ -112,8 +131,9 @@ def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> 
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 
 
-def _by_log(records: DataFrame) -> dict[int, Contradiction]:
-    return {c.partition: c for c in contradictions_in(records)}
+def _by_log(unit: WorkUnit, records: DataFrame) -> dict[int, Contradiction]:
+    stored_bytes = sum(work.bytes for work in unit.partitions)
+    return {c.partition: c for c in contradictions_in(records, stored_bytes)}
 
 
 def _inside(spans: Spans) -> str:

@@ -38,6 +38,7 @@ from spark_jobs.engine.measures import measure_unit, prove_keys
 from spark_jobs.engine.proof import KeyCounts
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.asked_records import read_once
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
 from spark_jobs.quality.time_limit import TimeLimit
@@ -132,7 +133,8 @@ def judged_round(
     for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
             records = as_text(below_end(table.at_branch(unit.branch), judged))
-            results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
+            with read_once(records, sum(work.bytes for work in judged)) as asked:
+                results += auditor.check_records(measured.round, asked, [w.partition for w in judged], limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, keyless)

@@ -36,15 +36,22 @@ def _twice(records: DataFrame) -> DataFrame:
     return by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
 
 
+def at_repeated_offsets(records: DataFrame) -> DataFrame:
+    """Returns the records whose offset another one has as well, and a candidate is one of them."""
+    return records.join(_twice(records), [PARTITION, OFFSET], "left_semi")
+
+
 def contradicting(records: DataFrame) -> DataFrame:
-    """Returns one row for each offset with two different records: (partition, offset, for each of COMPARED whether they
-    differ in it, part: the highest). `records`: COLUMNS."""
-    inside = records.join(_twice(records), [PARTITION, OFFSET], "left_semi")
-    digests = inside.select(PARTITION, OFFSET, PART, *(_digest(name).alias(name) for name in COMPARED))
+    """Returns one row for each offset with two different records, of which one is a candidate: (partition, offset, for
+    each of COMPARED whether they differ in it, part: the highest). `records`: COLUMNS."""
+    digests = records.select(PARTITION, OFFSET, PART, *(_digest(name).alias(name) for name in COMPARED))
     by_offset = digests.groupBy(PARTITION, OFFSET).agg(
-        *((F.min(name) != F.max(name)).alias(name) for name in COMPARED), F.max(PART).alias(PART)
+        *((F.min(name) != F.max(name)).alias(name) for name in COMPARED),
+        F.max(PART).alias(PART),
+        F.min(PART).alias("lowest_part"),
     )
-    return by_offset.where(reduce(or_, (F.col(name) for name in COMPARED)))
+    differ = reduce(or_, (F.col(name) for name in COMPARED))
+    return by_offset.where((F.col("lowest_part") == CANDIDATE) & differ).drop("lowest_part")
 
 
 def _digest(name: str) -> Column:

@@ -26,6 +26,7 @@ from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NewRecords, Ranges, ranges_of
 
@@ -48,11 +49,14 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     Nothing is read where each offset comes once and the table has no file with such offsets. Else the records are
     staged on the branch, for Spark.
     """
-    overlaps = overlaps_of(table, table.load(), records.ranges)
+    iceberg = table.load()
+    there = files_between(table, iceberg, records.ranges)
+    overlaps = _shared(ranges_of(table, iceberg, there), records.ranges)
     if records.once and not overlaps:
         return []
     records.stage(table, branch)
-    return contradictions_in(_compared(table, branch, overlaps))
+    stored_bytes = sum(int(size) for size in ask([*records.files, *there], "fileSizeInBytes"))
+    return contradictions_in(_compared(table, branch, overlaps), stored_bytes)
 
 
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:
@@ -97,14 +101,24 @@ def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
 
 
 def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
-    """Returns where the table has files with offsets between those that are staged: Iceberg prunes by its manifests."""
+    """Returns where the table has files with offsets between those that are staged."""
+    return _shared(ranges_of(table, iceberg, files_between(table, iceberg, staged)), staged)
+
+
+def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
+    """Returns the table's data files that may have offsets between those that are staged: Iceberg prunes by its
+    manifests."""
     if iceberg.currentSnapshot() is None or not staged:
-        return {}
+        return []
     tasks = scanning(iceberg).filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
     try:
-        there = ranges_of(table, iceberg, (task.file() for task in each(tasks)))
+        return [task.file() for task in each(tasks)]
     finally:
         tasks.close()
+
+
+def _shared(there: Ranges, staged: Ranges) -> Ranges:
+    """Returns the offsets of each log that lie in both."""
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
 

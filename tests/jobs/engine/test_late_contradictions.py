@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import defaultdict
 
 import pytest
 
+from cleantail.log.contradictions import CANDIDATE, Contradiction
 from cleantail.log.policy.shares import TaskSizes
-from spark_jobs.engine import tasks
+from spark_jobs.engine import late_contradictions, tasks
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import parsed_records
@@ -68,14 +71,45 @@ DIFFERENCES = [
 ]
 
 
-def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark):
+FEW_OR_MANY = pytest.mark.parametrize("stored_bytes", [0, None], ids=["few", "many"])
+"""Few records are compared by one plan, many by two."""
+
+
+@FEW_OR_MANY
+def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, stored_bytes):
     lines = []
     for partition, (change, _) in enumerate(DIFFERENCES):
         first = record(4, "a", "v", partition, headers=["h", "v"])
         lines += [first, record(5, "b", "v", partition), first | change]
     records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
-    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records))}
+    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records), stored_bytes)}
     assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
+
+
+@FEW_OR_MANY
+def test_only_what_a_candidate_is_compared_with_contradicts_it(spark, stored_bytes):
+    """Two logs of records whose values, offsets and parts are drawn; each offset is looked at in Python as well."""
+    draw = random.Random(7)
+    rows = [(draw.randrange(2), draw.randrange(30), draw.choice("vw"), draw.choice([0, 1, 2])) for _ in range(90)]
+    drawn = spark.createDataFrame(rows, "partition int, offset long, value string, part int").repartition(3)
+    equal = (
+        "X'61' AS key",
+        "timestamp_millis(7) AS timestamp",
+        "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers",
+    )
+    records = drawn.selectExpr("partition", "offset", "CAST(value AS BINARY) AS value", *equal, "part")
+    assert contradictions_in(records, stored_bytes) == _by_hand(rows)
+
+
+def _by_hand(rows):
+    places = defaultdict(list)
+    for partition, offset, value, part in rows:
+        places[partition, offset].append((value, part))
+    wrong = defaultdict(list)
+    for (partition, offset), there in sorted(places.items()):
+        if len({value for value, _ in there}) > 1 and CANDIDATE in {part for _, part in there}:
+            wrong[partition].append((offset, max(part for _, part in there)))
+    return [Contradiction(p, len(of), of[0][0], ("value",), of[0][1]) for p, of in sorted(wrong.items())]
 
 
 def test_copies_are_taken_as_ever_and_one_of_them_survives(workshop, ingest):
@@ -189,8 +223,12 @@ def test_check_finds_them_in_a_topic_that_no_round_has_touched(workshop, ingest,
     assert [(c["partition"], c["offsets"]) for c in json.loads(out)["contradictions"]] == [(0, 1)]
 
 
-def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(workshop, ingest, spark):
-    topic = workshop.topic("hidden-late")
+@pytest.mark.parametrize("few_bytes", [16 << 20, 0], ids=["few", "many"])
+def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(
+    workshop, ingest, spark, monkeypatch, few_bytes
+):
+    monkeypatch.setattr(late_contradictions, "FEW_BYTES", few_bytes)
+    topic = workshop.topic(f"hidden-late-{few_bytes}")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     appended(workshop, spark, topic, OLD[:1])
@@ -273,11 +311,12 @@ HEADERS = [
 list of them where there are none."""
 
 
-def test_headers_are_compared_as_kafka_has_them(spark):
+@FEW_OR_MANY
+def test_headers_are_compared_as_kafka_has_them(spark, stored_bytes):
     row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
     row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
     rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]
-    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))))
+    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))), stored_bytes)
     assert {c.partition: c.differing for c in found} == {
         p: ("headers",) for p, (*_, differ) in enumerate(HEADERS) if differ
     }

@@ -12,6 +12,7 @@ from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
 from cleantail.config.checks.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
 from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
 from cleantail.config.topic_table import COLUMNS
+from spark_jobs.quality.asked_records import read_once
 from spark_jobs.quality.evaluation_errors import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
@@ -126,7 +127,8 @@ def batch(spark):  # type: ignore[no-untyped-def]
     context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_spark("records", persist=False)
     whole = source.add_dataframe_asset("records").add_batch_definition_whole_dataframe("whole")
-    return whole.get_batch({"dataframe": as_text(records)})
+    with read_once(as_text(records), 0) as asked:
+        yield whole.get_batch({"dataframe": asked})
 
 
 def expectation(name, arguments):

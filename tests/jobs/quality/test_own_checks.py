@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException
 
+from spark_jobs.quality import asked_records
 from tests.jobs.round.test_rounds import NOW, record
 
 SECRET = "4711-is-a-secret"
@@ -34,15 +35,19 @@ def _two_logs(workshop, topic, values):
 
 
 @pytest.mark.parametrize(
-    ("check", "reason"),
+    ("check", "reason", "few_bytes"),
     [
-        pytest.param(SUM, "[CAST_INVALID_INPUT]", id="a value that is no number"),
-        pytest.param(IN_SCHEMA, "JSONDecodeError", id="a value that is no JSON"),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", 16 << 20, id="a value that is no number"),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", 0, id="a value that is no number, of many"),
+        pytest.param(IN_SCHEMA, "JSONDecodeError", 16 << 20, id="a value that is no JSON"),
     ],
 )
-def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, tmp_path, check, reason):
+def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(
+    workshop, monkeypatch, check, reason, few_bytes
+):
+    monkeypatch.setattr(asked_records, "FEW_BYTES", few_bytes)
     alerts = [{"type": "file", "path": "alerts/all.jsonl"}]
-    topic = workshop.topic(f"data-{check['expectation'][-8:]}", checks=[FINE, check], alerts=alerts)
+    topic = workshop.topic(f"data-{check['expectation'][-8:]}-{few_bytes}", checks=[FINE, check], alerts=alerts)
     good = ("1", "2") if check is SUM else ("{}", "{}")
     lines = [record(i, "k", v, partition=p) for p, vs in enumerate((good, (good[0], SECRET))) for i, v in enumerate(vs)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
