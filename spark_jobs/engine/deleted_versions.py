@@ -19,10 +19,11 @@ from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.columns.records import VERSION_COLUMN
 from spark_jobs.engine.log_task import Remembered
+from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
-from spark_jobs.iceberg.snapshot_files import FILE, POS, SnapshotFiles, with_position
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
 COLUMNS = {

@@ -5,8 +5,8 @@
 3. An expiry compares where tombstones are due: one that is removed must not have hidden another record. It does so
    only where the check's tasks have met an offset twice, or cannot tell, since a log is several of them.
 4. A proof of the topic compares everything that readers see.
-5. Values are read only where an offset occurs twice, and there only of those offsets' range. A few records are compared
-   in one task at once, which takes less time than to look for such offsets first.
+5. Of many records, values are read only where an offset occurs twice, and there only of those offsets' range. One task
+   compares few records (spark_jobs.iceberg.few_records) with their values at once.
 """
 
 from __future__ import annotations
@@ -40,18 +40,14 @@ LateFiles = Sequence[tuple[int, int, Sequence[str]]]
 """[from, to) of offsets of a log that an earlier round has passed over, and the files that were added after it."""
 
 
-FEW_BYTES = 16 << 20
-"""Records in files of so many bytes are few."""
-
-
-def contradictions_in(records: DataFrame, stored_bytes: int | None = None) -> list[Contradiction]:
+def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradiction]:
     """Returns the contradictions by log, in the order of the logs' numbers. `records`:
-    transforms.contradictions.COLUMNS; `stored_bytes`: of the files that have them, where that is known.
+    transforms.contradictions.COLUMNS; `few`: whether they are known to be few.
 
     Few records are compared by one plan of one task. Of others one plan reads offsets, and only where one of them
     occurs twice another reads keys and values.
     """
-    if stored_bytes is not None and stored_bytes <= FEW_BYTES:
+    if few:
         compared = records.coalesce(1)
     else:
         twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
@@ -86,11 +82,11 @@ def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: Pa
 
 
 def of_round(
-    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool
+    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool, few: bool
 ) -> dict[int, Contradiction]:
     """Returns the contradictions in the dirty part of a compaction: among the living records, and where records are
     late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
-    an offset occurs twice among the living.
+    an offset occurs twice among the living; `few`: whether the files of its logs have few records.
 
     In a topic that was created anew the first offsets are of records that were removed long ago. Without the hidden
     ones the new records would pass for late ones, and lose.
@@ -104,7 +100,7 @@ def of_round(
     passed = _passed_before(late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | passed)
-    return _by_log(unit, with_parts(records, passed))
+    return _by_log(with_parts(records, passed), few)
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
@@ -118,11 +114,13 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
     return reduce(or_, spans, F.lit(False))
 
 
-def of_expiry(table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState]) -> dict[int, Contradiction]:
+def of_expiry(
+    table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], few: bool
+) -> dict[int, Contradiction]:
     """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
-    another record of its offset."""
+    another record of its offset. `few`: as in of_round."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    return _by_log(unit, all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))))
+    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), few)
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
@@ -131,9 +129,8 @@ def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> 
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 
 
-def _by_log(unit: WorkUnit, records: DataFrame) -> dict[int, Contradiction]:
-    stored_bytes = sum(work.bytes for work in unit.partitions)
-    return {c.partition: c for c in contradictions_in(records, stored_bytes)}
+def _by_log(records: DataFrame, few: bool) -> dict[int, Contradiction]:
+    return {c.partition: c for c in contradictions_in(records, few)}
 
 
 def _inside(spans: Spans) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.errors import UnsupportedOperationException
 
 from cleantail.errors import TableError
+from spark_jobs.iceberg.few_records import FileSize
 from spark_jobs.iceberg.jvm.java_collections import PORTION, each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
 from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
@@ -53,6 +54,10 @@ class PlannedFile:
         """Returns the lower and the upper bounds of the columns, by field id."""
         lower, upper = self.counts("lower-bounds"), self.counts("upper-bounds")
         return ({n: bytes.fromhex(b) for n, b in lower.items()}, {n: bytes.fromhex(b) for n, b in upper.items()})
+
+    @property
+    def size(self) -> FileSize:
+        return int(self.data_file["record-count"]), int(self.data_file["file-size-in-bytes"])
 
     def counts(self, name: str) -> dict[int, Any]:
         """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""

@@ -11,8 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
@@ -21,6 +19,7 @@ from cleantail.errors import TableError
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
+from spark_jobs.iceberg.few_records import FileSize
 from spark_jobs.iceberg.file_columns import NO_PATH, Layout, adopted_layout, layout_of, parts_in
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
 from spark_jobs.iceberg.jvm.java_collections import elements_of
@@ -28,8 +27,6 @@ from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
 
-FILE = "ct_file"
-POS = "_pos"
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
 AS_PARQUET = (
@@ -38,12 +35,6 @@ AS_PARQUET = (
 )
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
-
-
-def with_position(records: DataFrame, *columns: str) -> DataFrame:
-    """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
-    file)."""
-    return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
 
 class SnapshotFiles:
@@ -79,6 +70,10 @@ class SnapshotFiles:
         ids = {column: path.ids[-1] for column, path in self.layout.items()}
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
+
+    def sizes_of(self, logs: Collection[int]) -> list[FileSize]:
+        """Returns the sizes of the files that can have records of the logs: of an adopted table those of all files."""
+        return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
         """Returns path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
@@ -156,9 +151,8 @@ class SnapshotFiles:
         for (log, key), positions in (
             (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
         ):
-            facts = self._files[key].data_file
-            share = int(facts["file-size-in-bytes"]) * len(positions) // max(int(facts["record-count"]), 1)
-            sizes[log] = sizes.get(log, 0) + share
+            records, size = self._files[key].size
+            sizes[log] = sizes.get(log, 0) + size * len(positions) // max(records, 1)
         return sizes
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:

@@ -1,4 +1,5 @@
-"""The records that Great Expectations asks Spark about, once for every few numbers that its expectations need."""
+"""The records that Great Expectations looks at for a topic's own checks. It runs several queries, of which each would
+read them anew."""
 
 from __future__ import annotations
 
@@ -8,17 +9,12 @@ from contextlib import contextmanager
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-FEW_BYTES = 16 << 20
-"""Records of logs with so many live bytes are few: an executor has room for them as they are."""
-
 
 @contextmanager
-def read_once(records: DataFrame, live_bytes: int) -> Iterator[DataFrame]:
-    """Gives the records for the questions of the block. Few of them are read from the table by the first question, and
-    kept by one executor, in its memory alone, until the block ends; many are read anew by each."""
-    if live_bytes > FEW_BYTES:
-        yield records
-        return
+def read_once(records: DataFrame) -> Iterator[DataFrame]:
+    """Gives few records (spark_jobs.iceberg.few_records) for the queries of the block: the first one reads them from
+    the table, in one task, and an executor keeps them in its memory until the block ends. Where it has no room for
+    them, each query reads them anew; nothing of them comes to a disk."""
     kept = records.coalesce(1).persist(StorageLevel.MEMORY_ONLY)
     try:
         yield kept

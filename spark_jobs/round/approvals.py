@@ -21,8 +21,8 @@ from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
+from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end
-from spark_jobs.iceberg.snapshot_files import FILE, POS, with_position
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import keep_failed, quarantined

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
@@ -37,6 +38,7 @@ from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, prove_keys
 from spark_jobs.engine.proof import KeyCounts
 from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.few_records import are_few
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.asked_records import read_once
 from spark_jobs.quality.data_docs_store import DocsStore
@@ -132,9 +134,10 @@ def judged_round(
     limit = TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
-            records = as_text(below_end(table.at_branch(unit.branch), judged))
-            with read_once(records, sum(work.bytes for work in judged)) as asked:
-                results += auditor.check_records(measured.round, asked, [w.partition for w in judged], limit)
+            records, logs = as_text(below_end(table.at_branch(unit.branch), judged)), [w.partition for w in judged]
+            few = are_few(table.files_at(unit.head_snapshot_id).sizes_of(logs))
+            with read_once(records) if few else nullcontext(records) as asked:
+                results += auditor.check_records(measured.round, asked, logs, limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, keyless)

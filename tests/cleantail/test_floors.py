@@ -179,3 +179,5 @@ def test_the_tests_of_a_module_lie_in_the_folder_of_its_name(tests, code):
         named = {module.parent for module in modules if module.stem == file.stem.removeprefix("test_")}
         folder = file.parent.relative_to(ROOT / tests)
         assert folder in named or not named, f"{file.relative_to(ROOT)}: its module is in {named}"
+        tested = (ROOT / code / folder, ROOT / "cleantail" / folder)  # what packages of the kernel do with Spark
+        assert any(package.is_dir() for package in tested), f"{file.relative_to(ROOT)}: there is no such package"

@@ -23,10 +23,11 @@ from cleantail.log.source_position import read_position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.engine.transforms.spans import span_condition
+from spark_jobs.iceberg.few_records import are_few
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.jvm.many_calls import ask, facts_of
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NewRecords, Ranges, ranges_of
 
@@ -55,8 +56,9 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     if records.once and not overlaps:
         return []
     records.stage(table, branch)
-    stored_bytes = sum(int(size) for size in ask([*records.files, *there], "fileSizeInBytes"))
-    return contradictions_in(_compared(table, branch, overlaps), stored_bytes)
+    sizes = facts_of([*records.files, *there], "recordCount", "fileSizeInBytes")
+    few = are_few((int(count), int(size)) for count, size in sizes)
+    return contradictions_in(_compared(table, branch, overlaps), few)
 
 
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:
@@ -112,7 +114,7 @@ def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
         return []
     tasks = scanning(iceberg).filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
     try:
-        return [task.file() for task in each(tasks)]
+        return ask(each(tasks), "file")
     finally:
         tasks.close()
 

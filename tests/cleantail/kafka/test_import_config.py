@@ -1,4 +1,4 @@
-"""Topic YAML from what Kafka 4.3's own kafka-configs printed (tests/cleantail/kafka_configs), and from older formats."""
+"""Topic YAML from what Kafka 4.3's own kafka-configs printed (tests/cleantail/kafka/kafka_configs), and from older formats."""
 
 import io
 import json

@@ -12,6 +12,7 @@ from cleantail.log.contradictions import CANDIDATE, Contradiction
 from cleantail.log.policy.shares import TaskSizes
 from spark_jobs.engine import late_contradictions, tasks
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
+from spark_jobs.iceberg import few_records
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import parsed_records
 from tests.jobs.conftest import settings
@@ -38,7 +39,7 @@ def ingest(workshop):
     return run
 
 
-def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, table_of):
+def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, table_of, by_one_plan):
     topic = workshop.topic("made-anew")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
@@ -71,23 +72,29 @@ DIFFERENCES = [
 ]
 
 
-FEW_OR_MANY = pytest.mark.parametrize("stored_bytes", [0, None], ids=["few", "many"])
+FEW_OR_MANY = pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
 """Few records are compared by one plan, many by two."""
 
 
+@pytest.fixture
+def by_one_plan(monkeypatch):
+    """Nobody looks for repeated offsets by a plan of its own."""
+    monkeypatch.delattr(late_contradictions, "spans_twice")
+
+
 @FEW_OR_MANY
-def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, stored_bytes):
+def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, few):
     lines = []
     for partition, (change, _) in enumerate(DIFFERENCES):
         first = record(4, "a", "v", partition, headers=["h", "v"])
         lines += [first, record(5, "b", "v", partition), first | change]
     records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
-    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records), stored_bytes)}
+    found = {c.partition: c.difference for c in contradictions_in(all_candidates(records), few)}
     assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
 
 
 @FEW_OR_MANY
-def test_only_what_a_candidate_is_compared_with_contradicts_it(spark, stored_bytes):
+def test_only_what_a_candidate_is_compared_with_contradicts_it(spark, few):
     """Two logs of records whose values, offsets and parts are drawn; each offset is looked at in Python as well."""
     draw = random.Random(7)
     rows = [(draw.randrange(2), draw.randrange(30), draw.choice("vw"), draw.choice([0, 1, 2])) for _ in range(90)]
@@ -98,7 +105,7 @@ def test_only_what_a_candidate_is_compared_with_contradicts_it(spark, stored_byt
         "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers",
     )
     records = drawn.selectExpr("partition", "offset", "CAST(value AS BINARY) AS value", *equal, "part")
-    assert contradictions_in(records, stored_bytes) == _by_hand(rows)
+    assert contradictions_in(records, few) == _by_hand(rows)
 
 
 def _by_hand(rows):
@@ -223,12 +230,15 @@ def test_check_finds_them_in_a_topic_that_no_round_has_touched(workshop, ingest,
     assert [(c["partition"], c["offsets"]) for c in json.loads(out)["contradictions"]] == [(0, 1)]
 
 
-@pytest.mark.parametrize("few_bytes", [16 << 20, 0], ids=["few", "many"])
+@FEW_OR_MANY
 def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(
-    workshop, ingest, spark, monkeypatch, few_bytes
+    workshop, ingest, spark, monkeypatch, request, few
 ):
-    monkeypatch.setattr(late_contradictions, "FEW_BYTES", few_bytes)
-    topic = workshop.topic(f"hidden-late-{few_bytes}")
+    if few:
+        request.getfixturevalue("by_one_plan")
+    else:
+        monkeypatch.setattr(few_records, "FEW_RECORDS", 0)
+    topic = workshop.topic(f"hidden-late-{few}")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
     appended(workshop, spark, topic, OLD[:1])
@@ -312,11 +322,11 @@ list of them where there are none."""
 
 
 @FEW_OR_MANY
-def test_headers_are_compared_as_kafka_has_them(spark, stored_bytes):
+def test_headers_are_compared_as_kafka_has_them(spark, few):
     row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
     row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
     rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]
-    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))), stored_bytes)
+    found = contradictions_in(all_candidates(spark.sql(" UNION ALL ".join(rows))), few)
     assert {c.partition: c.differing for c in found} == {
         p: ("headers",) for p, (*_, differ) in enumerate(HEADERS) if differ
     }

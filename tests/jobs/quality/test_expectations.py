@@ -127,7 +127,7 @@ def batch(spark):  # type: ignore[no-untyped-def]
     context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_spark("records", persist=False)
     whole = source.add_dataframe_asset("records").add_batch_definition_whole_dataframe("whole")
-    with read_once(as_text(records), 0) as asked:
+    with read_once(as_text(records)) as asked:
         yield whole.get_batch({"dataframe": asked})
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException
 
-from spark_jobs.quality import asked_records
+from spark_jobs.iceberg import few_records
+from spark_jobs.quality.expectations import Auditor
 from tests.jobs.round.test_rounds import NOW, record
 
 SECRET = "4711-is-a-secret"
@@ -35,24 +36,31 @@ def _two_logs(workshop, topic, values):
 
 
 @pytest.mark.parametrize(
-    ("check", "reason", "few_bytes"),
+    ("check", "reason", "few"),
     [
-        pytest.param(SUM, "[CAST_INVALID_INPUT]", 16 << 20, id="a value that is no number"),
-        pytest.param(SUM, "[CAST_INVALID_INPUT]", 0, id="a value that is no number, of many"),
-        pytest.param(IN_SCHEMA, "JSONDecodeError", 16 << 20, id="a value that is no JSON"),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", True, id="a value that is no number"),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", False, id="a value that is no number, of many"),
+        pytest.param(IN_SCHEMA, "JSONDecodeError", True, id="a value that is no JSON"),
     ],
 )
-def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(
-    workshop, monkeypatch, check, reason, few_bytes
-):
-    monkeypatch.setattr(asked_records, "FEW_BYTES", few_bytes)
+def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, monkeypatch, check, reason, few):
+    if not few:
+        monkeypatch.setattr(few_records, "FEW_RECORDS", 3)
+    kept = []
+
+    def noted(auditor, round_id, records, *rest):
+        kept.append(records.is_cached)
+        return check_records(auditor, round_id, records, *rest)
+
+    check_records = Auditor.check_records
+    monkeypatch.setattr(Auditor, "check_records", noted)
     alerts = [{"type": "file", "path": "alerts/all.jsonl"}]
-    topic = workshop.topic(f"data-{check['expectation'][-8:]}-{few_bytes}", checks=[FINE, check], alerts=alerts)
+    topic = workshop.topic(f"data-{check['expectation'][-8:]}-{few}", checks=[FINE, check], alerts=alerts)
     good = ("1", "2") if check is SUM else ("{}", "{}")
     lines = [record(i, "k", v, partition=p) for p, vs in enumerate((good, (good[0], SECRET))) for i, v in enumerate(vs)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     code, out, err = workshop.run("compact", topic, "--now", NOW)
-    assert code == 1, err
+    assert (code, kept) == (1, [few]), err
     assert _published(workshop, topic) == [(0, 1), (1, 0), (1, 1)], err
     [free, held] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert free["state"]["quarantine"] is None
