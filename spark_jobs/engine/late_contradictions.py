@@ -33,6 +33,8 @@ from spark_jobs.engine.transforms.contradictions import (
     spans_twice,
 )
 from spark_jobs.engine.transforms.spans import span_condition
+from spark_jobs.iceberg.few_records import are_few
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
@@ -82,11 +84,11 @@ def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: Pa
 
 
 def of_round(
-    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool, few: bool
+    table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool, base: SnapshotFiles
 ) -> dict[int, Contradiction]:
     """Returns the contradictions in the dirty part of a compaction: among the living records, and where records are
     late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
-    an offset occurs twice among the living; `few`: whether the files of its logs have few records.
+    an offset occurs twice among the living; `base`: the files that the round has read.
 
     In a topic that was created anew the first offsets are of records that were removed long ago. Without the hidden
     ones the new records would pass for late ones, and lose.
@@ -100,7 +102,7 @@ def of_round(
     passed = _passed_before(late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | passed)
-    return _by_log(with_parts(records, passed), few)
+    return _by_log(with_parts(records, passed), unit, base)
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
@@ -115,12 +117,12 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
 
 
 def of_expiry(
-    table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], few: bool
+    table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], base: SnapshotFiles
 ) -> dict[int, Contradiction]:
     """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
-    another record of its offset. `few`: as in of_round."""
+    another record of its offset. `base`: as in of_round."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
-    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), few)
+    return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), unit, base)
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
@@ -129,7 +131,8 @@ def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> 
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 
 
-def _by_log(records: DataFrame, few: bool) -> dict[int, Contradiction]:
+def _by_log(records: DataFrame, unit: WorkUnit, base: SnapshotFiles) -> dict[int, Contradiction]:
+    few = are_few(base.sizes_of([work.partition for work in unit.partitions]))
     return {c.partition: c for c in contradictions_in(records, few)}
 
 

@@ -31,7 +31,6 @@ from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
-from spark_jobs.iceberg.few_records import are_few
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
@@ -68,13 +67,12 @@ def measure_unit(
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
     proven = _proven(table, platform, unit, branch, proofs)
-    few = are_few(base.sizes_of(states))
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
     if expiring:  # shares of a log are not compared with each other
         may_differ = has_copies or any(task.shares > 1 for task in tasks)
-        contradictions = of_expiry(table, unit, states, few) if may_differ else {}
+        contradictions = of_expiry(table, unit, states, base) if may_differ else {}
     else:
-        contradictions = of_round(table, unit, late_by_log, has_copies, few)
+        contradictions = of_round(table, unit, late_by_log, has_copies, base)
     measures = []
     for work_of_log in unit.partitions:
         p = work_of_log.partition

@@ -11,16 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import KEY, PARTITION, VALUE
+from cleantail.config.topic_table import PARTITION
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.contradictions import MEASURE, Contradiction
 from cleantail.log.keyless import KEYLESS_RULE, held_reason
@@ -37,15 +33,13 @@ from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyles
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, prove_keys
 from spark_jobs.engine.proof import KeyCounts
-from spark_jobs.engine.transforms.spans import below_end
-from spark_jobs.iceberg.few_records import are_few
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.asked_records import read_once
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
 from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import with_sample
 from spark_jobs.round.evidence import append_evidence
+from spark_jobs.round.judged_records import judged_records
 
 COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "gone_at_source_left")]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]
@@ -134,10 +128,8 @@ def judged_round(
     limit = TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
-            records, logs = as_text(below_end(table.at_branch(unit.branch), judged)), [w.partition for w in judged]
-            few = are_few(table.files_at(unit.head_snapshot_id).sizes_of(logs))
-            with read_once(records) if few else nullcontext(records) as asked:
-                results += auditor.check_records(measured.round, asked, logs, limit)
+            with judged_records(table, unit, judged) as records:
+                results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, keyless)
@@ -178,11 +170,6 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
         return result
     where = [m.first_contradiction for m in measures if m.partition == result.partition and m.first_contradiction]
     return replace(result, observed="; ".join([result.observed, *where]))
-
-
-def as_text(records: DataFrame) -> DataFrame:
-    """Returns the records as the topic's own expectations read them: key and value as UTF-8 text."""
-    return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
 
 
 def prove_topic(table: TopicTable, platform: Platform) -> Proof:

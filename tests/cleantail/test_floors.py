@@ -174,9 +174,9 @@ def test_so_has_a_module_of_the_programs_beside_them(file):
 
 @pytest.mark.parametrize(("tests", "code"), TESTED.items())
 def test_the_tests_of_a_module_lie_in_the_folder_of_its_name(tests, code):
-    modules = [file.relative_to(ROOT / code) for file in (ROOT / code).rglob("*.py")]
+    of_code = [file.relative_to(ROOT / code) for file in (ROOT / code).rglob("*.py")]
     for file in sorted((ROOT / tests).rglob("test_*.py")):
-        named = {module.parent for module in modules if module.stem == file.stem.removeprefix("test_")}
+        named = {module.parent for module in of_code if module.stem == file.stem.removeprefix("test_")}
         folder = file.parent.relative_to(ROOT / tests)
         assert folder in named or not named, f"{file.relative_to(ROOT)}: its module is in {named}"
         tested = (ROOT / code / folder, ROOT / "cleantail" / folder)  # what packages of the kernel do with Spark

@@ -52,7 +52,7 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     """
     iceberg = table.load()
     there = files_between(table, iceberg, records.ranges)
-    overlaps = _shared(ranges_of(table, iceberg, there), records.ranges)
+    overlaps = _shared(table, iceberg, there, records.ranges)
     if records.once and not overlaps:
         return []
     records.stage(table, branch)
@@ -104,7 +104,7 @@ def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
 
 def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
     """Returns where the table has files with offsets between those that are staged."""
-    return _shared(ranges_of(table, iceberg, files_between(table, iceberg, staged)), staged)
+    return _shared(table, iceberg, files_between(table, iceberg, staged), staged)
 
 
 def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
@@ -119,8 +119,9 @@ def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
         tasks.close()
 
 
-def _shared(there: Ranges, staged: Ranges) -> Ranges:
-    """Returns the offsets of each log that lie in both."""
+def _shared(table: TopicTable, iceberg: Any, files: list[Any], staged: Ranges) -> Ranges:
+    """Returns where the offsets of the files lie between those that are staged."""
+    there = ranges_of(table, iceberg, files)
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
 

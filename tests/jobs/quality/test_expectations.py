@@ -12,12 +12,11 @@ from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
 from cleantail.config.checks.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
 from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
 from cleantail.config.topic_table import COLUMNS
-from spark_jobs.quality.asked_records import read_once
 from spark_jobs.quality.evaluation_errors import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
 from spark_jobs.quality.judge import imported
-from spark_jobs.round.check import as_text
+from spark_jobs.round.judged_records import as_text, read_once
 
 pytestmark = pytest.mark.gx
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from spark_jobs.quality.asked_records import read_once
+from cleantail.lake.runs.evaluate import evaluate_topic
+from spark_jobs.round import judged_records as module
+from spark_jobs.round.judged_records import judged_records, read_once
+from spark_jobs.round.make import compact_unit
+from tests.jobs.round.test_rounds import NOW, record
 
 
 @pytest.fixture
@@ -40,3 +46,20 @@ def test_nothing_is_kept_once_the_queries_are_answered_nor_where_one_fails(spark
         raise RuntimeError("a query fails")
     assert not asked.is_cached
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+def test_of_logs_that_the_plan_knows_to_be_many_records_no_file_is_listed_for_it(workshop, table_of, monkeypatch):
+    topic = workshop.topic("listed")
+    workshop.ok("ingest", topic, "--file", workshop.file("listed.jsonl", [record(n, "k", "v") for n in range(3)]))
+    table, platform = table_of(topic), workshop.platform()
+    [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units
+    staged = compact_unit(table, platform, unit)
+    staged = replace(staged, head_snapshot_id=table.head_of(staged.branch))
+    with judged_records(table, staged, unit.partitions) as records:
+        assert records.is_cached
+        assert [(row.offset, row.key, row.value) for row in records.collect()] == [(2, "k", "v")]
+    monkeypatch.setattr(module, "FEW_RECORDS", 2)
+    monkeypatch.delattr(module, "are_few")
+    with judged_records(table, staged, unit.partitions) as records:
+        assert not records.is_cached
+        assert [row.offset for row in records.collect()] == [2]
