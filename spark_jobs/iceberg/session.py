@@ -35,6 +35,7 @@ CLASSES = (
     "org.apache.iceberg.util.ByteBuffers",
     "PythonRDD",
     "SimplePythonFunction",
+    "PythonErrorUtils",
     "org.apache.spark.sql.classic.SparkSession$",
     "org.apache.iceberg.ContentFileParser",
     "org.apache.iceberg.PartitionSpecParser",
@@ -42,8 +43,8 @@ CLASSES = (
     "org.apache.iceberg.SchemaParser",
     "org.apache.iceberg.parquet.ParquetUtil",
 )
-"""The first four PySpark asks the JVM for at every function of a column, three others at every job. One without its
-package is looked for in every jar, once for each package that it could be in."""
+"""The first four PySpark asks the JVM for at every function of a column, three others at every job, one at an error.
+One without its package is looked for in every jar, once for each package that it could be in."""
 PATHS = (
     "org.apache.iceberg.util",
     "org.apache.iceberg.io.OutputFileFactory",
@@ -59,8 +60,10 @@ PATHS = (
     "java.util.Arrays",
     "java.util.stream.Collectors",
     "java.nio",
+    "py4j.reflection.TypeUtil",
 )
-"""What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it."""
+"""What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it. By
+the last of them PySpark asks of each error of the JVM up to thirteen times what it is an instance of."""
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:

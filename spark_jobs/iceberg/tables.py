@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,6 +32,7 @@ from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.delete_commits import stage_deletes
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
+from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable, is_without_namespace
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
@@ -58,31 +59,33 @@ class TopicTable:
         return cls(spark, ".".join(f"`{part}`" for part in parts), topic)
 
     def load(self) -> Any:
-        """Loads the Iceberg `Table` anew. Raises TableError when it is missing or not the topic's."""
+        """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
         try:
             table = iceberg_table(self.spark, self.name)
-        except Py4JJavaError as e:
-            raise TableError(f"table {self.topic.table} cannot be loaded: {java_message(e)}") from None
+        except (Py4JJavaError, AnalysisException) as e:
+            said = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
+            raise TableError(f"table {self.topic.table} cannot be loaded: {said}") from None
         properties = as_dict(table.properties())
         require_ours({name: properties.get(name) for name in OWNERS}, self.topic)
         return table
 
     def exists(self) -> bool:
-        return bool(self.spark.catalog.tableExists(self.name))
+        return self._in_catalog.exists()
 
-    def ensure(self) -> None:
-        """Creates the table where there is none. Raises TableError when there is one that is not the topic's."""
-        if not self.exists():
-            self._create()
+    def ensure(self) -> bool:
+        """Creates the table where there is none, and returns whether it did. Raises TableError when there is one that
+        is not the topic's."""
+        created = not self.exists() and self._create()
         table = self.load()
         if table.schema().findField(TOMBSTONE) is None:  # an earlier version has created it
             self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMN `{TOMBSTONE}` boolean")
-        if table.sortOrder().isUnsorted():  # a killed run may have created the table and no more
+        if table.sortOrder().isUnsorted():  # a run of an earlier version was killed when it had just created it
             self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
+        return created
 
     def drop(self) -> None:
         """Drops a table that this very run has created, and that never got a record."""
-        self.spark.sql(f"DROP TABLE IF EXISTS {self.name} PURGE")
+        self._in_catalog.drop()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
@@ -95,18 +98,26 @@ class TopicTable:
         if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
-    def _create(self) -> None:
+    def _create(self) -> bool:
+        """Returns whether the table was created: False where somebody else was faster."""
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
-        properties = ", ".join(f"'{k}'='{v}'" for k, v in table_properties(self.topic.topic, self.topic.config).items())
+        new = NewTable(columns, PARTITION, OFFSET, table_properties(self.topic.topic, self.topic.config))
+        try:
+            return self._in_catalog.create(new)
+        except Py4JJavaError as e:
+            if not is_without_namespace(e):
+                raise
         namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
         try:
             self.spark.sql(namespace)
         except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
             self.spark.sql(namespace)
-        self.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-            f"TBLPROPERTIES ({properties})"
-        )
+        return self._in_catalog.create(new)
+
+    @property
+    def _in_catalog(self) -> CatalogTable:
+        catalog, *path = (part.strip("`") for part in self.name.split("."))
+        return CatalogTable(self.spark, catalog, tuple(path))
 
     def current(self) -> DataFrame:
         """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""

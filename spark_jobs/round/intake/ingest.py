@@ -71,8 +71,7 @@ def ingest_files(
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}"):
         table = TopicTable.of(spark, topic, platform)
-        is_new = not table.exists()
-        table.ensure()
+        is_new = table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:

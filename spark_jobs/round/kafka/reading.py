@@ -70,8 +70,7 @@ def read_source(
         at = source.position(platform)
         at.plan(topic, source.describe(at), now_ms)
         table = TopicTable.of(spark, topic, platform)
-        is_new = not table.exists()
-        table.ensure()
+        is_new = table.ensure()
         try:
             portions = TopicRead(table, platform, source, now_ms).run(progress)
         except CleantailError:

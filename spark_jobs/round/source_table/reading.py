@@ -61,8 +61,7 @@ def read_source_table(
         if planned_read(topic, platform, now_ms).plan is None:
             return read_result(topic, platform, [])
         table = TopicTable.of(spark, topic, platform)
-        is_new = not table.exists()
-        table.ensure()
+        is_new = table.ensure()
         try:
             portions = SourceTableRead(table, platform, now_ms).run(progress)
         except Exception:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from py4j.java_gateway import GatewayClient
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import functions as F
 
 from cleantail.lake.runs.evaluate import evaluate_topic
@@ -46,6 +48,17 @@ def test_a_function_of_a_column_asks_for_no_class_and_for_no_line_of_python(spar
     commands = calls_of(monkeypatch, lambda: F.col("offset") + F.lit(1))
     assert commands
     assert not [c for c in commands if c.startswith("r\nu\n") or "CurrentOrigin" in c or "stackTraces" in c]
+
+
+def test_an_error_of_the_jvm_is_turned_into_one_of_python_and_no_jar_is_searched_for_it(spark, monkeypatch):
+    def refused():
+        with pytest.raises(IllegalArgumentException, match="No enum constant"):
+            spark._jvm.org.apache.iceberg.FileFormat.valueOf("none")
+
+    commands = calls_of(monkeypatch, refused)
+    assert [c for c in commands if "isInstanceOf" in c]
+    looked_up = [c.split("\n")[2] for c in commands if c.startswith("r\nu\n")]
+    assert all(name.startswith("org.apache.spark.") for name in looked_up), looked_up  # whole names of classes
 
 
 def test_a_round_asks_a_few_times_for_each_log_that_it_deletes_in(workshop, table_of, monkeypatch):

@@ -1,0 +1,88 @@
+"""Tables that are made and dropped by Iceberg's own catalog, which is the one that the session's catalog of Spark has.
+
+1. A table is made in one commit, with its partitions, its order and its properties. By Spark's statements it takes two,
+   and a process that is killed between them leaves a table without an order.
+2. The files of a table that is dropped are deleted by the driver, which knows them from its metadata. Spark's
+   `DROP TABLE ... PURGE` runs queries to list them, which takes half a second for a table of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from spark_jobs.iceberg.jvm.many_calls import answers
+from spark_jobs.iceberg.jvm.static_members import static
+
+ICEBERG = "org.apache.iceberg"
+SPARK_UTIL = f"{ICEBERG}.spark.Spark3Util"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """Describes a table that is to be made. `columns`: as Spark's statements have them; it is partitioned by the values
+    of one of them, and the records of a file are in the order of another."""
+
+    columns: str
+    partitioned_by: str
+    ordered_by: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """Names a table of a session's catalog, as its parts."""
+
+    spark: SparkSession
+    catalog: str
+    path: tuple[str, ...]
+
+    def exists(self) -> bool:
+        return bool(self._catalog().tableExists(self._identifier()))
+
+    def create(self, new: NewTable) -> bool:
+        """Makes the table, and returns whether it did: False where somebody else has just made one of that name. Raises
+        Py4JJavaError where the catalog refuses it, for example where its namespace is missing."""
+        jvm = self.spark._jvm
+        struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)
+        schema = static(jvm, f"{ICEBERG}.spark.SparkSchemaUtil", "convert")(struct)
+        spec = static(jvm, f"{ICEBERG}.PartitionSpec", "builderFor")(schema).identity(new.partitioned_by).build()
+        order = static(jvm, f"{ICEBERG}.SortOrder", "builderFor")(schema).asc(new.ordered_by).build()
+        builder = self._catalog().buildTable(self._identifier(), schema)
+        answers((builder.withProperty, (name, value)) for name, value in new.properties.items())
+        try:
+            builder.withPartitionSpec(spec).withSortOrder(order).create()
+        except Py4JJavaError as e:
+            if _kind(e) != "AlreadyExistsException":
+                raise
+            return False
+        return True
+
+    def drop(self) -> None:
+        """Drops the table with its files, where there is one."""
+        if not self.exists():
+            return
+        catalog, jvm = self._catalog(), self.spark._jvm
+        table = catalog.loadTable(self._identifier())
+        io, metadata = table.io(), table.operations().current()
+        if catalog.dropTable(self._identifier(), False):
+            static(jvm, f"{ICEBERG}.CatalogUtil", "dropTableData")(io, metadata)
+
+    def _catalog(self) -> Any:
+        return static(self.spark._jvm, SPARK_UTIL, "loadIcebergCatalog")(self.spark._jsparkSession, self.catalog)
+
+    def _identifier(self) -> Any:
+        return static(self.spark._jvm, f"{ICEBERG}.catalog.TableIdentifier", "parse")(".".join(self.path))
+
+
+def is_without_namespace(error: Py4JJavaError) -> bool:
+    """Returns whether a table could not be made because its namespace is missing."""
+    return _kind(error) == "NoSuchNamespaceException"
+
+
+def _kind(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getSimpleName())

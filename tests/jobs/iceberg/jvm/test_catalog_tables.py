@@ -1,0 +1,75 @@
+"""Topics' tables are made and dropped by Iceberg's catalog: each in one step, of which nothing is left by halves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+
+from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, table_properties
+from cleantail.errors import TableError
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
+from spark_jobs.iceberg.jvm.java_collections import each
+
+
+@pytest.fixture
+def new_table(workshop, table_of):
+    """The table of a topic, which does not exist yet."""
+    return lambda name: table_of(workshop.topic(name))
+
+
+def in_catalog(table):
+    catalog, *path = (part.strip("`") for part in table.name.split("."))
+    return CatalogTable(table.spark, catalog, tuple(path))
+
+
+def files_of(iceberg):
+    return [file for file in Path(urlparse(str(iceberg.location())).path).rglob("*") if file.is_file()]
+
+
+def test_a_new_table_has_its_columns_partitions_order_and_properties_from_its_first_metadata_on(new_table):
+    table = new_table("made-at-once")
+    assert not table.exists()
+    assert table.ensure() is True
+    iceberg = table.load()
+    assert list(each(iceberg.operations().current().previousFiles())) == []
+    assert [str(column.name()) for column in each(iceberg.schema().columns())] == [*COLUMNS, TOMBSTONE]
+    assert str(iceberg.spec().toString()).count(PARTITION) == 1
+    ((field, kind),) = [(f.sourceId(), str(f.transform())) for f in each(iceberg.spec().fields())]
+    assert (iceberg.schema().findColumnName(field), kind) == (PARTITION, "identity")
+    [order] = each(iceberg.sortOrder().fields())
+    assert (iceberg.schema().findColumnName(order.sourceId()), str(order.direction())) == (OFFSET, "ASC")
+    expected = table_properties(table.topic.topic, table.topic.config)
+    assert int(iceberg.operations().current().formatVersion()) == int(expected.pop("format-version"))
+    assert texts(iceberg.properties()) == expected
+
+
+def test_a_table_that_is_there_is_not_made_again(new_table):
+    table = new_table("made-once")
+    assert (table.ensure(), table.ensure()) == (True, False)
+    of_another = NewTable("a int, b int", "a", "b", {})
+    assert in_catalog(table).create(of_another) is False  # somebody who had looked before it was made
+    assert str(table.load().schema().findColumnName(1)) == PARTITION
+
+
+def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
+    table = new_table("made-as-view")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.name.rpartition('.')[0]}")
+    spark.sql(f"CREATE VIEW {table.name} AS SELECT 1 AS one")
+    with pytest.raises(TableError, match="made_as_view cannot be loaded"):
+        table.ensure()
+
+
+def test_of_a_dropped_table_no_file_is_left_and_no_query_lists_them(new_table, spark):
+    table = new_table("made-in-vain")
+    table.ensure()
+    iceberg = table.load()
+    assert files_of(iceberg)
+    spark.sparkContext.setJobGroup("drop", "drop")
+    table.drop()
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup("drop") == []
+    assert not table.exists()
+    assert files_of(iceberg) == []
+    table.drop()  # of one that is not there nothing is said
