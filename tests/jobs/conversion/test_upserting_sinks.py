@@ -26,7 +26,13 @@ MAPPED = ("partition=p", "offset=o", "timestamp=ms", "key=id", "value=v")
 
 
 def rows_of(spark, table):
-    return sorted(map(repr, spark.table(full(table)).collect()))
+    return rows_and_offsets(spark, table)[0]
+
+
+def rows_and_offsets(spark, table):
+    """What readers see, each row as a text, so that 0.0 is not -0.0; and the offsets alone."""
+    rows = spark.table(full(table)).collect()
+    return sorted(map(repr, rows)), sorted(row.o for row in rows)
 
 
 def empty(lake, name, columns=COLUMNS, by="", version=2):
@@ -58,10 +64,6 @@ def state(commits, key):
     return sorted(rows.values())
 
 
-def offsets_in(spark, table):
-    return sorted(row.o for row in spark.table(full(table)).select("o").collect())
-
-
 def require_converted(spark, table, version):
     """Every delete file is of one data file, and of the kind of the version."""
     deletes = delete_files_of(spark, table)
@@ -85,8 +87,8 @@ def test_the_table_of_an_upserting_sink_is_converted_adopted_and_compacted(works
     commits = list(history())
     for made in commits:
         UpsertSink(spark, full(table), key).commit(*made, files=2)
-    before = rows_of(spark, table)
-    assert offsets_in(spark, table) == state(commits, key)
+    before, offsets = rows_and_offsets(spark, table)
+    assert offsets == state(commits, key)
     code, _, err = workshop.run("adopt", table, *(x for pair in MAPPED for x in ("--column", pair)))
     assert code == 2 and f"`cleantail convert-deletes {table}` makes such of them" in err
 
@@ -104,7 +106,7 @@ def test_the_table_of_an_upserting_sink_is_converted_adopted_and_compacted(works
     workshop.ok("adopt", table, "--topic", name, *(x for pair in MAPPED for x in ("--column", pair)))
     settings(workshop, name)
     workshop.ok("compact", name, "--now", NOW, "--force")
-    last = {row.id: row.o for row in spark.table(full(table)).orderBy("o").collect()}
+    last = {row.id: row.o for row in sorted(spark.table(full(table)).collect(), key=lambda row: row.o)}
     assert [r["offset"] for r in workshop.read(name)] == sorted(last.values())
     # the sink goes on, and every command says what to do
     UpsertSink(spark, full(table), key).commit(change(100, 1), change(101, 2))
@@ -149,12 +151,12 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, spark, lake, version):
-    """Each value is in a record of its own, beside nulls in the columns of the other types."""
+def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, spark, lake):
+    """Each value is in a record of its own, beside nulls in the columns of the other types. Which values are equal is
+    one rule for both versions of tables; what is written for them differs, and is tested of both."""
     names = {kind: f"k{number}" for number, kind in enumerate(VALUES)}
     columns = ", ".join(f"{name} {kind}" for kind, name in names.items())
-    table = empty(lake, f"eq-v{version}", f"o bigint, kind string, {columns}, other string", version=version)
+    table = empty(lake, "equal", f"o bigint, kind string, {columns}, other string", version=3)
     sink = UpsertSink(spark, full(table), ["kind", *names.values(), "other"])
     numbers, blank = itertools.count(), dict.fromkeys(names.values())
     rows = [
@@ -169,15 +171,14 @@ def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, 
         sink.commit(*gone, *back)
     sink.commit(*((DELETE, row | {"other": None}) for of_kind in rows for row in of_kind[1:]))
     before = rows_of(spark, table)
-    assert {row.kind for row in spark.table(full(table)).collect()} == set(VALUES)
+    assert all(any(f"kind='{kind}'" in row for row in before) for kind in VALUES)
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
-    require_converted(spark, table, version)
+    require_converted(spark, table, 3)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(workshop, spark, lake, version):
-    table = empty(lake, f"evolved{version}", "o bigint, id int, name string", version=version)
+def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(workshop, spark, lake):
+    table = empty(lake, "evolved", "o bigint, id int, name string", version=2)
     sink = UpsertSink(spark, full(table), ["id"])
     sink.commit(*((UPSERT, {"o": n, "id": n, "name": f"n{n % 3}"}) for n in range(6)))
     UpsertSink(spark, full(table), ["name"]).commit((DELETE, {"o": 0, "id": 0, "name": "n1"}))
@@ -190,11 +191,11 @@ def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(works
     UpsertSink(spark, full(table), ["tag"]).commit((DELETE, {"tag": "t"}))
     wide.commit((DELETE, {"id": 2, "tag": None}), (DELETE, {"id": 3, "tag": None}))
     UpsertSink(spark, full(table), ["label", "id"]).commit((DELETE, {"id": 5, "label": "n2"}))
-    before = rows_of(spark, table)
-    assert offsets_in(spark, table) == [0, 10, 12]
+    before, offsets = rows_and_offsets(spark, table)
+    assert offsets == [0, 10, 12]
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
-    require_converted(spark, table, version)
+    require_converted(spark, table, 2)
 
 
 def test_a_delete_of_an_unpartitioned_spec_is_of_all_partitions(workshop, spark, lake):
@@ -205,10 +206,10 @@ def test_a_delete_of_an_unpartitioned_spec_is_of_all_partitions(workshop, spark,
     spark.sql(f"ALTER TABLE {full(table)} ADD PARTITION FIELD region")
     sink.commit(change(2, 3, "a"), change(3, 3, "b"))
     sink.commit(change(4, 1, "a", DELETE), change(5, 3, "a", DELETE))  # of one partition, and of no older file
-    assert offsets_in(spark, table) == [0, 1, 3]
+    assert rows_and_offsets(spark, table)[1] == [0, 1, 3]
     sink.commit(change(6, 2, "a", DELETE), change(7, 3, "a", DELETE), spec=plain)
-    before = rows_of(spark, table)
-    assert offsets_in(spark, table) == [0]
+    before, offsets = rows_and_offsets(spark, table)
+    assert offsets == [0]
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
     require_converted(spark, table, 3)
@@ -230,7 +231,7 @@ def test_what_a_sink_commits_meanwhile_stays_and_what_others_delete_is_not_lost(
         sink.commit(change(200 + len(tries), 1), change(300 + len(tries), 77))
         if len(tries) == 1:  # in a data file of which the conversion has deleted records, too
             spark.sql(f"ALTER TABLE {full(table)} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
-            first = min(offsets_in(spark, table))
+            first = rows_and_offsets(spark, table)[1][0]
             spark.sql(f"DELETE FROM {full(table)} WHERE o = {first}")
         tries.append(rows_of(spark, table))
         return branch

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.round.source_table.session_catalog import SessionTable
+from tests.jobs.round.source_table.test_table_source import expire
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, rea
         "CREATE OR REPLACE TABLE {} USING iceberg AS SELECT 0 p, o, 5L ms, 'other' k, 'log' v FROM range(3) AS t(o)"
     )
     if expired:
-        lake.sql(f"CALL cleantail.system.expire_snapshots('sinks.`{name}`', TIMESTAMP '2999-01-01 00:00:00', 1)")
+        expire(lake)
     lake.append((0, 3, 5, "other", "log"))
     code, _, err = workshop.run("ingest", topic)
     assert code == 2 and "was made anew, as CREATE OR REPLACE TABLE does: branch main begins with snapshot" in err
@@ -52,9 +53,7 @@ def test_a_snapshot_that_expires_between_plan_and_read_is_told(
 
     def expires(*args):
         lake.append((0, 3, 5, "d", "x"))
-        lake.sql(
-            f"CALL cleantail.system.expire_snapshots('sinks.`{lake.name[6:]}`', TIMESTAMP '2999-01-01 00:00:00', 1)"
-        )
+        expire(lake)
         return real(*args)
 
     with monkeypatch.context() as patch:
