@@ -19,6 +19,7 @@ from typing import Any
 from cleantail.lake.catalog_settings import SMALL_RUN
 from tests.airflow_environment import ROOT, airflow_db  # the environment first: nothing imports airflow before it
 from tests.airflow_site import Site
+from tests.quick_airflow_api import build_what_is_asked_for
 
 KEYS = 7
 RECORDS = 40  # per partition
@@ -54,6 +55,7 @@ def main(folder: Path) -> None:
     # 2. the run
     site = written_site(folder)
     next(airflow_db.__wrapped__())  # type: ignore[attr-defined]  # the fixture as a function
+    build_what_is_asked_for()
     start_stats()
     keep_what_is_printed(folder / "printed")
     finished = site.dag("orders").test(run_conf={"now_ms": 1_700_000_000_000 + HOUR_MS})
