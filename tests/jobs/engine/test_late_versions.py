@@ -98,8 +98,8 @@ def test_several_rounds_leave_what_one_leaves_retention_too(workshop):
 def test_case_10_a_round_ends_inside_a_segment_where_the_map_is_full(workshop, table_of, monkeypatch):
     in_rounds(workshop, 2)
     topic = workshop.topic("case-10", {"delete.retention.ms": HOUR})
-    add(workshop, topic, *(record(i, str(i), None if i == 3 else "v") for i in range(2, 7)))
-    add(workshop, topic, *(record(i, "2", "w", partition=1) for i in range(3)))
+    log = (record(i, str(i), None if i == 3 else "v") for i in range(2, 7))
+    add(workshop, topic, *log, *(record(i, "2", "w", partition=1) for i in range(3)))
     seen = checkpoints(workshop, table_of, topic, monkeypatch)
     result = workshop.json("compact", topic, "--now", NOW)
     assert [ends for ends, _ in seen] == [{0: 4, 1: 3}, {0: 6}, {0: 7}]
@@ -113,8 +113,8 @@ def test_case_10_a_round_ends_inside_a_segment_where_the_map_is_full(workshop, t
 
 def test_case_19_and_case_20_the_highest_version_wins_over_clean_and_dirty_records(workshop):
     topic = workshop.topic("case-19-20", BY_HEADER)
-    add(workshop, topic, record(0, "h1", "v5", 5), record(10, "a", "x", 111), record(11, "a", "y", 110))
-    add(workshop, topic, *(record(20 + i, "b", "z", v) for i, v in enumerate((112, 114, 115, 113, 120, 119))))
+    case_20 = (record(20 + i, "b", "z", v) for i, v in enumerate((112, 114, 115, 113, 120, 119)))
+    add(workshop, topic, record(0, "h1", "v5", 5), record(10, "a", "x", 111), record(11, "a", "y", 110), *case_20)
     workshop.ok("compact", topic, "--now", NOW)
     assert offsets(workshop.read(topic)) == [0, 10, 24]
     add(workshop, topic, record(30, "h1", "v3", 3))

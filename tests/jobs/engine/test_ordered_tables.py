@@ -89,9 +89,8 @@ class Orderless:
     def require_winners(self, now=NOW):
         """One record a key: the winner, for readers of the table and for those of Cleantail's views alike."""
         best = winners(self.records)
-        assert f"{self.name}_latest" in self.views()
         assert self.stored() == {k: [n] for k, (n, _) in best.items()}
-        self.require_state(now)
+        self.require_view(self.require_latest(now))
 
     def require_proof(self):
         assert self.workshop.json("check", self.name)["ok"]
@@ -101,10 +100,17 @@ class Orderless:
 
     def require_state(self, now=NOW):
         """The state in Python and in the view, which the first round makes, at the same offsets."""
+        latest = self.require_latest(now)
+        if f"{self.name}_latest" in self.views():
+            self.require_view(latest)
+
+    def require_latest(self, now):
         latest = [json.loads(line) for line in self.workshop.ok("latest", self.name, "--now", now).splitlines()]
         assert {r["key"]: r["payload"] for r in latest} == alive(self.records)
-        if f"{self.name}_latest" not in self.views():
-            return
+        return latest
+
+    def require_view(self, latest):
+        """There is a view, and it has the state and the offsets of `latest`."""
         view = self.spark.table(f"{full(self.table)[:-1]}_latest`").collect()
         assert {bytes(r.key).decode(): bytes(r.value).decode() for r in view} == alive(self.records)
         assert {bytes(r.key).decode(): r.offset for r in view} == {r["key"]: r["offset"] for r in latest}
