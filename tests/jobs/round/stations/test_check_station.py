@@ -168,19 +168,17 @@ def test_a_no_holds_though_the_yaml_asks_for_no_approval_any_more(workshop, stag
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
 
 
-def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
-    topic, _, asked = staged("left-to-publish", two_logs()[:2])
-    for error in (ConflictError("another was faster"), RuntimeError("a defect that names a-key")):  # in two tries
+@pytest.mark.parametrize("error", [ConflictError("another was faster"), RuntimeError("a defect that names a-key")])
+def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog, error):  # noqa: F811
+    def fails(*_):
+        raise error
 
-        def fails(*_, error=error):
-            raise error
-
-        caplog.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(check_station, "publish_unasked", fails)
-            code, result = call(check_quality, topic, "--round", asked, "--publish")
-        assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
-        assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text
+    topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(check_station, "publish_unasked", fails)
+        code, result = call(check_quality, topic, "--round", asked, "--publish")
+    assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
+    assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text
     code, published = call(publish, topic, "--round", json.dumps(told_by(result)))
     assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
