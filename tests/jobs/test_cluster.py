@@ -33,9 +33,11 @@ def master(directory):
         yield address
 
 
-def command(workshop, master, python, *argv, archive=None):
-    """Runs a command in a process of its own on the cluster, whose workers have this Python, or that of an archive."""
-    conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "512m", "spark.executor.cores": 1}
+def command(workshop, master, python, *argv, archive=None, executors=2):
+    """Runs a command in a process of its own on so many executors of the cluster, whose workers have this Python, or that
+    of an archive."""
+    conf = {"spark.pyspark.python": str(python), "spark.cores.max": executors}
+    conf |= {"spark.executor.memory": "512m", "spark.executor.cores": 1}
     conf |= dict.fromkeys(("spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"), " ".join(SHORT_LIFE))
     if archive is not None:
         conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
@@ -57,7 +59,7 @@ def test_a_round_runs_on_a_cluster_once_its_workers_have_what_tasks_import_and_o
     # 1. workers whose Python has nothing
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    refused = command(workshop, master, bare / "bin" / "python", "compact", topic, "--now", NOW)
+    refused = command(workshop, master, bare / "bin" / "python", "compact", topic, "--now", NOW, executors=1)
     assert refused.returncode == 2
     assert "the Python of Spark's workers cannot run Cleantail's tasks: " in refused.stderr
     assert "duckdb is not installed" in refused.stderr and "make worker-environment" in refused.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from cleantail.cli import main
 from cleantail.cli.app import app
+from cleantail.cli.completion import answer_shell
 from cleantail.cli.reference import as_markdown, commands, parsed
 
 REPOSITORY = Path(__file__).parents[3]
@@ -101,22 +102,37 @@ def test_a_bar_in_the_reference_ends_no_cell():
 # ---- completion, asked as a shell asks
 
 
+def of_shell(line, shell, config, home):
+    """The environment by which a shell asks how the line goes on."""
+    words = line.split(" ")
+    place = words[-1] if shell == "fish" else str(len(words) - 1)
+    asked = {"_CLEANTAIL_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place}
+    return asked | {"CLEANTAIL_CONFIG": str(config), "CLEANTAIL_HOME": str(home)}
+
+
 @pytest.fixture
-def ask(project, tmp_path):
-    """What a shell is answered: its lines. A process of its own, as at every Tab."""
-    script = "from cleantail.cli import run_and_exit; run_and_exit()"
+def ask(project, tmp_path, monkeypatch, capsys):
+    """What a shell is answered: its lines."""
 
     def complete(line, shell="bash", config=project / "config"):
-        words = line.split(" ")
-        place = words[-1] if shell == "fish" else str(len(words) - 1)
-        env = os.environ | {"_CLEANTAIL_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place}
-        env |= {"CLEANTAIL_CONFIG": str(config), "CLEANTAIL_HOME": str(tmp_path)}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        assert done.stderr == ""
-        return [line for line in done.stdout.splitlines() if line]
+        for name, value in of_shell(line, shell, config, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        assert answer_shell(app) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return [line for line in out.splitlines() if line]
 
     return complete
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_tab_starts_a_process_that_prints_the_answer_alone(ask, project, tmp_path, shell):
+    asked = of_shell("cleantail plan or", shell, project / "config", tmp_path)
+    command = [sys.executable, "-c", "from cleantail.cli import run_and_exit; run_and_exit()"]
+    done = subprocess.run(command, env=os.environ | asked, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    answer = [line for line in done.stdout.splitlines() if line]
+    assert (answer, done.stderr) == (ask("cleantail plan or", shell), "")
+    assert "orders" in done.stdout
 
 
 def test_commands_options_topics_and_configs_are_completed(ask, project):

@@ -17,7 +17,7 @@ from cleantail.cli.output import ConsoleOutput, JsonOutput
 from cleantail.cli.progress import SILENT, Line, on_terminal, tasks
 
 REPOSITORY = Path(__file__).parents[3]
-RECORDS = 20_000
+RECORDS = 500
 WORK = f"""
 import sys, time
 from cleantail.cli.progress import on_terminal
@@ -25,7 +25,7 @@ with on_terminal() as progress:
     progress.about("3 partitions")
     progress("reading")
     for _ in progress.counting(range({RECORDS}), "record"):
-        time.sleep(0.00002)
+        time.sleep(0.001)
 print("answer")
 """
 
