@@ -32,7 +32,7 @@ from spark_jobs.iceberg.branches import change_refs, created_at_s
 from spark_jobs.iceberg.commit_errors import java_message, void
 from spark_jobs.iceberg.delete_commits import stage_deletes
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
-from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable, is_without_namespace
+from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
@@ -52,11 +52,13 @@ class TopicTable:
     spark: SparkSession
     name: str
     topic: Topic
+    in_catalog: CatalogTable
 
     @classmethod
     def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
-        parts = (platform.catalog.name, *topic.table.split("."))
-        return cls(spark, ".".join(f"`{part}`" for part in parts), topic)
+        catalog, path = platform.catalog.name, tuple(topic.table.split("."))
+        name = ".".join(f"`{part}`" for part in (catalog, *path))
+        return cls(spark, name, topic, CatalogTable(spark, catalog, path))
 
     def load(self) -> Any:
         """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
@@ -70,7 +72,7 @@ class TopicTable:
         return table
 
     def exists(self) -> bool:
-        return self._in_catalog.exists()
+        return self.in_catalog.exists()
 
     def ensure(self) -> bool:
         """Creates the table where there is none, and returns whether it did. Raises TableError when there is one that
@@ -85,7 +87,7 @@ class TopicTable:
 
     def drop(self) -> None:
         """Drops a table that this very run has created, and that never got a record."""
-        self._in_catalog.drop()
+        self.in_catalog.drop()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
@@ -99,25 +101,17 @@ class TopicTable:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> bool:
-        """Returns whether the table was created: False where somebody else was faster."""
+        """Creates the table, and its namespace where there is none. Returns whether the table was created: False where
+        somebody else was faster."""
+        if not self.in_catalog.namespace_exists():
+            namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
+            try:
+                self.spark.sql(namespace)
+            except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
+                self.spark.sql(namespace)
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
-        new = NewTable(columns, PARTITION, OFFSET, table_properties(self.topic.topic, self.topic.config))
-        try:
-            return self._in_catalog.create(new)
-        except Py4JJavaError as e:
-            if not is_without_namespace(e):
-                raise
-        namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
-        try:
-            self.spark.sql(namespace)
-        except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
-            self.spark.sql(namespace)
-        return self._in_catalog.create(new)
-
-    @property
-    def _in_catalog(self) -> CatalogTable:
-        catalog, *path = (part.strip("`") for part in self.name.split("."))
-        return CatalogTable(self.spark, catalog, tuple(path))
+        properties = table_properties(self.topic.topic, self.topic.config)
+        return self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties))
 
     def current(self) -> DataFrame:
         """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""

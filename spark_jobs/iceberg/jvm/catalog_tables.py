@@ -44,9 +44,15 @@ class CatalogTable:
     def exists(self) -> bool:
         return bool(self._catalog().tableExists(self._identifier()))
 
+    def namespace_exists(self) -> bool:
+        """Returns whether the catalog has the table's namespace. A catalog has to be asked: some make a table in a
+        namespace that is not there, and those that refuse it (Glue, servers of REST catalogs) each raise another
+        error."""
+        return bool(self._catalog().namespaceExists(self._identifier().namespace()))
+
     def create(self, new: NewTable) -> bool:
-        """Makes the table, and returns whether it did: False where somebody else has just made one of that name. Raises
-        Py4JJavaError where the catalog refuses it, for example where its namespace is missing."""
+        """Makes the table, and returns whether it did: False where somebody else has just made one of that name. Its
+        namespace must be there. Raises Py4JJavaError where the catalog refuses it."""
         jvm = self.spark._jvm
         struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)
         schema = static(jvm, f"{ICEBERG}.spark.SparkSchemaUtil", "convert")(struct)
@@ -57,7 +63,7 @@ class CatalogTable:
         try:
             builder.withPartitionSpec(spec).withSortOrder(order).create()
         except Py4JJavaError as e:
-            if _kind(e) != "AlreadyExistsException":
+            if e.java_exception.getClass().getSimpleName() != "AlreadyExistsException":
                 raise
             return False
         return True
@@ -69,6 +75,7 @@ class CatalogTable:
         catalog, jvm = self._catalog(), self.spark._jvm
         table = catalog.loadTable(self._identifier())
         io, metadata = table.io(), table.operations().current()
+        metadata.snapshots()  # a REST catalog may give them only when they are asked for, while the table is there
         if catalog.dropTable(self._identifier(), False):
             static(jvm, f"{ICEBERG}.CatalogUtil", "dropTableData")(io, metadata)
 
@@ -77,12 +84,3 @@ class CatalogTable:
 
     def _identifier(self) -> Any:
         return static(self.spark._jvm, f"{ICEBERG}.catalog.TableIdentifier", "parse")(".".join(self.path))
-
-
-def is_without_namespace(error: Py4JJavaError) -> bool:
-    """Returns whether a table could not be made because its namespace is missing."""
-    return _kind(error) == "NoSuchNamespaceException"
-
-
-def _kind(error: Py4JJavaError) -> str:
-    return str(error.java_exception.getClass().getSimpleName())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -10,23 +11,30 @@ import pytest
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, table_properties
 from cleantail.errors import TableError
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
+from spark_jobs.iceberg.jvm.catalog_tables import NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 
 
 @pytest.fixture
 def new_table(workshop, table_of):
     """The table of a topic, which does not exist yet."""
-    return lambda name: table_of(workshop.topic(name))
-
-
-def in_catalog(table):
-    catalog, *path = (part.strip("`") for part in table.name.split("."))
-    return CatalogTable(table.spark, catalog, tuple(path))
+    return lambda name, **described: table_of(workshop.topic(name, **described))
 
 
 def files_of(iceberg):
     return [file for file in Path(urlparse(str(iceberg.location())).path).rglob("*") if file.is_file()]
+
+
+@contextmanager
+def no_job_of(spark):
+    """Nothing in here may start a Spark job."""
+    context = spark.sparkContext
+    context.setJobGroup("no job", "no job")
+    try:
+        yield
+    finally:
+        context._jsc.clearJobGroup()
+    assert context.statusTracker().getJobIdsForGroup("no job") == []
 
 
 def test_a_new_table_has_its_columns_partitions_order_and_properties_from_its_first_metadata_on(new_table):
@@ -50,8 +58,16 @@ def test_a_table_that_is_there_is_not_made_again(new_table):
     table = new_table("made-once")
     assert (table.ensure(), table.ensure()) == (True, False)
     of_another = NewTable("a int, b int", "a", "b", {})
-    assert in_catalog(table).create(of_another) is False  # somebody who had looked before it was made
+    assert table.in_catalog.create(of_another) is False  # somebody who had looked before it was made
     assert str(table.load().schema().findColumnName(1)) == PARTITION
+
+
+def test_a_namespace_is_made_with_its_first_table_and_stays_when_that_is_dropped(new_table):
+    table = new_table("made-first", table="made_namespace.made_first")
+    assert not table.in_catalog.namespace_exists()
+    table.ensure()
+    table.drop()
+    assert table.in_catalog.namespace_exists() and not table.exists()
 
 
 def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
@@ -65,11 +81,12 @@ def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
 def test_of_a_dropped_table_no_file_is_left_and_no_query_lists_them(new_table, spark):
     table = new_table("made-in-vain")
     table.ensure()
+    table.create_branch("staged", None)
+    spark.sql(f"INSERT INTO {table.name}.branch_staged ({PARTITION}, {OFFSET}) VALUES (0, 0), (1, 0)")
     iceberg = table.load()
-    assert files_of(iceberg)
-    spark.sparkContext.setJobGroup("drop", "drop")
-    table.drop()
-    assert spark.sparkContext.statusTracker().getJobIdsForGroup("drop") == []
+    assert {"parquet", "avro", "json"} <= {file.suffix[1:] for file in files_of(iceberg)}
+    with no_job_of(spark):
+        table.drop()
     assert not table.exists()
     assert files_of(iceberg) == []
     table.drop()  # of one that is not there nothing is said
