@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cleantail.evidence")
 
 SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
+FORMAT = {"format-version": "2"}
 PROPERTIES = {
-    "format-version": "2",
     "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, each of which takes milliseconds
     "write.metadata.delete-after-commit.enabled": "true",
 }
 SNAPSHOTS_KEPT = 5
@@ -58,7 +59,7 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 
 def evidence_table(platform: Platform) -> Table:
-    """Loads the evidence table, with all columns of this version; creates it where there is none."""
+    """Loads the evidence table, with all columns and properties of this version; creates it where there is none."""
     from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
     catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
@@ -67,19 +68,24 @@ def evidence_table(platform: Platform) -> Table:
     except NoSuchTableError:
         with exclusive(platform.home, "evidence"):  # PyIceberg lets one of two that make a namespace at once fail
             catalog.create_namespace_if_not_exists(namespace)
-            table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=PROPERTIES)
+            properties = FORMAT | PROPERTIES
+            table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=properties)
 
-    def with_all_columns() -> None:
-        if not set(SCHEMA.names) - set(table.schema().column_names):
+    def as_of_this_version() -> None:
+        lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}
+        if not lacks and not set(SCHEMA.names) - set(table.schema().column_names):
             return
         try:  # made by an earlier version
-            with table.update_schema() as update:
-                update.union_by_name(SCHEMA)
+            with table.transaction() as change:
+                if lacks:
+                    change.set_properties(lacks)
+                with change.update_schema() as update:
+                    update.union_by_name(SCHEMA)
         except CommitFailedException as e:
             table.refresh()
-            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given its new columns: {e}") from None
+            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given what it lacks: {e}") from None
 
-    COMMITS.run(with_all_columns)
+    COMMITS.run(as_of_this_version)
     return table
 
 

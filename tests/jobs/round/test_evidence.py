@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 from pyiceberg.expressions import EqualTo
 
+from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evidence_table import read_evidence
@@ -104,6 +105,26 @@ def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, ta
     evidence_store.forget_old_snapshots(other)  # it still knows snapshots that are gone
     assert len(evidence_table(workshop).metadata.snapshots) == 1
     assert len(workshop.evidence(topic)) == 3
+
+
+def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(workshop, table_of, tmp_path, monkeypatch):
+    table = table_of(workshop.topic("few-manifests"))
+    platform = load_platform(workshop.config, {"CLEANTAIL_HOME": str(tmp_path)})  # with an evidence of its own
+
+    def manifests_after_a_row(n):
+        evidence.append_reclaim(table, platform, n, NOW)
+        found = evidence_store.evidence_table(platform)
+        return len(found.current_snapshot().manifests(found.io))
+
+    merged_at = "commit.manifest.min-count-to-merge"
+    assert int(evidence_store.PROPERTIES[merged_at]) < 100  # PyIceberg's own
+    with monkeypatch.context() as earlier:
+        earlier.delitem(evidence_store.PROPERTIES, merged_at)
+        assert [manifests_after_a_row(n) for n in range(3)] == [1, 2, 3]
+    monkeypatch.setitem(evidence_store.PROPERTIES, merged_at, "3")
+    assert [manifests_after_a_row(n) for n in range(3, 6)] == [1, 2, 1]
+    rows = evidence_store.rows_of(evidence_store.evidence_table(platform), {"topic": "few-manifests", "round": ""})
+    assert sorted(row["freed_bytes"] for row in rows) == list(range(6))
 
 
 def test_what_an_earlier_version_has_written_is_read_before_the_next_round(workshop, table_of):
