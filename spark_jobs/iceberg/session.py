@@ -23,6 +23,7 @@ from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, sp
 from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.local_files import write_no_checksums
+from spark_jobs.iceberg.jvm.quick_answers import acknowledge_at_once
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 from spark_jobs.iceberg.jvm.session_extensions import make_default_session
 
@@ -92,6 +93,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         make_default_session(own)
     session = SparkSession.builder.config(map=dict(own)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    jvm: Any = session._jvm
+    acknowledge_at_once(jvm._gateway_client)
     _keep_classes(session)
     write_no_checksums(session)
     return session

@@ -7,16 +7,14 @@ read.
 
 1. A portion of the commands is sent only when all earlier answers are read, and is small enough for the buffers of the
    connection: the JVM may wait for Python to read its answers, and Python never waits for the JVM to read at that time.
-2. The JVM's socket holds a small answer back until the one before it is acknowledged (Nagle's algorithm), and Linux
-   may acknowledge 40 ms later. Before each read it is asked to do so at once (TCP_QUICKACK); where a system has no such
-   option the calls are made one by one.
+2. The JVM's socket holds a small answer back until the one before it is acknowledged, which quick_answers has done at
+   once. Where that cannot be, the calls are made one by one.
 3. All answers are read before any error is raised. After whatever breaks that off the connection is closed: what is
    still to come would be taken for the answer of another call.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -24,12 +22,13 @@ from typing import Any
 from py4j import java_gateway, protocol
 from py4j.protocol import Py4JNetworkError
 
+from spark_jobs.iceberg.jvm.quick_answers import QUICK_ACK
+
 Call = tuple[Any, tuple[Any, ...]]
 """A method of a Java object, or of a class, as Py4J has it (`file.location`), and its arguments. It is none of those
 that Py4J has written in Python, such as `get` of a map."""
 PORTION_BYTES = 16 * 1024
 """Commands that are sent at once, unless one alone is longer. The smallest buffers that Linux gives hold more."""
-QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def ask(objects: Iterable[Any], method: str, *arguments: Any) -> list[Any]:
@@ -134,7 +133,6 @@ def _send(connection: Any, commands: bytes) -> None:
 def _answer(connection: Any) -> str:
     """Reads one answer. In place of one the JVM may call Python, which none of our calls has it do."""
     try:
-        connection.socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
         line = str(protocol.smart_decode(connection.stream.readline()[:-1]))
     except Exception as e:
         raise Py4JNetworkError("Error while sending or receiving", e, protocol.ERROR_ON_RECEIVE) from e

@@ -164,16 +164,16 @@ def test_several_facts_of_many_objects_stand_by_object(spark):
 
 
 class DeadSocket:
-    """Is the socket of a connection that fails when it is used."""
-
-    def __init__(self, sent):
-        self.sent = sent
+    """Is the socket of a connection that fails when something is sent."""
 
     def sendall(self, _):
-        if not self.sent:
-            raise BrokenPipeError("gone")
+        raise BrokenPipeError("gone")
 
-    def setsockopt(self, *_):
+
+class DeadStream:
+    """Is the stream of a connection that fails when an answer is read."""
+
+    def readline(self):
         raise ConnectionResetError("gone")
 
 
@@ -198,8 +198,8 @@ class Answers:
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ({"socket": DeadSocket(False)}, "Error while sending$"),
-        ({"socket": DeadSocket(True)}, "Error while sending or receiving"),
+        ({"socket": DeadSocket()}, "Error while sending$"),
+        ({"stream": DeadStream()}, "Error while sending or receiving"),
         ({"stream": Answers(b"")}, "Answer from Java side is empty"),
         ({"stream": Answers(b"c\n")}, "The JVM calls Python"),
         ({"stream": Answers(b"!zthe text of an error\n")}, "after a fatal error$"),
