@@ -69,4 +69,5 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "100",
+        "commit.manifest.min-count-to-merge": "20",  # who looks at a table opens all its manifests: two a round
     } | RETRIES

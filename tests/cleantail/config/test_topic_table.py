@@ -37,5 +37,9 @@ def test_offsets_and_timestamps_have_full_bounds_and_values_their_counts():
     }
 
 
+def test_manifests_are_merged_before_a_look_at_the_table_opens_many():
+    assert int(table_properties("orders", configs())["commit.manifest.min-count-to-merge"]) < 100  # Iceberg's own
+
+
 def test_the_columns_are_those_of_a_kafka_record():
     assert list(COLUMNS) == ["partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
