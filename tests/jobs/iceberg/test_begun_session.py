@@ -110,7 +110,8 @@ def workers():
 def main(argv):
     session = begin_session(load_platform(Path(argv[0]), os.environ), "begun", workers=argv[1] == "True")
     session()
-    seen, end = 0, time.monotonic() + 2
+    patience_s = 30 if argv[1] == "True" else 2  # for what is to come, however busy the machine is, and what is not
+    seen, end = 0, time.monotonic() + patience_s
     while not seen and time.monotonic() < end:
         seen = workers()
         time.sleep(0.05)
