@@ -5,6 +5,7 @@ Read from the source, imports inside of functions included. There is no list of 
 """
 
 import ast
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -100,6 +101,7 @@ def imports():
     return graph
 
 
+@cache
 def floor(module):
     """The number of its floor, and the name of its room there."""
     rooms = ((number, room) for number, floor in enumerate(FLOORS) for room in floor)
@@ -108,11 +110,12 @@ def floor(module):
     return max(inside, key=lambda place: len(place[1]))
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if name != "cleantail"])
-def test_a_module_imports_only_what_is_in_its_room_or_below(module):
-    number, room = floor(module)
-    above = {other for other in imports()[module] if floor(other)[1] != room and floor(other)[0] >= number}
-    assert not above
+def test_a_module_imports_only_what_is_in_its_room_or_below():
+    above = {}
+    for module, (number, room) in {name: floor(name) for name in modules() if name != "cleantail"}.items():
+        others = {other for other in imports()[module] if floor(other)[1] != room and floor(other)[0] >= number}
+        above |= {module: others} if others else {}
+    assert above == {}
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -125,20 +128,18 @@ def test_no_modules_import_each_other_in_a_circle():
     assert graph == {}
 
 
-@pytest.mark.parametrize(
-    "folder",
-    sorted(
-        {file.parent for file in (*(file for _, file in _files()), *_of_programs(), *(ROOT / "tests").rglob("*.py"))}
-    ),
-    ids=lambda f: str(f.relative_to(ROOT)),
-)
-def test_a_folder_has_few_modules(folder):
-    assert len([file for file in folder.glob("*.py") if file.name != "__init__.py"]) <= MOST_MODULES
+def test_a_folder_has_few_modules():
+    files = {*(file for _, file in _files()), *_of_programs(), *(ROOT / "tests").rglob("*.py")}
+    found = Counter(file.parent for file in files if file.name != "__init__.py")
+    assert {folder: many for folder, many in found.items() if many > MOST_MODULES} == {}
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if name not in TABLES])
-def test_a_module_has_one_thing_in_it(module):
-    assert len(modules()[module].read_text().splitlines()) <= MOST_LINES
+def test_a_module_has_one_thing_in_it():
+    assert too_long(file for module, file in modules().items() if module not in TABLES) == set()
+
+
+def too_long(files):
+    return {file for file in files if len(file.read_text().splitlines()) > MOST_LINES}
 
 
 def drawn_floors(package):
@@ -167,9 +168,8 @@ def test_the_jobs_have_five_floors():
     assert len(drawn_floors("spark_jobs")) == 5
 
 
-@pytest.mark.parametrize("file", sorted(_of_programs()), ids=lambda f: str(f.relative_to(ROOT)))
-def test_so_has_a_module_of_the_programs_beside_them(file):
-    assert len(file.read_text().splitlines()) <= MOST_LINES
+def test_so_has_a_module_of_the_programs_beside_them():
+    assert too_long(_of_programs()) == set()
 
 
 @pytest.mark.parametrize(("tests", "code"), TESTED.items())

@@ -14,7 +14,8 @@ MODULES = sorted(
     for file in (REPOSITORY / "cleantail").rglob("*.py")
     if not file.stem.startswith("__")
 )
-SCRIPT = """
+ENGINES = {"pyspark", "airflow", "great_expectations", "py4j", "spark_jobs"}
+IMPORTS = """
 import importlib, json, sys
 found = {}
 for name in sys.argv[1:]:
@@ -23,45 +24,45 @@ for name in sys.argv[1:]:
     found[name] = sorted({m.partition(".")[0] for m in set(sys.modules) - before})
 print(json.dumps(found))
 """
+COMMANDS = """
+import contextlib, io, json, sys
+from cleantail.cli import main
+found = {}
+for line in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        main(line.split())
+    found[line] = [out.getvalue(), sorted({m.partition(".")[0] for m in sys.modules})]
+print(json.dumps(found))
+"""
 
 
-def imported_by(*modules):
-    """Top-level packages that each module, imported in this order, brings in."""
-    made = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *modules], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    return json.loads(made.stdout)
+def told_by(script, arguments, **env):
+    command = [sys.executable, "-c", script, *arguments]
+    return json.loads(subprocess.check_output(command, text=True, cwd=REPOSITORY, env=os.environ | env))
 
 
 @pytest.fixture(scope="module")
 def imported():
-    return imported_by(*MODULES)
+    """Top-level packages that each module, imported in this order, brings in."""
+    return told_by(IMPORTS, MODULES)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_kernel_module_imports_no_engine(imported, module):
-    assert not {"pyspark", "airflow", "great_expectations", "py4j", "spark_jobs"} & set(imported[module])
+def test_a_kernel_module_imports_no_engine(imported):
+    assert {module for module, packages in imported.items() if ENGINES & set(packages)} == set()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_kernel_module_opens_no_catalog_when_it_is_imported(imported, module):
+def test_a_kernel_module_opens_no_catalog_when_it_is_imported(imported):
     """A DAG file imports the kernel each time that Airflow parses it."""
-    assert not {"pyiceberg", "pyarrow", "pandas", "numpy", "sqlalchemy", "confluent_kafka"} & set(imported[module])
+    catalogs = {"pyiceberg", "pyarrow", "pandas", "numpy", "sqlalchemy", "confluent_kafka"}
+    assert {module for module, packages in imported.items() if catalogs & set(packages)} == set()
 
 
-def test_the_command_line_imports_no_job_before_it_runs_one():
-    assert "spark_jobs" not in imported_by("cleantail.cli")["cleantail.cli"]
+def test_the_command_line_imports_no_job_before_it_runs_one(imported):
+    assert {module for module, packages in imported.items() if "spark_jobs" in packages} == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["status"], ["plan", "customer-cdc"]], ids=" ".join)
-def test_a_command_that_needs_no_spark_imports_none(arguments, tmp_path):
+def test_a_command_that_needs_no_spark_imports_none(tmp_path):
     """Nor Airflow, nor Great Expectations: it answers at once."""
-    script = (
-        "import sys\nfrom cleantail.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print(*{m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
-    )
-    env = os.environ | {"CLEANTAIL_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", script, *arguments]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, env=env)
-    assert made.stdout
-    assert not {"pyspark", "airflow", "great_expectations", "py4j", "spark_jobs"} & set(made.stderr.split())
+    lines = ["--help", "status", "plan customer-cdc"]
+    for line, (answer, packages) in told_by(COMMANDS, lines, CLEANTAIL_HOME=str(tmp_path)).items():
+        assert answer and not ENGINES & set(packages), line

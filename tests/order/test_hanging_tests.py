@@ -19,9 +19,11 @@ OTHER = "def test_other(): pass\n"
 def test_a_test_that_hangs_fails_once_with_its_stack_and_the_rest_of_its_file_runs(tmp_path):
     for name, text in (("conftest.py", CONFTEST), ("test_hangs.py", HANGS), ("test_other.py", OTHER)):
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "--rootdir", tmp_path, "-c", os.devnull, "-n", "1", "--dist", "loadfile"]
+    # no plugins but these two: the others take their time
+    plugins = ["-p", "xdist", "-p", "pytest_timeout", "-n", "1", "--dist", "loadfile"]
+    command = [sys.executable, "-m", "pytest", "--rootdir", tmp_path, "-c", os.devnull, *plugins]
     limits = ["--timeout", "2", "-o", f"timeout_method={_settings()['timeout_method']}", "-o", "faulthandler_timeout=1"]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     run = subprocess.run(
         [*command, *limits, tmp_path], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
     )

@@ -1,5 +1,6 @@
 """Long work shows how far it is on a terminal, and nothing of it anywhere else."""
 
+import io
 import json
 import os
 import pty
@@ -8,53 +9,68 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cleantail.cli import main
 from cleantail.cli.output import ConsoleOutput, JsonOutput
 from cleantail.cli.progress import SILENT, Line, on_terminal, tasks
 
 REPOSITORY = Path(__file__).parents[3]
 RECORDS = 500
-WORK = f"""
-import sys, time
-from cleantail.cli.progress import on_terminal
-with on_terminal() as progress:
-    progress.about("3 partitions")
-    progress("reading")
-    for _ in progress.counting(range({RECORDS}), "record"):
-        time.sleep(0.001)
-print("answer")
-"""
 
 
-def started(command, env, stdout_is_terminal=False):
-    """The process with a terminal for its stderr, or for both: (stdout, what the terminal was sent)."""
-    ours, terminal = pty.openpty()
-    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
-    stdout = terminal if stdout_is_terminal else subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdout=stdout, stderr=terminal, env=environment | {"TERM": "xterm"} | env, cwd=REPOSITORY
-    )
-    os.close(terminal)
+def work():
+    with on_terminal() as progress:
+        progress.about("3 partitions")
+        progress("reading")
+        for _ in progress.counting(range(RECORDS), "record"):
+            time.sleep(0.001)
+    print("answer")
+
+
+@contextmanager
+def terminal():
+    """The end of a terminal that is written to, and what was sent there; it is complete behind the block."""
+    ours, theirs = pty.openpty()
     sent = bytearray()
 
     def drain():
-        while True:
-            try:
+        with suppress(OSError):  # it was closed
+            while True:
                 sent.extend(os.read(ours, 65_536))
-            except OSError:
-                return
 
     reading = threading.Thread(target=drain)
     reading.start()
-    out = process.stdout.read() if process.stdout else b""
-    assert process.wait() == 0, sent.decode()
-    reading.join()
-    os.close(ours)
-    return out.decode(), sent.decode()
+    try:
+        yield theirs, sent
+    finally:
+        os.close(theirs)
+        reading.join()
+        os.close(ours)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Does work with a terminal for its stderr, or for both: (stdout, what the terminal was sent)."""
+
+    def of(work, stdout_is_terminal=False, **env):
+        with terminal() as (theirs, sent), open(theirs, "w", closefd=False) as stream, monkeypatch.context() as patch:
+            for name in ("NO_COLOR", "FORCE_COLOR"):
+                patch.delenv(name, raising=False)
+            for name, value in {"TERM": "xterm", **env}.items():
+                patch.setenv(name, value)
+            out = stream if stdout_is_terminal else io.StringIO()
+            patch.setattr("sys.stderr", stream)
+            patch.setattr("sys.stdout", out)
+            assert not work(), sent.decode()
+        return "" if stdout_is_terminal else out.getvalue(), sent.decode()
+
+    return of
 
 
 def words(sent):
@@ -65,8 +81,8 @@ def words(sent):
 # ---- the line
 
 
-def test_on_a_terminal_one_line_has_the_step_what_it_is_about_and_counts():
-    out, sent = started([sys.executable, "-c", WORK], {"COLUMNS": "120"})
+def test_on_a_terminal_one_line_has_the_step_what_it_is_about_and_counts(shown):
+    out, sent = shown(work, COLUMNS="120")
     assert out == "answer\n"
     text = words(sent)
     assert "reading" in text and "3 partitions" in text
@@ -76,8 +92,8 @@ def test_on_a_terminal_one_line_has_the_step_what_it_is_about_and_counts():
     assert sent.count("\n") < len(lines), "in its place"
 
 
-def test_a_terminal_that_cannot_draw_a_line_anew_gets_nothing():
-    assert started([sys.executable, "-c", WORK], {"TERM": "dumb"}) == ("answer\n", "")
+def test_a_terminal_that_cannot_draw_a_line_anew_gets_nothing(shown):
+    assert shown(work, TERM="dumb") == ("answer\n", "")
 
 
 CLAIMS = ("FORCE_COLOR", "TTY_COMPATIBLE", "CI")
@@ -91,12 +107,11 @@ CLAIMS = ("FORCE_COLOR", "TTY_COMPATIBLE", "CI")
         *(pytest.param((claim,), id=claim, marks=pytest.mark.deep) for claim in CLAIMS),
     ],
 )
-def test_where_stderr_is_no_terminal_there_is_nothing_of_it_whatever_the_environment_says(claims):
-    env = os.environ | {"TERM": "xterm"} | dict.fromkeys(claims, "1")
-    done = subprocess.run(
-        [sys.executable, "-c", WORK], env=env, cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("answer\n", "")
+def test_where_stderr_is_no_terminal_there_is_nothing_of_it_whatever_the_environment_says(claims, monkeypatch, capsys):
+    for name, value in {"TERM": "xterm", **dict.fromkeys(claims, "1")}.items():
+        monkeypatch.setenv(name, value)
+    work()
+    assert capsys.readouterr() == ("answer\n", "")
 
 
 def test_machines_are_shown_no_progress(capsys, monkeypatch):
@@ -175,37 +190,39 @@ def test_spark_is_followed_until_the_work_ends_and_its_end_is_no_error():
 # ---- commands
 
 
-def command(project, *arguments):
-    script = [sys.executable, "-m", "cleantail.cli", *arguments]
-    return script, {"CLEANTAIL_HOME": str(project / "home"), "CLEANTAIL_CONFIG": str(project / "config")}
+@pytest.fixture
+def cleantail(project):
+    return lambda *arguments: partial(main, [*arguments, "--config", str(project / "config")])
 
 
-def test_reading_into_a_file_counts_records_and_the_file_has_them_alone(project, orders_table):
+def test_reading_into_a_file_counts_records_and_the_file_has_them_alone(shown, cleantail, orders_table):
     orders_table.append(*((0, n, 0, b"k", b"v") for n in range(3_000)))
-    out, sent = started(*command(project, "read", "orders"))
+    out, sent = shown(cleantail("read", "orders"))
     assert [json.loads(line)["offset"] for line in out.splitlines()] == list(range(3_000))
     assert re.search(r"\d+ records", words(sent)), sent
 
 
-def test_the_status_of_all_topics_counts_them_on_the_terminal_and_nowhere_else(project, orders_table):
+def test_the_status_of_all_topics_counts_them_on_the_terminal_and_nowhere_else(cleantail, orders_table, capsys):
     orders_table.append((0, 7, 0, b"k", b"v"))
-    arguments, env = command(project, "status")
-    out, sent = started(arguments, env)
-    assert "partition 0" in out and re.search(r"\d+ of \d+ topic", words(sent)), sent
-    done = subprocess.run(arguments, env=os.environ | env, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (out, "")
+    status = cleantail("status")
+    command = [sys.executable, "-m", "cleantail.cli", *status.args[0]]
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {"TERM": "xterm"}
+    with terminal() as (theirs, sent):
+        out = subprocess.check_output(command, stderr=theirs, env=env, cwd=REPOSITORY, text=True)
+    assert "partition 0" in out and re.search(r"\d+ of \d+ topic", words(sent.decode())), sent
+    assert status() == 0
+    assert capsys.readouterr() == (out, "")
 
 
-def test_reading_onto_the_terminal_shows_records_alone(project, orders_table):
+def test_reading_onto_the_terminal_shows_records_alone(shown, cleantail, orders_table):
     orders_table.append((0, 7, 0, b"k", b"v"))
-    _, sent = started(*command(project, "read", "orders"), stdout_is_terminal=True)
+    _, sent = shown(cleantail("read", "orders"), stdout_is_terminal=True)
     [line] = sent.splitlines()
     assert json.loads(line)["offset"] == 7
 
 
-def test_the_replay_of_a_policy_counts_its_runs(project, orders_table):
+def test_the_replay_of_a_policy_counts_its_runs(shown, cleantail, orders_table):
     orders_table.append((0, 7, 1_000, b"k", b"v"))
-    arguments = ("plan", "orders", "--set", "min.cleanable.dirty.ratio=0.9")
-    out, sent = started(*command(project, *arguments))
+    out, sent = shown(cleantail("plan", "orders", "--set", "min.cleanable.dirty.ratio=0.9"))
     assert "min.cleanable.dirty.ratio: 0.5 -> 0.9" in out
     assert re.search(r"\d+ of \d+ replayed run", words(sent)), sent
