@@ -141,7 +141,7 @@ def clean_environment() -> dict[str, str]:
 def port(site: Site) -> Iterator[int]:
     found = free_port()
     yield found
-    command("down")
+    embedded.down(site.home / "airflow")
 
 
 def ask(port: int, path: str, token: str | None = None, data: dict[str, Any] | None = None) -> Any:
@@ -209,7 +209,7 @@ def test_a_database_that_cannot_be_prepared_ends_the_start_and_is_named(site: Si
     assert "Airflow did not become healthy" in started.stderr
     assert "unable to open database file" in started.stderr
     assert started.stderr.endswith("Airflow's database could not be prepared\n")
-    assert command("down").stdout == "Airflow is not up\n"
+    assert embedded.running(site.home / "airflow") is None
 
 
 @pytest.mark.integration

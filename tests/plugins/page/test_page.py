@@ -209,8 +209,8 @@ def quarantine_of(orders: OrdersTable) -> Quarantine | None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_without_a_login_nothing_is_served(browser: Any, path: str) -> None:
-    answer = browser().get(path)
+def test_without_a_login_nothing_is_served(server: Any, path: str) -> None:
+    answer = _client(server).get(path)
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,23 @@ from cleantail_airflow.page.kafka_watch import ANSWERS_LIVE_S, KafkaWatch
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_templates import TEMPLATES
 from cleantail_airflow.page.page_values import by_name
-from differential.broker import free_port, kafka_jars, running_broker
+from differential.broker import free_port
 from differential.kafka_client import KafkaClient
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 
-JARS = kafka_jars(os.environ)
 NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(broker_address: str) -> str:
     """A broker with the topic `prod.orders`: five records in partition 0, none in partition 1."""
-    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
-        KafkaClient(broker.address).create("prod.orders", 2, {})
-        producer = Producer({"bootstrap.servers": broker.address})
-        for number in range(5):
-            producer.produce("prod.orders", b"v", b"k%d" % number, 0)
-        assert producer.flush(30) == 0
-        yield broker.address
+    KafkaClient(broker_address).create("prod.orders", 2, {})
+    producer = Producer({"bootstrap.servers": broker_address})
+    for number in range(5):
+        producer.produce("prod.orders", b"v", b"k%d" % number, 0)
+    assert producer.flush(30) == 0
+    return broker_address
 
 
 def topic_id_of(address: str) -> str:

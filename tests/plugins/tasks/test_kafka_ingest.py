@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,21 +11,19 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cleantail_airflow.tasks.ingest_tasks import KafkaIngestOperator
-from differential.broker import free_port, kafka_jars, running_broker
+from differential.broker import free_port
 from differential.kafka_client import KafkaClient
 from tests.airflow_site import Site, StubbedJobs
 from tests.plugins.tasks.test_spark_operator import FakeTask
 
-JARS = kafka_jars(os.environ)
 SECRET = "hunter2"
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(broker_address: str) -> str:
     """A broker with the topic `orders`."""
-    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
-        KafkaClient(broker.address).create("orders", 1, {})
-        yield broker.address
+    KafkaClient(broker_address).create("orders", 1, {})
+    return broker_address
 
 
 @pytest.fixture
