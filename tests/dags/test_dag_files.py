@@ -137,59 +137,62 @@ def test_a_topic_may_have_the_name_of_anything_in_the_dag_file(site: Site, name:
 
 
 WATCH = """
-import json, sys
-from pathlib import Path
+import json, os, sys
 from airflow.dag_processing.dagbag import BundleDagBag
-dags = Path(sys.argv[1])
-def bag(): return BundleDagBag(dag_folder=dags, bundle_path=dags, bundle_name="dags-folder")
 seen = []
+def parse():
+    seen.clear()
+    bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
+    return [sorted(bag.dags), seen[:], sorted({name.partition(".")[0] for name in sys.modules})]
 def watch(event, args):
     if event in ("open", "socket.connect", "subprocess.Popen", "os.system", "sqlite3.connect"):
         seen.append([event, str(args[0])])
-first = bag()
+parse()
 sys.addaudithook(watch)
-second = bag()
-loaded = sorted({name.partition(".")[0] for name in sys.modules})
-print("WATCHED" + json.dumps([sorted(second.dags), seen, loaded]))
+by_processor = parse()
+os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = "house"
+print("WATCHED" + json.dumps([by_processor, parse()]))
 """
 
 
-def watched_parse(task_of: str | None = None) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    """Parses the DAG files as the DAG processor does, or a task of a DAG, and returns the DAGs, what was opened and
-    which libraries were loaded."""
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Any], list[Any]]:
+    """A site; DAGs, what was opened, loaded libraries, where the DAG processor parses, and then a task of `house`."""
+    site = Site(*(tmp_path_factory.mktemp("watched") / name for name in ("config", "home")))
+    for name in ("topics", "groups"):
+        (site.config / name).mkdir(parents=True)
+    site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
+    site.topic("rooms", group="house")
+    (site.config / "groups" / "house.yaml").write_text("group: house\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "dags")))}
-    env |= {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": task_of} if task_of else {}
+    env |= {"CLEANTAIL_CONFIG": str(site.config), "CLEANTAIL_HOME": str(site.home)}
     command = [sys.executable, "-c", WATCH, str(ROOT / "dags")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    names, seen, loaded = json.loads(done.stdout.partition("WATCHED")[2])
-    return names, [(event, file) for event, file in seen], loaded
+    return site, *json.loads(done.stdout.partition("WATCHED")[2])
 
 
-def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(site: Site) -> None:
-    site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
-    names, seen, loaded = watched_parse()
-    assert names == ["orders"]
+def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(watched: tuple[Site, Any, Any]) -> None:
+    site, (names, seen, loaded), _ = watched
+    assert names == ["house", "orders"]
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "pandas"}.isdisjoint(loaded)
     assert {event for event, _ in seen} == {"open"}
     assert {Path(file).suffix for _, file in seen} <= {".py", ".pyc", ".yaml", ".airflowignore", ""}
     assert not [file for _, file in seen if str(site.home) in file]
-    read = [file for _, file in seen]
-    assert read.count(str(site.config / "topics" / "orders.yaml")) == len([TOPICS_FILE, BROKEN_FILE])
+    file = str(site.config / "topics" / "orders.yaml")
+    assert [opened for _, opened in seen].count(file) == len([TOPICS_FILE, BROKEN_FILE])
 
 
 def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_has(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    watched: tuple[Site, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = site.topic("orders", group="house")
-    (site.config / "groups").mkdir()
-    (site.config / "groups" / "house.yaml").write_text("group: house\n")
-    whole = site.dag("house")
-    names, seen, _ = watched_parse(task_of="house")
+    site, _, (names, seen, _) = watched
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(site.config))
+    whole, file = site.dag("house"), str(site.config / "topics" / "rooms.yaml")
     assert names == ["house"]
-    assert [opened for _, opened in seen].count(str(file)) == len([BROKEN_FILE])  # which a task does not parse
+    assert [opened for _, opened in seen].count(file) == len([BROKEN_FILE])  # which a task does not parse
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "house")
     of_a_task = site.dag("house")
-    assert "- orders" in whole.doc_md and "- orders" not in of_a_task.doc_md
+    assert "- rooms" in whole.doc_md and "- rooms" not in of_a_task.doc_md
     assert of_a_task.task_ids == whole.task_ids
     for task in whole.tasks:
         assert of_a_task.get_task(task.task_id).downstream_task_ids == task.downstream_task_ids

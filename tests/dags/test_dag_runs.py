@@ -211,14 +211,13 @@ def test_the_alert_has_topic_partition_expectation_observed_value_and_a_link(
 
 
 def test_an_incident_is_told_once_over_runs_and_again_when_it_is_over(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    jobs.answer("compact", {"ok": False, "error": "3 records without a key"}, code=2)
-    assert states(run(plan(units=1)))["alert"] == "success"
-    run(plan(units=1))
+    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
+    assert states(run(plan(reclaim=True)))["alert"] == "success"
+    run(plan(reclaim=True))
     assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open")]
-    jobs.answer("compact", {"ok": True, **unit()})
-    jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0)]})
-    run(plan(units=1))
-    run(plan(units=1))
+    jobs.answer("reclaim", {"ok": True})
+    run(plan(reclaim=True))
+    run(plan(reclaim=True))
     assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open"), ("run_failed", "over")]
 
 

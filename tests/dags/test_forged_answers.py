@@ -18,7 +18,8 @@ from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.rollback_preview import history_of
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, StubbedJobs, forget_incidents
-from tests.dags.whole_run import KEYS, QUICK, RECORDS, record
+from tests.cleantail.orders_table import OrdersTable
+from tests.dags.whole_run import KEYS, QUICK, RECORDS
 
 pytestmark = [
     pytest.mark.integration,
@@ -61,17 +62,16 @@ def api(airflow_db: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path) -> Any:
-    """A topic whose rounds only the-approver may approve, with one file to land."""
+def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path, tmp_path: Path) -> Any:
+    """A topic whose rounds only the-approver may approve, and its table: nothing here is about what ingests it."""
     forget_incidents("orders")
     monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
-    (site.home / "landing").mkdir()
-    lines = [record(0, offset) for offset in range(RECORDS)]
-    (site.home / "landing" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     cleaner = {"log.cleaner.backoff.ms": 0}
     defaults = {"platform": {"allow_clock": True, "cleaner": cleaner, "spark": {"master": "local[2]", "conf": QUICK}}}
     (site.config / "defaults.yaml").write_text(json.dumps(defaults))
-    site.topic("orders", source={"path": "landing/*.jsonl"}, publish="approve", approvers=["the-approver"])
+    site.topic("orders", publish="approve", approvers=["the-approver"])
+    stamp = 1_700_000_000_000
+    OrdersTable(tmp_path).append(*((0, n, stamp + n, b"%d" % (n % KEYS), b"v") for n in range(RECORDS)))
     return site.dag("orders")
 
 

@@ -12,7 +12,7 @@ import pytest
 from cleantail.sources.kcat import read_records
 from demo.generated_streams import customer_changes, file_changes, sensor_readings
 from demo.git_history import NoHistoryError, changelog, head_of, tree
-from demo.inputs import make_inputs
+from demo.inputs import Expected, make_inputs
 from demo.proof import latest_values
 from demo.records import Change, in_logs, kcat_line, land, topic_input
 
@@ -59,6 +59,12 @@ class Repository:
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repository")
+
+
+@pytest.fixture(scope="module")
+def inputs() -> list[Expected]:
+    """Of files, customers and sensors; nobody changes them."""
+    return make_inputs(None, NOW_MS)
 
 
 def assert_ends_as_the_tree(repository: Repository) -> None:
@@ -207,21 +213,21 @@ def test_versions_are_eight_bytes_each_there_once_and_out_of_order() -> None:
     assert versions != sorted(versions)
 
 
-def test_the_offset_alone_would_name_wrong_customers_as_current() -> None:
-    _, customers, sensors = make_inputs(None, NOW_MS)
+def test_the_offset_alone_would_name_wrong_customers_as_current(inputs: list[Expected]) -> None:
+    _, customers, sensors = inputs
     assert latest_values(customers.input.records) != customers.values
     assert latest_values(sensors.input.batches[1]) != sensors.values
 
 
-def test_both_batches_of_customers_have_tombstones_and_old_versions_come_late() -> None:
-    first, second = make_inputs(None, NOW_MS)[1].input.batches
+def test_both_batches_of_customers_have_tombstones_and_old_versions_come_late(inputs: list[Expected]) -> None:
+    first, second = inputs[1].input.batches
     assert all(any(record.value is None for record in batch) for batch in (first, second))
     newest = max(record.headers[0][1] or b"" for record in first)
     assert any((record.headers[0][1] or b"") < newest for record in second)
 
 
-def test_some_sensors_fall_silent_after_the_first_batch() -> None:
-    first, second = make_inputs(None, NOW_MS)[2].input.batches
+def test_some_sensors_fall_silent_after_the_first_batch(inputs: list[Expected]) -> None:
+    first, second = inputs[2].input.batches
     assert {record.key for record in second} < {record.key for record in first}
 
 

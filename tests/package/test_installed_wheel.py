@@ -147,8 +147,10 @@ def test_airflow_finds_the_plugin_once(seen: dict[str, Any]) -> None:
     assert seen["plugin_errors"] == {}
 
 
+@pytest.mark.deep
 def test_the_plugins_folder_of_the_embedded_airflow_gives_it_no_second_time(everything: CleanEnvironment) -> None:
-    """With the repository in the path of Python, as the embedded Airflow has it."""
+    """With the repository in the path of Python, as the embedded Airflow has it. Both tests of test_plugin_discovery.py
+    that load this folder hold the rule; here once more with the wheel."""
     folder = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"), "PYTHONPATH": str(ROOT)}
     seen = seen_by_airflow(everything, **folder)
     assert seen["plugins"].count("cleantail") == 1
