@@ -22,6 +22,7 @@ from cleantail.sources.kcat import parse_line
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import publish
 from spark_jobs.round import run as rounds
+from tests.conftest import DEEP
 from tests.histories import features
 from tests.histories.history import Append, Compact, Configure, Misplace, Reader, Reclaim, Step, kcat_lines, script
 from tests.histories.rules import (
@@ -322,12 +323,13 @@ class Player:
         raise Disagreement(f"\n{text}\n\n# the history, partitions {sorted(partitions)}:\n{lines}\n")
 
 
+BOUNDARIES = ("min.compaction.lag.ms", "segment.ms", *(("delete.retention.ms",) if DEEP else ()))
+"""What a plan can change at. That a tombstone which falls due makes no log due for a compaction,
+test_an_expiry_by_several_tasks_is_that_of_one_task in test_engine.py holds."""
+
+
 def clocks(config: dict[str, Any], now: int) -> list[int]:
-    near = [
-        config[name]
-        for name in ("min.compaction.lag.ms", "segment.ms", "delete.retention.ms")
-        if config[name] < 1 << 40
-    ]
+    near = [config[name] for name in BOUNDARIES if config[name] < 1 << 40]
     return sorted({now, now + 1, *(now + n + d for n in near for d in (-1, 0, 1))})
 
 

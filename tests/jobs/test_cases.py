@@ -16,7 +16,7 @@ import pytest
 from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
-MANY = int(os.environ.get("CLEANTAIL_CASE_RECORDS", "10000"))
+MANY = int(os.environ.get("CLEANTAIL_CASE_RECORDS", "2000"))
 """Cases 18 and 23 speak of a million; `make test-deep` takes them at their word."""
 BIG_KEY = "k" * 10_000_000
 RETENTION = 1000

@@ -10,7 +10,7 @@ from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.round.make import compact_unit
 
-FILES, EACH = 6, 40
+FILES, EACH = 4, 40
 
 
 def record(offset, key):

@@ -21,13 +21,14 @@ def record(offset, key="k", value="v"):
 
 @pytest.fixture
 def filled(workshop):
-    """filled(name): a topic with three appends, in a trial where snapshots expire by the clock that is given."""
+    """A topic of three records in so many appends, in a trial where snapshots expire by the clock that is given."""
     (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
 
-    def make(name, **config):
+    def make(name, appends=3, **config):
         topic = workshop.topic(name, config)
-        for n in range(3):
-            workshop.ok("ingest", topic, "--file", workshop.file(f"{name}-{n}.jsonl", [record(n)]))
+        for n in range(appends):
+            some = [record(offset) for offset in range(n, 3, appends)]
+            workshop.ok("ingest", topic, "--file", workshop.file(f"{name}-{n}.jsonl", some))
         return topic
 
     return make
@@ -49,7 +50,7 @@ def files_below(place):
 
 
 def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, filled, table_of):
-    victim, attacker = filled("rm-victim"), filled("rm-attacker")
+    victim, attacker = filled("rm-victim", 1), filled("rm-attacker")
     place = folder(table_of(victim))
     for file in files_below(place):
         os.utime(file, (1, 1))
@@ -67,7 +68,7 @@ def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, fill
 
 def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with_it(workshop, spark, filled, table_of):
     """Its owner may move it at any time, as between the look and the deletion."""
-    victim, attacker = filled("moved-victim"), filled("moved-attacker")
+    victim, attacker = filled("moved-victim", 1), filled("moved-attacker")
     table, place = table_of(attacker), folder(table_of(victim))
     looked_at = str(table.load().location())
     for file in files_below(place):
@@ -84,7 +85,7 @@ def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with
 
 def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, filled, table_of):
     """add_files takes a file in without a copy, and a delete leaves it to the snapshots that expire."""
-    victim, attacker = filled("add-victim"), filled("add-attacker")
+    victim, attacker = filled("add-victim", 1), filled("add-attacker")
     [foreign, *_] = [r.file_path for r in spark.sql(f"SELECT file_path FROM {table_of(victim).name}.files").collect()]
     held = spark.sql(f"SELECT * FROM {table_of(attacker).name}").count()
     name = table_of(attacker).name
@@ -94,7 +95,7 @@ def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, fil
     append = java.newAppend()
     append.appendFile(file)
     append.commit()
-    assert spark.sql(f"SELECT * FROM {name}").count() == held + 1
+    assert spark.sql(f"SELECT * FROM {name}").count() == held + 3
     delete = java.newDelete()
     delete.deleteFile(foreign)
     delete.commit()
@@ -140,7 +141,7 @@ def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(wor
 
 
 def test_a_table_in_another_ones_folder_is_not_adopted(workshop, spark, redpanda, filled, table_of):
-    topic = filled("adopt-victim")
+    topic = filled("adopt-victim", 1)
     name = redpanda("beside", [(0, 0, 1, "k", "v")])
     spark.sql(f"ALTER TABLE cleantail.sinks.beside SET LOCATION '{folder(table_of(topic))}/'")
     for dry in ([], ["--dry-run"]):

@@ -158,7 +158,7 @@ def test_deletes_that_two_engines_wrote_at_once_are_counted_once(workshop, spark
 
 
 def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_of):
-    records = list(changes(partitions=2))
+    records = list(changes(partitions=2, count=20))
     topic, _ = adopted("patient2", records, **{"cleantail.max.drop.ratio": 0.1})
     table, platform = table_of(topic), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
@@ -172,14 +172,14 @@ def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_
 def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_for_again(
     workshop, spark, adopted, table_of
 ):
-    records = list(changes(partitions=1))
+    records = list(changes(partitions=1, count=20))
     topic, name = adopted("midway", records, **{"cleantail.max.drop.ratio": 0.1})
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     workshop.ok("adopt", name, "--upgrade")
     with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown.*was upgraded after"):
         publish_approved(table, platform, checked, "anna")
-    assert (branches(table), len(by_spark(spark, name))) == ([], 40)
+    assert (branches(table), len(by_spark(spark, name))) == ([], 20)
     workshop.ok("compact", topic, "--now", NOW, "--force", "--approve")
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)
 
@@ -263,7 +263,7 @@ def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile
 
 
 def test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch(workshop, spark, adopted, table_of, monkeypatch):
-    records = list(changes(partitions=1))
+    records = list(changes(partitions=1, count=20))
     topic, name = adopted("mid-compact", records)
     table, platform = table_of(topic), workshop.platform()
     [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units

@@ -45,13 +45,13 @@ def places_in(spark, table):
 
 
 def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each(workshop, spark, adopted):
-    records = list(changes(partitions=1))
+    records = list(changes(partitions=1, count=20))
     topic, table = adopted("plain2", records, **{"cleantail.reclaim.deleted.ratio": 0.05})
     before = files_of(spark, table)
     workshop.ok("compact", topic, "--now", NOW)
     first = by_spark(spark, table)
     assert first == read(workshop, topic) == expected(records)
-    more = [(0, 40, NOW, "k0", "new")]
+    more = [(0, 20, NOW, "k0", "new")]
     append(spark, table, more)
     workshop.ok("compact", topic, "--now", NOW + 500, "--force")
     assert by_spark(spark, table) == read(workshop, topic) == expected([*records, *more])
@@ -141,13 +141,13 @@ def test_appends_between_check_and_publish_do_not_matter(workshop, spark, adopte
 
 
 def test_a_table_that_is_upgraded_later_goes_on_with_deletion_vectors(workshop, spark, adopted):
-    records = list(changes())
+    records = list(changes(partitions=1, count=20))
     topic, table = adopted("later2", records)
     workshop.ok("compact", topic, "--now", NOW)
     assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     assert "format version 2 -> 3" in workshop.ok("adopt", table, "--upgrade")
     assert by_spark(spark, table) == read(workshop, topic) == expected(records)
-    more = [(p, 40, NOW, f"k{k}", "new") for p, k in enumerate((0, 1, 2))]
+    more = [(0, 20, NOW, "k0", "new")]
     append(spark, table, more)
     workshop.ok("compact", topic, "--now", NOW + 500, "--force")
     assert by_spark(spark, table) == read(workshop, topic) == expected([*records, *more])
@@ -174,7 +174,7 @@ def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(worksho
 
 
 def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, spark, adopted, table_of):
-    records = list(changes(partitions=1))
+    records = list(changes(partitions=1, count=20))
     topic, _ = adopted("held2", records, **{"cleantail.max.drop.ratio": 0.1})
     checked = checked_round(workshop, table_of(topic))
     assert checked.holds
@@ -197,8 +197,11 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
     assert ids == [b"2147483546", b"2147483545"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
 def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spark, redpanda, seed):
+    """Each version against the model: test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each here,
+    test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place in test_adopt.py, which upgrades to 3."""
     chance = random.Random(seed)
     start = [(p, o, NOW - HOUR, f"k{o % 4}", None if o == 7 else f"v{o}") for p in range(2) for o in range(10)]
     tables = {v: redpanda(f"history-{seed}-{v}", start, 2) for v in (2, 3)}

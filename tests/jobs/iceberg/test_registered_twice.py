@@ -195,13 +195,13 @@ def test_what_was_deleted_before_stays_deleted_and_what_anybody_sees_is_kept(wor
 
 def test_in_version_2_a_file_that_comes_again_after_a_round_is_cleaned_again(workshop, spark, adopted, twice):
     """Position deletes are older than the second registration: every reader sees all of its records again."""
-    records = list(changes(partitions=1))
+    records = list(changes(partitions=1, count=20))
     topic, table = adopted("again-later2", records)
     workshop.ok("compact", topic, "--now", NOW)
     clean = expected(records)
     sink = twice(full(table))
     sink.in_another_manifest(sink.files())
-    assert len(by_spark(spark, table)) == len(clean) + 40
+    assert len(by_spark(spark, table)) == len(clean) + 20
     [planned] = workshop.json("plan", topic, "--now", NOW)["partitions"]
     assert planned["action"] == "compact" and planned["first_dirty_offset"] == 0
     result = workshop.json("compact", topic, "--now", NOW)
@@ -304,7 +304,7 @@ def test_a_branch_that_keeps_none_or_both_is_red(workshop, redpanda, table_of, t
 def test_appends_between_check_and_publish_do_not_matter_and_another_registration_starts_the_round_over(
     workshop, spark, redpanda, table_of, twice, version
 ):
-    records, topic = list(changes(partitions=1)), f"between-twice-v{version}"
+    records, topic = list(changes(partitions=1, count=20)), f"between-twice-v{version}"
     name = redpanda(topic, records, version)
     sink = twice(full(name))
     files = sink.files()
@@ -315,10 +315,10 @@ def test_appends_between_check_and_publish_do_not_matter_and_another_registratio
     plan, units = made(workshop, table)
     checked = check_round(table, platform, plan.round, units)
     assert checked.ok
-    late = [(0, 40, NOW, "k0", "late")]
+    late = [(0, 20, NOW, "k0", "late")]
     append(spark, name, late)
     assert publish_or_start_over(Run(table, platform), checked).round == checked.round
-    assert by_spark(spark, name) == sorted([*expected(records), (0, 40, "k0", "late")])
+    assert by_spark(spark, name) == sorted([*expected(records), (0, 20, "k0", "late")])
     if version == 3:
         return  # there a vector that is older than its file makes the table unreadable (test_mend)
     sink.in_another_manifest(files[:1])
@@ -327,20 +327,20 @@ def test_appends_between_check_and_publish_do_not_matter_and_another_registratio
     sink.in_another_manifest(files[:1])
     done = publish_or_start_over(Run(table, platform), checked)
     assert done.published == (0,)
-    assert by_spark(spark, name) == [*expected(records), (0, 40, "k0", "late")]
+    assert by_spark(spark, name) == [*expected(records), (0, 20, "k0", "late")]
     assert set(sink.registrations().values()) == {1}
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_reclaim_expiry_latest_rollback_and_audits_go_on(workshop, spark, redpanda, twice, version):
-    records, topic = list(changes(partitions=1)), f"goes-on-v{version}"
+    records, topic = list(changes(partitions=1, count=20)), f"goes-on-v{version}"
     name = redpanda(topic, records, version)
     sink = twice(full(name))
     sink.thrice(sink.files())
     workshop.ok("adopt", name)
     settings(workshop, topic, **{"cleantail.reclaim.deleted.ratio": 0.01})
     assert workshop.json("reclaim", topic, "--now", NOW)["rewritten_files"] == 0
-    assert len(by_spark(spark, name)) == 120
+    assert len(by_spark(spark, name)) == 60
     shown = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
     alive = [r for r in expected(records) if r[3] is not None]
     assert [(r["partition"], r["offset"], r["key"], r["payload"]) for r in shown] == alive
@@ -348,9 +348,9 @@ def test_reclaim_expiry_latest_rollback_and_audits_go_on(workshop, spark, redpan
     assert by_spark(spark, name) == expected(records)
     # a rollback undoes the whole round
     assert workshop.json("rollback", topic)["ok"]
-    assert len(by_spark(spark, name)) == 120
+    assert len(by_spark(spark, name)) == 60
     result = workshop.json("compact", topic, "--now", NOW + 1)
-    assert measures(result)[0]["deleted"]["registered_twice"] == 80
+    assert measures(result)[0]["deleted"]["registered_twice"] == 40
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)
     workshop.ok("compact", topic, "--now", NOW + 5000)
     workshop.ok("reclaim", topic, "--now", NOW + 5000)

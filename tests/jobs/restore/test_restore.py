@@ -106,8 +106,10 @@ def test_a_compacted_log_comes_back_with_its_tombstones_and_an_older_snapshot_as
 @pytest.mark.parametrize(
     ("strategy", "config"),
     [
-        ("offset", {}),
-        ("timestamp", {"compaction.strategy": "timestamp"}),
+        # which record wins, the tasks of a round say, here too: test_case_2_keys_keep_their_last_offset_and_their_order,
+        # and test_a_timestamp_far_in_the_future_does_not_win hold these two
+        pytest.param("offset", {}, marks=pytest.mark.deep),
+        pytest.param("timestamp", {"compaction.strategy": "timestamp"}, marks=pytest.mark.deep),
         ("header", {"compaction.strategy": "header", "compaction.strategy.header": "v"}),
     ],
 )
@@ -119,11 +121,10 @@ def test_the_latest_records_are_those_that_latest_shows(kafka, workshop, strateg
         key = None if offset % 50 == 0 else f"k{rng.randrange(70)}"
         line = {"partition": rng.randrange(2), "offset": offset, "ts": AT + rng.randrange(1000), "key": key}
         records.append(line | {"payload": rng.choice([None, f"v{offset}", ""]), "headers": ["v", version]})
-    files = [workshop.file(f"{n}.jsonl", records[n::3]) for n in range(3)]
-    for file in files[:2]:
-        workshop.ok("ingest", topic, "--file", file)
+    first, second = (workshop.file(f"{n}.jsonl", records[n::2]) for n in range(2))
+    workshop.ok("ingest", topic, "--file", first)
     workshop.ok("compact", topic, "--now", NOW)
-    workshop.ok("ingest", topic, "--file", files[2])
+    workshop.ok("ingest", topic, "--file", second)
     target = f"state-by-{strategy}"
     kafka.create(target, 2, cleanup_policy="compact")
     state = read(workshop, topic, "latest")
@@ -262,10 +263,10 @@ def test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_on
 
 def test_batches_are_no_larger_than_the_topic_takes(kafka, workshop):
     topic = workshop.topic("restored-batches")
-    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": "x" * 400} for o in range(2000)]
+    lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": "x" * 400} for o in range(500)]
     workshop.ok("ingest", topic, "--file", workshop.file("batches.jsonl", lines))
     kafka.create("narrow", 1, max_message_bytes=2_000)
-    assert restore(workshop, kafka, topic, "narrow")["verified"] == 2000
+    assert restore(workshop, kafka, topic, "narrow")["verified"] == 500
 
 
 def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop, archive, tmp_path):

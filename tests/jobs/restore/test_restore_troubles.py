@@ -28,7 +28,7 @@ from tests.jobs.restored import as_restored
 pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "2"))
-RECORDS, PARTITIONS = 150_000, 2
+RECORDS, PARTITIONS = 90_000, 2
 AT = 1_600_000_000_000
 
 
@@ -78,25 +78,27 @@ def restored(workshop, topic, kafka, target):
         assert "Try again when it has ended" in err
 
 
-def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large):
-    """Driver and workers at once, or the driver alone, whose workers then end by themselves."""
-    target, rng = "restored-killed-2", random.Random(7)
+@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.deep)])
+def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large, kills):
+    """Driver and workers at once, or, as every second kill, the driver alone, whose workers then end by themselves: until
+    then the topic grows, as in test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone."""
+    target, rng = f"restored-killed-by-{kills}", random.Random(7)
     kafka.create(target, PARTITIONS)
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
     command = [sys.executable, "-m", "cleantail.cli", "restore", large, "--bootstrap-server", kafka.address]
     command += ["--to", target, "--json", "--config", str(workshop.config)]
     killed, brokers = 0, brokers_of(kafka)  # one client: it is asked often
-    for number in range(KILLS):
+    for number in range(kills):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        goal = sum(ends(brokers, target).values()) + rng.randrange(1, RECORDS // (KILLS + 1))
+        goal = sum(ends(brokers, target).values()) + rng.randrange(1, RECORDS // (kills + 1))
         while run.poll() is None and sum(ends(brokers, target).values()) < goal:
             time.sleep(0.05)
         if run.poll() is None:
             killed += 1
         with contextlib.suppress(ProcessLookupError):
-            (os.killpg if number % 2 else os.kill)(run.pid, signal.SIGKILL)
+            (os.kill if number % 2 else os.killpg)(run.pid, signal.SIGKILL)
         run.wait()
-    assert killed == KILLS
+    assert killed == kills
     done = json.loads(restored(workshop, large, kafka, target))
     assert done["resumed"] and done["found"] > 0 and done["found"] + done["written"] == done["verified"] == RECORDS
     assert kafka.consumed(target, PARTITIONS, committed=False) == archived(workshop, large)

@@ -20,10 +20,10 @@ from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing
 from tests.airflow_site import Site
 from tests.alert_sinks import Hook, hook  # noqa: F401
 from tests.jobs.conftest import Workshop
+from tests.jobs.round.test_held_rounds import ONE_KEY
 from tests.jobs.round.test_rounds import NOW, record
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
-SHORT_KEYS = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}
 NO_RECLAIM = {"cleantail.reclaim.deleted.ratio": 1.0, "cleantail.snapshot.retention.ms": 1 << 50}
 """It has nothing to do with alerts, and takes longest."""
 
@@ -84,21 +84,21 @@ def operations(
 
 
 def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations: Operations) -> None:
-    """A red record holds the log back: it misses its deadline and its tombstone stays. Once it may be published, the
+    """A red check holds the log back: it misses its deadline and its tombstone stays. Once it may be published, the
     tombstone goes before the reader has read it, and that lasts until the reader has."""
     workshop, events = operations.workshop, (Event.QUARANTINED, Event.DEADLINE_MISSED, Event.ERASURE, Event.HOLD_CAP)
     config = {"max.compaction.lag.ms": 1_000, "cleantail.erasure.grace.ms": 2_000, "cleantail.readers.hold.cap.ms": 500}
-    topic = operations.topic("told", config, *events, checks=[SHORT_KEYS])
+    topic = operations.topic("told", config, *events, checks=[ONE_KEY])
     operations.ingest(topic, record(0, "a", "x"), record(1, "a", None))
     workshop.ok("reader", "set", topic, "slow", "--partition", 0, "--offset", 1)
     workshop.ok("compact", topic, "--now", NOW)  # the tombstone is due a second later, half a second of hold after that
-    operations.ingest(topic, record(2, "a key that is too long", "y", ts=NOW))
+    operations.ingest(topic, record(2, "b", "y", ts=NOW))
     assert workshop.run("compact", topic, "--now", NOW + 500, "--force")[0] == 1  # the next try is 15 s later
     for n in (1, 2):
         operations.run(topic, NOW + 10_000 + n)
     assert operations.told == {e.value: [(1, "open")] for e in events if e is not Event.HOLD_CAP}
 
-    operations.topic("told", config, *events)  # what was wrong with the record is none of the checks' business now
+    operations.topic("told", config, *events)  # what was wrong is none of the checks' business now
     operations.run(topic, NOW + 20_000)
     operations.run(topic, NOW + 20_001)
     over = {e.value: [(1, "open"), (3, "over")] for e in events if e is not Event.HOLD_CAP}
@@ -130,17 +130,20 @@ def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_an
     assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
 
 
+@pytest.mark.deep
 def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     operations: Operations, spark: Any
 ) -> None:
+    """test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free in test_notifications.py and
+    test_a_failed_check_is_no_part_of_a_rejection_before_it in test_alert_task.py hold the rule; here with real runs."""
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
-    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))
     table, platform = TopicTable.of(spark, workshop.find(topic), workshop.platform()), workshop.platform()
     plan = evaluate_topic(table.topic, platform, now_ms=NOW)
     done = [compact_unit(table, platform, unit) for unit in plan.units]
     set_aside(table, platform, check_round(table, platform, plan.round, done), Rejection("anna", NOW))
-    operations.topic("told-no", {}, *events, checks=[SHORT_KEYS])
+    operations.topic("told-no", {}, *events, checks=[ONE_KEY])
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)
     assert operations.told == {
@@ -154,8 +157,8 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
 
 def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
     """The red check is told by the task that sees it, and the first quarantine is gone when the last task looks."""
-    topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[SHORT_KEYS])
-    operations.ingest(topic, record(0, "a", "x"), record(1, "a key that is too long", "y"))
+    topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[ONE_KEY])
+    operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))
     operations.run(topic, NOW)
     operations.workshop.ok("release", topic, 0)
     operations.run(topic, NOW + 1_000)

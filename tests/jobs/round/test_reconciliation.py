@@ -70,12 +70,8 @@ def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_le
     assert len([w for w in done["warnings"] if "deletions may be among them" in w]) == 2
     assert [entry.partition for entry in position(topic).forgotten] == [0, 1]
     assert "reconcile needed" in workshop.ok("status", topic)
-    assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == {
-        (0, b"k0"),
-        (0, b"k1"),
-        (0, b"k2"),
-        (1, b"k7"),
-    }
+    gone = {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
+    assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == gone
     before = landed(topic)
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["partition"], log["keys"], log["records"]) for log in told["partitions"]] == [(0, 3, 3), (1, 1, 1)]
@@ -94,6 +90,9 @@ def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_le
     workshop.ok("reconcile", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
     assert [log["keys"] for log in workshop.json("reconcile", topic, "--dry-run")["partitions"]] == [0, 0]
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("check", topic)
+    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
 
 
 def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed):
@@ -265,13 +264,13 @@ def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, lan
 def test_a_large_log_is_compared_by_many_tasks_and_in_many_buckets(kafka, workshop, landed, monkeypatch):
     topic = workshop.topic("compared-by-many", source=kafka.source())
     kafka.create(topic, **SOON)
-    keys = [b"%05d" % n for n in range(900)]
+    keys = [b"%05d" % n for n in range(300)]
     kafka.send(topic, [(key, b"v") for key in keys])
     workshop.ok("ingest", topic)
     gone = keys[::3]
     kafka.send(topic, [(key, None) for key in gone])
     forget(kafka, topic)
-    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 150)
+    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 50)
     monkeypatch.setattr(comparison, "bucket_count", lambda *_: 3)
     done = workshop.json("reconcile", topic)
     assert (done["ok"], done["measures"][0]["deleted"]) == (True, {"gone_at_source": len(gone)})
@@ -307,7 +306,8 @@ def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reaso
     assert "has delete in its cleanup.policy" in position(topic).forgotten[0].hindrance
 
 
-@pytest.mark.parametrize("seed", [17])
+# test_keys_that_are_gone_at_the_source_go_until_... holds the rule; here once more with random records
+@pytest.mark.parametrize("seed", [pytest.param(17, marks=pytest.mark.deep)])
 def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(kafka, workshop, landed, seed):
     topic = workshop.topic(f"random-{seed}", source=kafka.source())
     kafka.create(topic, 2, **SOON)

@@ -10,10 +10,8 @@ from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved, publish_round
-from tests.jobs.round.test_held_rounds import SHORT
+from tests.jobs.round.test_held_rounds import ONE_KEY
 from tests.jobs.round.test_rounds import NOW, offsets, record
-
-LONG = "far too long"
 
 
 def quarantine_of(workshop, topic, partition=0):
@@ -27,8 +25,8 @@ def words(workshop, topic):
 
 def red_topic(workshop, name, **more):
     """Partition 0 passes its check, partition 1 does not."""
-    topic = workshop.topic(name, checks=[SHORT], **more)
-    lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, LONG)) for o in range(2)]
+    topic = workshop.topic(name, checks=[ONE_KEY], **more)
+    lines = [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", lines))
     return topic
 
@@ -86,7 +84,7 @@ def test_a_release_while_a_round_runs_is_for_the_quarantine_before_it(workshop, 
 def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_found(workshop, table_of):
     topic = red_topic(workshop, "waited")
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
-    workshop.topic("waited", checks=[SHORT], publish="approve")
+    workshop.topic("waited", checks=[ONE_KEY], publish="approve")
     lines = [record(o, "a", "x", partition=0) for o in (2, 3)]
     workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
     table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
@@ -105,7 +103,7 @@ def test_a_round_that_is_set_aside_leaves_its_red_logs_in_quarantine_whatever_wa
     table, platform = table_of(topic), workshop.platform()
     for released in (False, True):
         if released:  # and its log has gone on since
-            lines = [record(10, LONG, "x", partition=1)]
+            lines = [record(10, "b", "x", partition=1)]
             workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
         checked = checked_round(workshop, table)
         set_aside(table, platform, checked, None, "nobody could be asked")
@@ -123,4 +121,4 @@ def test_a_rolled_back_round_brings_no_released_quarantine_back(workshop):
     workshop.ok("compact", topic, "--now", NOW + 1)
     workshop.ok("rollback", topic)
     assert quarantine_of(workshop, topic, 1) is None
-    assert offsets(r for r in workshop.read(topic) if r["partition"] == 1) == [0, 1]
+    assert offsets(r for r in workshop.read(topic) if r["partition"] == 1) == [0, 1, 2]

@@ -10,9 +10,9 @@ from spark_jobs.engine.columns.offset_set import FLAGS_FOR_EACH, OffsetSet
 def test_an_offset_is_found_where_it_is_in_the_set_and_nowhere_else(gap):
     offsets = np.arange(5, 2005) * gap
     np.random.default_rng(gap).shuffle(offsets)
-    known = OffsetSet(offsets)
+    known, there = OffsetSet(offsets), set(offsets.tolist())
     asked = np.concatenate([offsets, offsets + 1, offsets - 1, [0, 4 * gap, 2005 * gap, np.iinfo(np.int64).max]])
-    assert known.among(asked).tolist() == [offset in set(offsets.tolist()) for offset in asked.tolist()]
+    assert known.among(asked).tolist() == [offset in there for offset in asked.tolist()]
     assert known.among(offsets).all()
 
 

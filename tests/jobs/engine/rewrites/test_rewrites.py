@@ -39,14 +39,14 @@ def record(offset, key, value, partition=0, **more):
 
 @pytest.fixture
 def compacted(workshop):
-    """A topic of two logs in three files each, of which a round has hidden records; returns its name."""
+    """A topic of two logs, or of `logs`, in two files each, of which a round has hidden records; returns its name."""
 
-    def make(name, **config):
-        topic = workshop.topic(name, ALL_GOES | config)
-        for n in range(3):
+    def make(name, logs=(0, 1)):
+        topic = workshop.topic(name, ALL_GOES)
+        for n in range(2):
             lines = [
                 record(20 * n + i, f"k{i + 5 * n}" if i else "", f"v{n}{i}" * 30 if i % 4 else None, p)
-                for p in (0, 1)
+                for p in logs
                 for i in range(15)
             ]
             workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
@@ -107,7 +107,7 @@ def test_records_keep_columns_row_ids_and_order_and_metadata_say_what_is_in_the_
     commits = table.load().currentSnapshot().sequenceNumber()
     arrived = {f.dataSequenceNumber() for f in (t.task.file() for t in planned(table))}
     result = workshop.json("reclaim", topic, "--now", NOW)
-    assert (result["rewritten_files"], result["new_files"]) == (6, 2)
+    assert (result["rewritten_files"], result["new_files"]) == (4, 2)
     require_true_metadata(data_files(table), before)
     assert table.load().currentSnapshot().sequenceNumber() == commits + 1  # small logs share a commit
     assert rows(table, "_row_id", "_last_updated_sequence_number") == lineage
@@ -147,28 +147,28 @@ def require_true_metadata(files, before):
         assert {f.metadata[b"PARQUET:field_id"] for f in content.schema} >= {str(i).encode() for i in range(1, 9)}
 
 
-def test_files_end_near_the_tables_target(workshop, table_of, compacted, no_branches):
-    topic = compacted("rewritten-target")
+def test_files_end_near_the_tables_target(workshop, table_of, no_branches):
+    topic = workshop.topic("rewritten-target", ALL_GOES)
     table = table_of(topic)
-    workshop.ok("ingest", topic, "--file", workshop.file("random.jsonl", [
-        record(100 + i, f"r{i}", os.urandom(3000).hex()) for i in range(200)
-    ]))  # fmt: skip
+    for n in (0, 100):
+        lines = [record(n + i, f"r{n + i}", os.urandom(3000).hex()) for i in range(100)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
     workshop.ok("compact", topic, "--now", NOW)
     table.set_properties({"write.target-file-size-bytes": "100000"})
     before = rows(table)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] > 3
     assert rows(table) == before
-    sizes = [f.file_size_in_bytes for f in data_files(table) if f.partition["partition"] == 0]
-    assert max(sizes) < 120_000
-    bounds = sorted((f.readable_metrics.offset.lower_bound, f.readable_metrics.offset.upper_bound)
-                    for f in data_files(table) if f.partition["partition"] == 0)  # fmt: skip
+    files = data_files(table)
+    assert max(f.file_size_in_bytes for f in files) < 120_000
+    bounds = sorted((f.readable_metrics.offset.lower_bound, f.readable_metrics.offset.upper_bound) for f in files)
     assert all(high < low for (_, high), (low, _) in zip(bounds, bounds[1:], strict=False))
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
     workshop, spark, redpanda, table_of, no_branches, version
 ):
+    """That row ids are kept, which version 3 adds, the first test of this file holds."""
     records = [(p, o, NOW - HOUR + o, f"k{o % 3}", None if o % 5 == 0 else "v") for p in (0, 1) for o in range(20)]
     name, topic = redpanda(f"rewritten-{version}", records, version), f"rewritten-{version}"
     workshop.ok("adopt", name)
@@ -182,20 +182,20 @@ def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
 
 
 def test_what_a_task_cannot_keep_is_rewritten_by_spark(workshop, spark, table_of, compacted, on_branches):
-    topic = compacted("rewritten-bloom")
+    topic = compacted("rewritten-bloom", logs=(0,))
     table = table_of(topic)
     before = rows(table)
     # a filter is asked for
     table.set_properties({"write.parquet.bloom-filter-enabled.column.key": "true"})
-    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == len(on_branches) == 2
+    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == len(on_branches) == 1
     assert rows(table) == before
     # the schema has changed since the files were written
     table.load().updateProperties().remove("write.parquet.bloom-filter-enabled.column.key").commit()
     spark.sql(f"ALTER TABLE {table.name} ADD COLUMN seen int")
-    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)]))
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(90, "k7", "w")]))
     workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     before = rows(table)
-    assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == len(on_branches[2:]) == 2
+    assert workshop.json("reclaim", topic, "--now", NOW + 1)["new_files"] == len(on_branches[1:]) == 1
     assert rows(table) == before
 
 
@@ -221,13 +221,13 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
     def late(table, batch, staged):
         if any(file.partition == 1 for group in batch for file in group) and not late.done:
             late.done = True
-            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 54")
+            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 34")
         return real(table, batch, staged)
 
     late.done = False
     monkeypatch.setattr(rewriting, "swap", late)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1  # the other group's
-    assert rows(table) == [r for r in before if "partition=1, offset=54," not in r] != before
+    assert rows(table) == [r for r in before if "partition=1, offset=34," not in r] != before
     assert len(on_disk(table) - files) == 1
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
 
@@ -307,7 +307,7 @@ def test_records_that_are_deleted_before_the_files_are_planned_leave_the_group_f
     def late(self):
         if not late.done:
             late.done = True
-            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 54")
+            spark.sql(f"DELETE FROM {table.name} WHERE `partition` = 1 AND `offset` = 34")
         return real(self)
 
     late.done = False

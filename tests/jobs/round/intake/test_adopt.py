@@ -33,8 +33,8 @@ def read(workshop, topic):
 
 @pytest.mark.parametrize(
     "version, upgrade",
-    [(1, ["--upgrade"]), pytest.param(2, ["--upgrade"], marks=pytest.mark.deep), (2, [])],
-)
+    [(1, ["--upgrade"]), *(pytest.param(2, upgrade, marks=pytest.mark.deep) for upgrade in (["--upgrade"], []))],
+)  # test_kafka_connects_table_... below and test_rounds_expiry_... in test_format_2.py hold the rule for version 2
 def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version, upgrade):
     """A table of version 1 is upgraded only when that is said."""
     records, topic = list(changes(partitions=2)), f"orders-v{version}{'-up' * len(upgrade)}"

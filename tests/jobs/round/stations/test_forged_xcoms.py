@@ -19,7 +19,8 @@ from cleantail.rounds.evidence_row import CHECKED_ROUND
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence_store import evidence_table
-from tests.jobs.round.test_held_rounds import SHORT, branches, checked_round, ingest, log_of, summary_of
+from tests import round_builders
+from tests.jobs.round.test_held_rounds import ONE_KEY, SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.round.test_rounds import NOW, offsets, record
 from tests.round_builders import reference_of
 
@@ -77,8 +78,8 @@ def unit_of(workshop, table):
 
 
 def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table_of, call):
-    topic = workshop.topic("forged-verdict", checks=[SHORT])
-    lines = [record(o, k, "x", partition=p) for p, k in ((0, "a"), (1, "far too long")) for o in range(2)]
+    topic = workshop.topic("forged-verdict", checks=[ONE_KEY])
+    lines = [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("forged-verdict.jsonl", lines))
     checked = checked_round(workshop, table_of(topic))
     told = told_by(checked)
@@ -89,10 +90,10 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     assert (code, "names snapshots that no check of it has seen" in result["error"]) == (5, True)
     code, result = call(publish, topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
     assert (code, "has no check of a round 20200101T000000_000_1" in result["error"]) == (5, True)
-    assert offsets(workshop.read(topic)) == [0, 1, 0, 1]
+    assert offsets(workshop.read(topic)) == [0, 1, 0, 1, 2]
     code, result = call(publish, topic, "--round", json.dumps(told))
     assert (code, result["published"], result["held_back"], result["red_before"]) == (1, [0], [1], [1])
-    assert offsets(workshop.read(topic)) == [1, 0, 1]
+    assert offsets(workshop.read(topic)) == [1, 0, 1, 2]
 
 
 def test_the_evidence_holds_neither_keys_nor_values_for_publish(workshop, table_of):
@@ -254,9 +255,8 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     assert offsets(workshop.read(topic)) == [1]
 
 
-def test_an_answer_that_is_not_of_the_last_question_counts_for_nothing(workshop, table_of):
-    _, table, checked, _ = held(workshop, table_of, "last-question")
-    asked = question(checked, TASK, NOW)
+def test_an_answer_that_is_not_of_the_last_question_counts_for_nothing():
+    asked = question(round_builders.checked_round(), TASK, NOW)
     for wrong in (None, asked, replace(asked, task="")):
         with pytest.raises(HeldError, match="is not the last one that was asked about the topic"):
             answered(wrong, ("orders", "manual__2", "approve"), True, ANNA, NOW)
