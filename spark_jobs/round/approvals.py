@@ -8,17 +8,18 @@ from dataclasses import replace
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState
-from cleantail.log.work_units import WorkUnit
+from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
@@ -26,10 +27,13 @@ from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.failed_logs import keep_failed, quarantined
+from spark_jobs.round.judged_records import branch_has_few
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"
+MERGED = "merge"
+"""Spark's hint for a join of sorted records: a broadcast would be a job of its own."""
 
 
 def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
@@ -37,46 +41,67 @@ def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
     return replace(checked, sample=tuple(sample_of(table, checked.units, checked.green))) if checked.holds else checked
 
 
-def sample_of(table: TopicTable, units: Sequence[WorkUnit], partitions: Collection[int]) -> list[RemovedRecord]:
+def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collection[int]) -> list[RemovedRecord]:
     """Returns some of the records that the branches remove: the lowest offsets of each log. Keys never leave Spark: who
-    has to see what goes reads it from the table (`cleantail.lake.records.shown_records`)."""
+    has to see what goes reads it from the table (`cleantail.lake.records.shown_records`).
+
+    Where records are few, one task compares them in one plan. Of many, one plan chooses the sample without reading
+    keys, and another reads those of the sample."""
     sample: list[RemovedRecord] = []
     for unit in units:
-        logs = [w.partition for w in unit.partitions if w.partition in partitions]
-        if logs and len(sample) < SAMPLE_RECORDS:
-            sampled = _removed(table, unit, logs).limit(SAMPLE_RECORDS - len(sample))
-            rows = _with_kept(table, unit, logs, sampled).collect()
+        works = [w for w in unit.partitions if w.partition in partitions]
+        if works and (room := SAMPLE_RECORDS - len(sample)) > 0:
+            sampled = sampled_at_once if branch_has_few(table, unit, works) else sampled_by_two_plans
+            rows = sampled(table, unit, works, room).collect()
             sample += [RemovedRecord(row[PARTITION], row[OFFSET], row[KEPT]) for row in rows]
     return sorted(sample, key=lambda record: (record.partition, record.offset))
 
 
-def _with_kept(table: TopicTable, unit: WorkUnit, logs: list[int], sampled: DataFrame) -> DataFrame:
-    """Adds to the sample the offset of the record of the same key that the round leaves in its log: null where it
-    leaves none, as of a tombstone that has expired. It scans keys once more, in a round that waits for a person
-    anyway."""
-    works = [w for w in unit.partitions if w.partition in logs]
-    left = below_end(table.at_branch(unit.branch), works)
-    kept = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
-    of_key = kept.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
-    few = F.broadcast(sampled.select(PARTITION, KEY).distinct())
-    same = (F.col(PARTITION) == F.col("kept_partition")) & (F.col(KEY) == F.col("kept_key"))
-    winners = of_key.join(few, same, "left_semi")
-    return sampled.join(F.broadcast(winners), same, "left").select(PARTITION, OFFSET, KEPT)
+def sampled_at_once(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
+    """Returns (partition, offset, kept offset) of a sample of few records: null is kept where the round leaves no
+    record of the key in its log, as of a tombstone that has expired."""
+    inside = F.col(PARTITION).isin([w.partition for w in works])
+    base = table.at_snapshot(unit.base_snapshot_id).where(inside).coalesce(1)
+    branch = table.at_branch(unit.branch).where(inside).coalesce(1)
+    sampled = _removed(base, branch.hint(MERGED), KEY).orderBy(PARTITION, OFFSET, FILE, POS).limit(room)
+    kept = _kept(below_end(branch, works)).hint(MERGED)
+    return sampled.join(kept, _same_key(), "left").select(PARTITION, OFFSET, KEPT)
 
 
-def _removed(table: TopicTable, unit: WorkUnit, logs: list[int]) -> DataFrame:
-    """Returns (partition, offset, key) of the sample: it chooses the records without keys first."""
+def sampled_by_two_plans(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
+    """Returns what sampled_at_once returns, of any number of records. It scans keys once more, in a round that waits
+    for a person anyway."""
+    inside = F.col(PARTITION).isin([w.partition for w in works])
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
-    inside = F.col(PARTITION).isin(logs)
-    left = with_position(branch.where(inside))
+    removed = _removed(base.where(inside), branch.where(inside)).collect()
+    rows = sorted(removed, key=lambda row: (row[PARTITION], row[OFFSET], row[FILE], row[POS]))[:room]
+    positions = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in rows]
+    offsets = F.col(OFFSET).isin(sorted({r[OFFSET] for r in rows}))
+    there = base.where(inside & offsets & reduce(or_, positions, F.lit(False)))
+    sampled = with_position(there, PARTITION, OFFSET, KEY).distinct().select(PARTITION, OFFSET, KEY)
+    few = F.broadcast(sampled.select(PARTITION, KEY).distinct())
+    winners = _kept(below_end(branch, works)).join(few, _same_key(), "left_semi")
+    return sampled.join(F.broadcast(winners), _same_key(), "left").select(PARTITION, OFFSET, KEPT)
+
+
+def _removed(base: DataFrame, branch: DataFrame, *columns: str) -> DataFrame:
+    """Returns the first records of each log that are not on the branch any more: (partition, offset, columns…, and
+    where they lie, as with_position says)."""
+    of_base = with_position(base, PARTITION, OFFSET, *columns)
     # distinct: a file that is registered twice shows each record twice
-    removed = with_position(base.where(inside), PARTITION, OFFSET).join(left, [FILE, POS], "left_anti").distinct()
+    removed = of_base.join(with_position(branch), [FILE, POS], "left_anti").distinct()
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
-    rows = removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank").collect()
-    positions = [(F.xxhash64("_file") == r[FILE]) & (F.col(POS) == r[POS]) for r in rows[:SAMPLE_RECORDS]]
-    offsets = sorted({r[OFFSET] for r in rows})
-    sampled = base.where(inside & F.col(OFFSET).isin(offsets) & reduce(or_, positions, F.lit(False)))
-    return with_position(sampled, PARTITION, OFFSET, KEY).distinct().select(PARTITION, OFFSET, KEY)
+    return removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank")
+
+
+def _kept(left: DataFrame) -> DataFrame:
+    """Returns (kept_partition, kept_key, kept_offset) of each key: the highest offset that the round leaves."""
+    keys = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
+    return keys.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
+
+
+def _same_key() -> Column:
+    return (F.col(PARTITION) == F.col("kept_partition")) & (F.col(KEY) == F.col("kept_key"))
 
 
 def set_aside(

@@ -24,11 +24,11 @@ from spark_jobs.iceberg.tables import TopicTable
 def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
     """Gives the records of the works' logs on the unit's branch. Few of them are read once."""
     records = as_text(below_end(table.at_branch(unit.branch), works))
-    with read_once(records) if _are_few(table, unit, works) else nullcontext(records) as judged:
+    with read_once(records) if branch_has_few(table, unit, works) else nullcontext(records) as judged:
         yield judged
 
 
-def _are_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
+def branch_has_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
     """Returns whether the branch's files have few records of these logs. Where the plan of the round knows of more, the
     files are not listed once more."""
     if sum(work.records for work in works) > FEW_RECORDS:
