@@ -14,7 +14,7 @@ from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import ROUNDS
-from spark_jobs.round import approvals, evidence, publish
+from spark_jobs.round import evidence, publish
 from spark_jobs.round import run as rounds
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
@@ -81,15 +81,13 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
     assert summary_of(table_of(topic))["cleantail.approved-by"]
 
 
-def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of, monkeypatch):
+def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
     topic = workshop.topic("approve", publish="approve")
     ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     assert [hold.reason for hold in checked.holds] == ["publish: approve"]
     assert checked.sample == (RemovedRecord(0, 0, 1),)
-    monkeypatch.setattr(approvals, "branch_has_few", lambda *_: False)
-    assert approvals.with_sample(table, checked).sample == checked.sample  # as of many records
     with pytest.raises(HeldError, match="waits for approval"):
         publish.publish_round(table, platform, checked)
     ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))
