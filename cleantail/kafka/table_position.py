@@ -63,16 +63,21 @@ def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
 
 
 def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Returns whether the table has all that may be read, and keeps the look where it has. Raises CleantailError for
-    everything that forbids to read, before Spark is started."""
+    """Returns whether the table has all that may be read. Keeps the look, and raises, as unread_offsets does."""
+    return unread_offsets(topic, platform, settings, now_ms) is None
+
+
+def unread_offsets(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> int | None:
+    """Returns how many offsets the next read passes, None where the table has all that may be read; keeps the look
+    then. Raises CleantailError for everything that forbids to read, before Spark is started."""
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
     at = table_position(topic, platform)
     plan = at.plan(topic, broker, now_ms)
     if at.position is None or plan.offsets or plan.gaps:
-        return False
+        return plan.offsets
     write_look(topic, platform, at.position, now_ms)
-    return True
+    return None
 
 
 def require_own_table(topic: Topic) -> None:

@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConflictError
+from cleantail.errors import ConflictError
 from cleantail.human import counted
+from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
@@ -81,7 +82,7 @@ class StationError(Exception):
 
 @dataclass(slots=True)
 class TopicStations:
-    """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where it has none;
+    """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where none came;
     `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
     same run came to tell that ended while it was at the topic, None where none did; `outcome`: what became of it so
     far; `measured`: its round, once it waits to be checked."""
@@ -226,9 +227,11 @@ class TopicStations:
             raise StationError(station) from error
 
     def _client(self) -> Settings:
-        if self.client is None:
-            raise CleantailError(f"topic {self.topic.topic}: the settings of its Kafka client were not handed on")
-        return self.client
+        """Returns the settings that were handed on, else those of the driver's environment, as a topic's own job."""
+        source = self.topic.source.kafka
+        if self.client is None and source is not None:
+            return settings_of_environment(source, os.environ)
+        return self.client or {}
 
 
 def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:

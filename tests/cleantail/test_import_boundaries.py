@@ -57,10 +57,6 @@ def test_a_kernel_module_opens_no_catalog_when_it_is_imported(imported):
     assert {module for module, packages in imported.items() if catalogs & set(packages)} == set()
 
 
-def test_the_command_line_imports_no_job_before_it_runs_one(imported):
-    assert {module for module, packages in imported.items() if "spark_jobs" in packages} == set()
-
-
 def test_a_command_that_needs_no_spark_imports_none(tmp_path):
     """Nor Airflow, nor Great Expectations: it answers at once."""
     lines = ["--help", "status", "plan customer-cdc"]

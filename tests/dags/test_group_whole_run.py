@@ -14,7 +14,6 @@ from cleantail.lake.catalog_settings import SMALL_RUN
 from cleantail.lake.catalogs import load_table, open_catalog
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
-from tests.dags.test_group_dag import states
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
@@ -55,6 +54,14 @@ def land(site: Site, name: str, *lines: dict[str, Any], **yaml: Any) -> None:
     site.topic(name, source={"path": f"landing/{name}/*.jsonl"}, **yaml)
 
 
+def states(finished: Any) -> dict[str, list[str]]:
+    """Task -> the states of its instances, by map index."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for ti in finished.get_task_instances():
+        found.setdefault(ti.task_id, []).append((ti.map_index, str(ti.state)))
+    return {task: [state for _, state in sorted(instances)] for task, instances in found.items()}
+
+
 def offsets(site: Site, name: str) -> list[int]:
     platform = load_platform(site.config, os.environ)
     table = load_table(open_catalog(platform, os.environ), find_topic(name, site.config, os.environ), platform)
@@ -81,22 +88,17 @@ def told(site: Site) -> list[tuple[str, str]]:
     return [(alert["topic"], alert["event"]) for alert in found]
 
 
-# test_a_run_of_one_topic_forgets_no_other… and test_a_pack_that_only_gives_back_space… in test_group_dag.py hold what
-# Airflow does with `one` alone before all, test_a_pack_takes_each… in test_pack_run.py what Spark does; here it is real.
-@pytest.mark.parametrize("before", [(), pytest.param(("one",), marks=pytest.mark.deep)], ids=["all", "one-before"])
 def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_alone_and_rolled_back(
-    group: Site, before: tuple[str, ...]
+    group: Site,
 ) -> None:
-    kept = {} if before else {"config": UNRECLAIMED}
-    land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"), **kept)
+    land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"))
     land(group, "two", *(line(n, "k", str(n)) for n in range(4)), config=UNRECLAIMED)
     land(group, "red", line(0, "1", "x"), line(1, "1", "y"), checks=[LETTERS])
     # 1. one topic alone: the others are not even read
-    for topic in before:
-        alone = group.dag("small").test(run_conf={"topic": topic})
-        assert (str(alone.state), asset_events(alone)) == ("success", {f"x-cleantail://{topic}": [("compact", [0])]})
-        assert offsets(group, topic) == [1, 2]
-        assert not (group.home / "warehouse" / "cleantail" / "two").exists()
+    alone = group.dag("small").test(run_conf={"topic": "one"})
+    assert (str(alone.state), asset_events(alone)) == ("success", {"x-cleantail://one": [("compact", [0])]})
+    assert offsets(group, "one") == [1, 2]
+    assert not (group.home / "warehouse" / "cleantail" / "two").exists()
     # 2. all of them: the pack, which also gives back the space of the first run, and the one that shows what is broken
     dag = group.dag("small")  # parsed anew: the one above has the parameters of its last run
     group.topic("typo", config={"segment.sm": 1})
@@ -105,12 +107,11 @@ def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_a
     assert str(finished.state) == "failed"
     assert (found["evaluate"], found["run_pack"]) == (["success"], ["success", "failed"])
     stations = ("ingest", "compact", "check_quality", "publish", "reclaim", "expire_tombstones", "reconcile")
-    green, freed = ["success"] * 2, "success" if before else "skipped"
-    assert [found[s][0] for s in stations] == [*green, "failed", "success", freed, "skipped", "skipped"]
+    assert [found[s][0] for s in stations] == ["success"] * 2 + ["failed"] + ["success"] * 2 + ["skipped"] * 2
     assert (offsets(group, "one"), offsets(group, "two"), offsets(group, "red")) == ([1, 2], [3], [0, 1])
     # 3. what others hear of it: each failure is its own
-    assert asset_events(finished) == {f"x-cleantail://{n}": [("compact", [0])] for n in {"one", "two"} - {*before}}
-    assert sorted(told(group)) == [("red", "check_failed")]
+    assert asset_events(finished) == {"x-cleantail://two": [("compact", [0])]}
+    assert sorted(told(group)) == [("red", "check_failed"), ("typo", "run_failed")]
     # 4. the next run: nothing is due, and a log in quarantine is looked at by those who tell, as long as it is there
     (group.config / "topics" / "typo.yaml").unlink()
     idle = states(dag.test())

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from cleantail.lake.catalog_settings import SMALL_RUN
 from differential.broker import ROOT, SHORT_LIFE
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.conftest import DEEP
@@ -40,8 +39,6 @@ def command(workshop, master, python, *argv, archive=None, executors=2):
     conf = {"spark.pyspark.python": str(python), "spark.cores.max": executors}
     conf |= {"spark.executor.memory": "512m", "spark.executor.cores": 1}
     conf |= dict.fromkeys(("spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"), " ".join(SHORT_LIFE))
-    # to make code for a query of a few records, and to compile it, costs more than the query
-    conf |= {name: value for name, value in SMALL_RUN.items() if name.startswith("spark.sql")}
     if archive is not None:
         conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
     spark = {"master": master, "insecure": True, "conf": conf}

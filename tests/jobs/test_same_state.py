@@ -20,8 +20,7 @@ from tests.jobs.test_histories import DEEP, EXAMPLES, SEED
 
 STRATEGIES = ["offset", "timestamp", "header"]
 PLAYED = [s if s == "offset" else pytest.param(s, marks=pytest.mark.deep) for s in STRATEGIES]
-"""Records are compared with others at their offset whatever the strategy is. That `latest` is by the rules before and after
-a round by header, with copies among its records, test_histories.py holds."""
+"""Records are compared with others at their offset by code that knows no strategy."""
 RUNS = 3 if DEEP else 2
 """A second run meets what the first has hidden."""
 NUMBERS = itertools.count()

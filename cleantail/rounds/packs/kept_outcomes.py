@@ -6,7 +6,7 @@
    that the application ended there.
 3. A topic whose round waits to be checked with others gets such a line as well: the application was not at it.
 4. A topic that the application was at may be what it died of. The next try comes to these topics last, and to each
-   alone: the others do not wait for them.
+   alone: the others do not wait for them. Where it dies again, the try after it comes last to the one of that.
 
 Where the workers of Airflow share no CLEANTAIL_HOME a try on another machine starts without it: nothing is published
 twice, since what was published is clean by then; only what the first try had to tell of it is missing.
@@ -56,7 +56,8 @@ class PackOutcomes:
         """Returns the topics that are not done, in their order, at most `size` together; last come those of which the
         application may have died, each by itself."""
         left = [topic for topic in dict.fromkeys(topics) if not self._is_done(topic)]
-        alone = [topic for topic in left if self._is_suspect(topic)]
+        # in the order of their last lines: the one at which the try before this one has died has the last of all
+        alone = [topic for topic in self._earlier if topic in left and self._is_suspect(topic)]
         others = [topic for topic in left if topic not in alone]
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]
 

@@ -45,10 +45,11 @@ class Failure:
 class RedCheck(AirflowFailException):
     """Is raised for partitions that are held back. The same branch would fail again, so the task is not retried."""
 
-    def __init__(self, topic: str, failures: Iterable[Failure]) -> None:
+    def __init__(self, topic: str, failures: Iterable[Failure], others: Iterable[str] = ()) -> None:
+        """`others`: what else failed at the task, in lines."""
         self.failures = tuple(failures)
         partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
-        lines = [f"{topic}: the check is red, partitions held back: {partitions}", *map(str, self.failures)]
+        lines = [f"{topic}: the check is red, partitions held back: {partitions}", *map(str, self.failures), *others]
         super().__init__("\n  - ".join(lines))
 
 

@@ -3,12 +3,16 @@ topics are left to the next run."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
+from cleantail.config.groups.stand_ins import stand_in
 from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
@@ -103,10 +107,12 @@ class AlertGroupOperator(BaseOperator):
         AirflowException where a channel was not reached, now or `before`."""
         platform = platform_of(self.config_dir)
         unreached = dict.fromkeys(before)
-        for name, topic in topics_of_group(self.group, self.config_dir, only):
-            if not isinstance(topic, Topic) or not topic.alerts or (names is not None and name not in names):
+        for name, found in topics_of_group(self.group, self.config_dir, only):
+            readable = isinstance(found, Topic)
+            topic = found if isinstance(found, Topic) else stand_in(name, Path(self.config_dir), os.environ)
+            if topic is None or not topic.alerts or (names is not None and name not in names):
                 continue
-            run = run_of(name)
+            run = replace(run_of(name), readable=readable)
             with locked_book(name, platform.home) as book_store:
                 told = tell_of_run(topic, platform, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
@@ -118,8 +124,8 @@ class AlertGroupOperator(BaseOperator):
         """Returns what the run did with one topic, as if it had been alone in it."""
         failed = _failed(name, plan, outcome, waits, context)
         names = {task.task_id for task in failed}
-        tried = [] if waits else [EVALUATE, RUN_PACK, *(station.task_id for station in STATIONS)]
-        ended = [EndedTask(task_id, "failed" if task_id in names else "success") for task_id in {*tried, *names}]
+        well = [] if waits else [EVALUATE, *_done(outcome)]
+        ended = [EndedTask(task_id, "failed" if task_id in names else "success") for task_id in {*well, *names}]
         expired = outcome.rounds.get(EXPIRE_TOMBSTONES) if outcome else None
         return RunOfTopic(
             now_ms=plan.now_ms,
@@ -153,6 +159,14 @@ def _failed(
         elif outcome.error and outcome.station in station.errors_of:
             failed.append(FailedTask(station.task_id, outcome.error, _link(station.task_id, context), at_ms=now_ms))
     return failed
+
+
+def _done(outcome: TopicOutcome | None) -> list[str]:
+    """Returns the tasks that did something for a topic: of no other one a failure is over by a run in which something
+    failed."""
+    if outcome is None:
+        return []
+    return [RUN_PACK, *(station.task_id for station in STATIONS if station.line(outcome))]
 
 
 def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:

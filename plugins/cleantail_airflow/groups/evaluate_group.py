@@ -25,6 +25,7 @@ from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since
+from cleantail_airflow.groups.new_input import Silent
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
@@ -42,12 +43,13 @@ CANNOT = "cannot be worked on"
 class Looked:
     """Says what the evaluation of a group's topics has found so far."""
 
-    topics: int = 0
+    topics: list[str] = field(default_factory=list)
     due: list[DueTopic] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     to_tell: list[str] = field(default_factory=list)
     new_input: bool = False
     reconcile: bool = False
+    silent: Silent = field(default_factory=dict)
 
     @property
     def not_due(self) -> dict[str, str]:
@@ -84,6 +86,7 @@ class EvaluateGroupOperator(BaseOperator):
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED
         from cleantail_airflow.groups.group_incidents import is_open
+        from cleantail_airflow.metrics.run_metrics import send_since_last_run
 
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
@@ -96,6 +99,7 @@ class EvaluateGroupOperator(BaseOperator):
             self._skip_all_but(context, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(platform, asked.now_ms)
         looked = self._look(platform, asked, now_ms, context)
+        send_since_last_run(looked.topics, context["ti"])
         plan = _plan(group, asked, now_ms, looked)
         self.reason = plan.reason
         self.log.info("%s", plan.reason)
@@ -117,7 +121,7 @@ class EvaluateGroupOperator(BaseOperator):
             raise as_airflow(str(error), error.exit_code) from None
         looked, waiting, kept = Looked(), left_since(self.group), KeptFacts(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
-            looked.topics += 1
+            looked.topics.append(name)
             if isinstance(topic, ConfigError):
                 looked.broken[name] = str(topic)
                 continue
@@ -145,7 +149,7 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.metrics.run_metrics import send_plan
 
-        new = new_bytes(topic, platform, kept)
+        new = new_bytes(topic, platform, kept, looked.silent)
         if new is not None and topic.columns is not None:
             # deletes by values: what is due can only be told once they were converted
             looked.new_input = True
@@ -196,20 +200,21 @@ def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> Group
     """Returns the plan of the run: the packs, the most urgent first, and last the one that shows what is broken."""
     packed = pack_topics(looked.due, group.limits)
     packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
-    reason = f"{counted(looked.topics, 'topic')} {be(looked.topics)} looked at: {packed.reason}"
+    reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} looked at: {packed.reason}"
     if looked.broken:
         packs.append(_broken_pack(looked.broken))
         reason = f"{reason}; {counted(len(looked.broken), 'topic')} {CANNOT}"
     return GroupPlan(
         now_ms=now_ms,
         reason=reason,
-        looked_at=looked.topics,
+        looked_at=len(looked.topics),
         force=asked.force,
         partition=asked.partition,
         reconcile=asked.reconcile,
         packs=tuple(packs),
         left_over=packed.left_over,
         to_tell=tuple(looked.to_tell),
+        skipped=tuple(looked.not_due),
     )
 
 

@@ -33,7 +33,7 @@ class PlannedPack:
 class GroupPlan:
     """Says what a run is to do with the topics of a group. `now_ms`: its clock (Unix ms); `looked_at`: how many topics
     were evaluated; `left_over`: those that are due and wait for the next run; `to_tell`: those of which something has
-    to be told though nothing is due."""
+    to be told though nothing is due; `skipped`: stations that had nothing to do when the run was planned."""
 
     now_ms: int
     reason: str
@@ -44,6 +44,7 @@ class GroupPlan:
     packs: tuple[PlannedPack, ...] = ()
     left_over: tuple[str, ...] = ()
     to_tell: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
     def broken(self) -> dict[str, str]:

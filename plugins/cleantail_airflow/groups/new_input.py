@@ -7,24 +7,31 @@ import time
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
+from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
+from cleantail.errors import SourceUnreachableError
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:
     from cleantail.lake.kept.kept_facts import KeptFacts
 
 
-def new_bytes(topic: Topic, platform: Platform, kept: KeptFacts | None = None) -> int | None:
-    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic. Raises
-    CleantailError.
+RECORD_BYTES_IN_KAFKA = 256
+"""Brokers do not say how large records are: one that was not read yet is reckoned as so many bytes."""
+Silent = dict[str, str]
+"""Addresses of brokers that did not answer a moment ago, and what was said of that."""
 
-    What is new in Kafka counts as 0 bytes, since brokers do not say how large it is; its records are read portion by
-    portion. The first read of a source table counts as 0 bytes as well.
+
+def new_bytes(
+    topic: Topic, platform: Platform, kept: KeptFacts | None = None, silent: Silent | None = None
+) -> int | None:
+    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic; `silent`: is added
+    to, and brokers in it are not waited for again. Raises CleantailError.
+
+    What is new in Kafka is reckoned by its records. The first read of a source table counts as 0 bytes.
     """
     if topic.source.kafka is not None:
-        from cleantail.kafka.table_position import is_read
-
-        return None if is_read(topic, platform, client_settings(topic), int(time.time() * 1000)) else 0
+        return _unread_bytes(topic, platform, {} if silent is None else silent)
     if topic.source.table is not None:
         from cleantail.lake.source_table.planned_read import planned_read
 
@@ -38,6 +45,20 @@ def new_bytes(topic: Topic, platform: Platform, kept: KeptFacts | None = None) -
 
     _, new = new_files(topic, platform, kept)
     return sum(file.stat().st_size for file in new if file.exists()) if new else None
+
+
+def _unread_bytes(topic: Topic, platform: Platform, silent: Silent) -> int | None:
+    from cleantail.kafka.table_position import unread_offsets
+
+    settings = client_settings(topic)
+    if (address := settings[ADDRESS]) in silent:
+        raise SourceUnreachableError(f"{silent[address]} (not asked again for topic {topic.topic})")
+    try:
+        offsets = unread_offsets(topic, platform, settings, int(time.time() * 1000))
+    except SourceUnreachableError as error:
+        silent[address] = str(error)
+        raise
+    return None if offsets is None else offsets * RECORD_BYTES_IN_KAFKA
 
 
 def _deletes_by_values(topic: Topic, platform: Platform) -> int | None:

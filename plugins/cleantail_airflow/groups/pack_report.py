@@ -49,6 +49,11 @@ class Station:
         rounds = [result for name, result in outcome.rounds.items() if name in self.checks]
         return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
+    def failed(self, result: PackResult) -> list[str]:
+        """Returns what failed at this station, a line for each topic and each expectation."""
+        errors = [f"{outcome.topic}: {outcome.error}" for outcome in self.errors(result)]
+        return [*errors, *(str(failure) for outcome in result.topics for failure in self.red(outcome))]
+
 
 def _ingested(outcome: TopicOutcome) -> str:
     if outcome.ingested is None or not (outcome.ingested.records or outcome.ingested.warnings):

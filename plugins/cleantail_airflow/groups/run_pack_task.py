@@ -19,15 +19,16 @@ from cleantail.config.loading import find_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, duration
-from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import read_outcomes
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
 from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.groups.pack_report import pack_result
+from cleantail_airflow.groups.pack_report import STATIONS, pack_result
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.crashes import cause_of_crash
 from cleantail_airflow.task_ids import EVALUATE
+from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 from cleantail_airflow.tasks.spark_operator import as_airflow
 
@@ -40,7 +41,8 @@ RECORD_BYTES = 64
 
 class RunPackOperator(SparkJobOperator):
     """Does the work of one pack. What went wrong with a topic its station shows; this task is red where the application
-    crashed, and where trying again may help.
+    crashed, where trying again may help, and where something failed at a station that `evaluate` has skipped: it had
+    nothing to do then.
 
     `pack` is a PlannedPack as JSON.
     """
@@ -54,6 +56,7 @@ class RunPackOperator(SparkJobOperator):
         self.pack = pack
         self.clients: Path | None = None
         self.outcomes = ""
+        self.earlier: Mapping[str, TopicOutcome] = {}
 
     @property
     def label(self) -> str:
@@ -78,6 +81,7 @@ class RunPackOperator(SparkJobOperator):
         self._require_time_left(context)
         pack = self._still_of_group(pack)
         self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
+        self.earlier = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
         request = plan.request(pack, self.outcomes)
         return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
 
@@ -117,7 +121,10 @@ class RunPackOperator(SparkJobOperator):
 
     def _client_arguments(self, context: Context, pack: PlannedPack) -> list[str]:
         """Writes the settings of the topics' Kafka clients into a file that only its owner can read, and returns the
-        job's arguments that name it. A topic whose settings are wrong the job finds without them."""
+        job's arguments that name it. A topic whose settings are wrong the job finds without them. A driver on a cluster
+        has no file of ours: there they are in its own environment, as for a topic's own DAG."""
+        if is_on_cluster(self._connection()):
+            return []
         found = find_topics(pack.topics, Path(self.config_dir), os.environ)
         settings: dict[str, Mapping[str, str]] = {}
         for name, topic in found.items():
@@ -139,12 +146,17 @@ class RunPackOperator(SparkJobOperator):
                 raise as_airflow(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         report = pack_result(result)
-        self._send_metrics(report)
-        again = [outcome for outcome in report.topics if outcome.may_retry]
-        if again:
+        self._send_metrics(report.topics)
+        again = [f"{o.topic}: {o.station} failed: {o.error}" for o in report.topics if o.may_retry]
+        plan = group_plan_of(context)
+        skipped = [station for station in STATIONS if plan and station.task_id in plan.skipped]
+        unshown = [f"{station.task_id} failed: {line}" for station in skipped for line in station.failed(report)]
+        if again or unshown:
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(report.in_short()))
-            lines = [f"{outcome.topic}: {outcome.station} failed: {outcome.error}" for outcome in again]
-            raise AirflowException("\n".join([f"{counted(len(again), 'topic')} to try again", *lines])) from None
+        if again:
+            raise AirflowException("\n".join([f"{counted(len(again), 'topic')} to try again", *again])) from None
+        if unshown:
+            raise AirflowFailException("\n".join(["evaluate had found nothing to do there", *unshown])) from None
         self.log.info("%s", report.reason)
 
     def _hand_on_kept(self, context: Context) -> None:
@@ -152,13 +164,15 @@ class RunPackOperator(SparkJobOperator):
         kept = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
         topics = [kept[topic] for topic in planned_pack(self.pack).topics if topic in kept]
         if topics:
+            self._send_metrics(topics)
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
 
-    def _send_metrics(self, report: PackResult) -> None:
+    def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
+        """Sends what this try has brought: what it took over from an earlier one, that one has sent."""
         from cleantail_airflow.metrics.run_metrics import send_outcome
 
-        for outcome in report.topics:
-            send_outcome(outcome)
+        for outcome in topics:
+            send_outcome(outcome, self.earlier.get(outcome.topic))
 
 
 def _name_of(context: Context) -> str:

@@ -69,11 +69,11 @@ class StationOperator(LineageOperator, BaseOperator):
         # 2. the topics that failed in it
         red = {outcome.topic: failures for outcome in result.topics if (failures := self.station.red(outcome))}
         errors = self.station.errors(result)
+        lines = [f"{outcome.topic}: {outcome.error}" for outcome in errors]
         if red:
             self._tell_of_red(red, context)
-            raise RedCheck(self.group, [failure for failures in red.values() for failure in failures])
+            raise RedCheck(self.group, [failure for failures in red.values() for failure in failures], lines)
         if errors:
-            lines = [f"{outcome.topic}: {outcome.error}" for outcome in errors]
             raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *lines]))
         if not shown:
             raise AirflowSkipException(f"no topic of the pack had anything to do at the station {self.station.task_id}")

@@ -41,20 +41,21 @@ def send_plan(topic: Topic, run: RunPlan) -> None:
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 
 
-def send_since_last_run(topic: str, ti: Any) -> None:
-    """Sends how long before this run the topic's DAG began its last one: nobody can send it while none runs.
+def send_since_last_run(topics: Iterable[str], ti: Any) -> None:
+    """Sends how long before this run the DAG of these topics began its last one: nobody can send it while none runs.
 
     It sends nothing for a first run, nor for one without a logical date, of which Airflow knows no previous one.
     """
-    _send(lambda: _since_last_run(topic, ti))
+    _send(lambda: _since_last_run(topics, ti))
 
 
-def _since_last_run(topic: str, ti: Any) -> list[Sample]:
+def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
     this, last = ti.get_template_context()["dag_run"], ti.get_previous_dagrun()
     if not (last and last.start_date):
         return []
     passed = this.start_date - last.start_date
-    return [Sample(TIME_SINCE_LAST_RUN, (topic,), max(int(passed.total_seconds() * 1000), 0))]
+    since_ms = max(int(passed.total_seconds() * 1000), 0)
+    return [Sample(TIME_SINCE_LAST_RUN, (topic,), since_ms) for topic in topics]
 
 
 def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
@@ -62,18 +63,19 @@ def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
     _send(lambda: job_samples(job, topic, result))
 
 
-def send_outcome(outcome: TopicOutcome) -> None:
-    """Sends what became of one topic of a pack, as the jobs of its stations would. The gauges of its last compaction
-    are on the page of metrics alone: the table keeps them."""
-    for job, result in _station_results(outcome):
+def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> None:
+    """Sends what became of one topic of a pack, as the jobs of its stations would, but for what an `earlier` try had
+    sent. The gauges of its last compaction are on the page of metrics alone: the table keeps them."""
+    for job, result in _station_results(outcome, earlier or TopicOutcome(outcome.topic)):
         send_result(job, outcome.topic, result)
 
 
-def _station_results(outcome: TopicOutcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for station, result in outcome.rounds.items():
         plain = ROUND_RESULT_JSON.plain(result)
-        yield from ((job, plain) for job in JOBS_OF.get(station, (station,)))
-    if outcome.reclaimed is not None:
+        new = JOBS_OF.get(station, (station,)) if result != sent.rounds.get(station) else ()
+        yield from ((job, plain) for job in new)
+    if outcome.reclaimed not in (None, sent.reclaimed):
         yield RECLAIM, RECLAIM_RESULT_JSON.plain(outcome.reclaimed)
 
 

@@ -70,7 +70,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         )
         self.keep_lineage(lambda: evaluated(topic, platform))
         send_plan(topic, run)
-        send_since_last_run(self.topic, context["ti"])
+        send_since_last_run([self.topic], context["ti"])
         plan = run.as_json()
         planned = planned_run(plan)
         self.log.info("%s", run.table())

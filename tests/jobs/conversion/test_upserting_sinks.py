@@ -76,8 +76,7 @@ def require_converted(spark, table, version):
     ("by", "key", "version"),
     [
         pytest.param("", ["id"], 2, id="unpartitioned-2"),
-        # the test of the DAG's task holds version 3, test_a_delete_of_an_unpartitioned_spec_is_of_all_partitions partitions
-        pytest.param("PARTITIONED BY (region)", ["id", "region"], 3, id="partitioned-3", marks=pytest.mark.deep),
+        pytest.param("PARTITIONED BY (region)", ["id", "region"], 3, id="partitioned-3"),
         pytest.param("", ["id"], 3, id="unpartitioned-3", marks=pytest.mark.deep),
         pytest.param("PARTITIONED BY (region)", ["id", "region"], 2, id="partitioned-2", marks=pytest.mark.deep),
     ],

@@ -160,9 +160,7 @@ def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(work
     assert ingest(topic, OLD[:1])[0] == 2
 
 
-@pytest.mark.deep
 def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
-    """The next test holds the rule, test_late_arrivals.py the words of the warning; here once more without retention."""
     topic = workshop.topic("anew-rewritten", REWRITTEN)
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)

@@ -39,8 +39,7 @@ def _two_logs(workshop, topic, values):
     ("check", "reason", "few"),
     [
         pytest.param(SUM, "[CAST_INVALID_INPUT]", True, id="a value that is no number"),
-        # what is not read once, test_of_logs_that_the_plan_knows_to_be_many_records_no_file_is_listed_for_it holds
-        pytest.param(SUM, "[CAST_INVALID_INPUT]", False, id="no number, of many", marks=pytest.mark.deep),
+        pytest.param(SUM, "[CAST_INVALID_INPUT]", False, id="no number, of many"),
         pytest.param(IN_SCHEMA, "JSONDecodeError", True, id="a value that is no JSON"),
     ],
 )

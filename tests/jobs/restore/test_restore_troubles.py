@@ -80,8 +80,7 @@ def restored(workshop, topic, kafka, target):
 
 @pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.deep)])
 def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large, kills):
-    """Driver and workers at once, or, as every second kill, the driver alone, whose workers then end by themselves: until
-    then the topic grows, as in test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone."""
+    """The driver alone, whose workers then end by themselves, or, as every second kill, all of them at once."""
     target, rng = f"restored-killed-by-{kills}", random.Random(7)
     kafka.create(target, PARTITIONS)
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
@@ -96,7 +95,7 @@ def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka,
         if run.poll() is None:
             killed += 1
         with contextlib.suppress(ProcessLookupError):
-            (os.kill if number % 2 else os.killpg)(run.pid, signal.SIGKILL)
+            (os.killpg if number % 2 else os.kill)(run.pid, signal.SIGKILL)
         run.wait()
     assert killed == kills
     done = json.loads(restored(workshop, large, kafka, target))

@@ -14,7 +14,7 @@ from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import ROUNDS
-from spark_jobs.round import evidence, publish
+from spark_jobs.round import approvals, evidence, publish
 from spark_jobs.round import run as rounds
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
@@ -99,9 +99,26 @@ def test_what_was_approved_is_published_with_everything_appended_meanwhile(works
 
     left = rounds.expire_round(Run(table, platform), NOW + 2000, [0])
     assert (left.published, left.checked.kind) == ((), "expire")
+    assert left.checked.sample == (RemovedRecord(0, 2, None),)  # in its place nothing stays
     assert offsets(workshop.read(topic)) == [1, 2, 3]
     assert publish_approved(table, platform, left.checked, "anna").published == (0,)
     assert offsets(workshop.read(topic)) == [1, 3]
+
+
+def test_a_sample_begins_with_the_first_logs_whichever_plans_choose_it(workshop, table_of, monkeypatch):
+    """Of a log it has the lowest offsets, with the offset of what stays in their place."""
+    topic = workshop.topic("sampled", publish="approve")
+    keys = "aabba"
+    lines = [record(o, k, None if k == "b" else "v", partition=p) for p in (0, 1, 2) for o, k in enumerate(keys)]
+    workshop.ok("ingest", topic, "--file", workshop.file("sampled.jsonl", lines))
+    table = table_of(topic)
+    checked = checked_round(workshop, table)
+    every = [RemovedRecord(p, o, kept) for p in (0, 1, 2) for o, kept in ((0, 4), (1, 4), (2, 3))]
+    assert checked.sample == tuple(every)
+    monkeypatch.setattr(approvals, "SAMPLE_RECORDS", 4)
+    for few in (True, False):
+        monkeypatch.setattr(approvals, "branch_has_few", lambda *_, few=few: few)
+        assert approvals.with_sample(table, checked).sample == tuple(every[:4])
 
 
 def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):

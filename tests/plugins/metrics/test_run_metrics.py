@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
-from cleantail_airflow.metrics.run_metrics import send_result
+from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON
+from cleantail.rounds.reclaim_results import ReclaimResult
+from cleantail_airflow.metrics.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT
 from tests.airflow_site import failure, verdict
 from tests.statsd_sink import UdpSink
@@ -56,6 +59,17 @@ def test_statsd_with_tags_gets_them_as_tags(statsd: UdpSink, monkeypatch: pytest
     stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
     send_result("reclaim", "orders", {"reclaimed_bytes": 77})
     assert statsd.cleantail() == ["bytes-reclaimed,topic=orders:77|c"]
+
+
+def test_what_an_earlier_try_of_a_pack_has_sent_is_not_sent_again(statsd: UdpSink) -> None:
+    plain = {"topic": "orders", "compacted": {**CHECKED, "round": "r1", "kind": "compact", "published": [0]}}
+    plain["compacted"].pop("units")
+    before = TOPIC_OUTCOME_JSON.of_plain(plain, "a test")
+    after = replace(before, reclaimed=ReclaimResult((), reclaimed_bytes=77))
+    send_outcome(after, after)
+    send_outcome(after, before)
+    send_result("reclaim", "the-last-one", {"reclaimed_bytes": 1})
+    assert statsd.cleantail(2) == ["bytes-reclaimed.orders:77|c", "bytes-reclaimed.the-last-one:1|c"]
 
 
 def test_a_backend_that_fails_never_fails_the_task(

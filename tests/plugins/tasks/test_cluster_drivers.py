@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.rounds.task_runs import VARIABLES
+from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.plugins.tasks.test_spark_operator import FakeTask, Publish, execute
 
@@ -110,3 +111,22 @@ def test_without_a_store_a_driver_on_a_cluster_is_not_started(site: Site, jobs: 
     with pytest.raises(AirflowFailException, match="platform.spark.exchange names no folder"):
         execute(publish(site))
     assert jobs.calls == []
+
+
+def test_a_pack_hands_a_driver_elsewhere_no_file_of_this_machine_with_a_login(
+    site: Site, jobs: StubbedJobs, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a topic's own DAG, it is in the driver's environment."""
+    login = {"bootstrap.servers": "127.0.0.1:9092", "sasl.password": "hunter2"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_K", json.dumps({"conn_type": "kafka", "extra": login}))
+    (site.config / "groups").mkdir()
+    (site.config / "groups" / "pairs.yaml").write_text("group: pairs\n")
+    site.topic("orders", group="pairs", source={"kafka": {"connection": "kafka_k"}})
+    ti = FakeTask({"now_ms": 1, "reason": "1 topic is due"})
+    ti.try_number = 2  # type: ignore[attr-defined]
+    pack = {"label": "orders", "topics": ["orders"]}
+    operator = RunPackOperator(task_id="run_pack", group="pairs", config_dir=str(site.config), pack=pack)
+    operator.clients = store / "clients.json"
+    arguments = operator.arguments({"ti": ti})  # type: ignore[typeddict-item]
+    assert arguments[:1] == ["--request"] and "--client-settings" not in arguments
+    assert not operator.clients.exists()

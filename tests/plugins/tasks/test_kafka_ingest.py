@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from confluent_kafka import Producer
 
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.errors import SourceUnreachableError
+from cleantail_airflow.groups.new_input import RECORD_BYTES_IN_KAFKA, new_bytes
 from cleantail_airflow.tasks.ingest_tasks import KafkaIngestOperator
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient
@@ -85,6 +90,30 @@ def test_brokers_that_are_away_are_asked_again(operator: KafkaIngestOperator, si
     with pytest.raises(AirflowException, match="the brokers do not answer") as caught:
         execute(operator)
     assert not isinstance(caught.value, AirflowFailException) and jobs.calls == []
+
+
+def test_brokers_that_do_not_answer_are_waited_for_once_in_an_evaluation(site: Site) -> None:
+    """Whoever else has a topic there would wait as long, and everybody after them."""
+    away = source(**{"bootstrap.servers": f"127.0.0.1:{free_port()}", "stall.timeout.ms": 1000})
+    platform, silent, texts = load_platform(site.config, os.environ), {}, []
+    for name in ("first", "second"):
+        site.topic(name, source=away)
+        with pytest.raises(SourceUnreachableError) as caught:
+            new_bytes(find_topic(name, site.config, os.environ), platform, silent=silent)
+        texts.append(str(caught.value))
+    assert "do not answer for topic first" in texts[0] and len(silent) == 1
+    assert texts[1] == f"{texts[0]} (not asked again for topic second)"
+
+
+def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: str) -> None:
+    KafkaClient(address).create("reckoned", 1, {})
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(3):
+        producer.produce("reckoned", b"v", b"k%d" % number, 0)
+    assert producer.flush(30) == 0
+    site.topic("reckoned", source=source(**{"bootstrap.servers": address}))
+    topic, platform = find_topic("reckoned", site.config, os.environ), load_platform(site.config, os.environ)
+    assert new_bytes(topic, platform) == 3 * RECORD_BYTES_IN_KAFKA
 
 
 def test_a_connection_that_is_not_there_or_of_another_type_is_told(

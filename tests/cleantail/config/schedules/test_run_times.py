@@ -2,6 +2,7 @@
 
 import pytest
 
+from cleantail.config.schedules import run_times as run_times_module
 from cleantail.config.schedules.run_times import MOST_TICKS, run_before, run_times
 from cleantail.config.settings.config_model import LONG_MAX
 
@@ -33,7 +34,8 @@ def test_a_quarter_has_three_months():
 
 @pytest.mark.parametrize("end_ms", [2 * DAY_MS, LONG_MAX], ids=["two days", "the end of time"])
 def test_a_long_list_is_thinned_evenly(end_ms, monkeypatch):
-    monkeypatch.setattr("cleantail.config.schedules.run_times._MOST_STARTS", 3_000)  # more than two days have
+    assert run_times_module._MOST_STARTS > 31 * 1440  # a month of minutes
+    monkeypatch.setattr(run_times_module, "_MOST_STARTS", 3_000)  # more than two days have
     found = run_times("* * * * *", 0, end_ms, [])
     steps = {b - a for a, b in zip(found, found[1:], strict=False)}
     assert MOST_TICKS * 0.9 <= len(found) <= MOST_TICKS

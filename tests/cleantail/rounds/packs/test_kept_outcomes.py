@@ -45,6 +45,18 @@ def test_topics_at_which_the_application_died_come_last_and_each_alone(tmp_path)
     assert PackOutcomes(tmp_path, PATH).batches(TOPICS, 3) == [["a"], ["c"]]
 
 
+def test_the_topic_at_which_the_last_try_has_died_does_not_keep_its_neighbours_from_their_turn(tmp_path):
+    first = PackOutcomes(tmp_path, PATH)
+    for topic in ("a", "b"):  # side by side: nobody knows which of them it died of
+        first.begun(TopicOutcome(topic), INGEST)
+    second = PackOutcomes(tmp_path, PATH)
+    assert second.batches(TOPICS, 9) == [["c", "d"], ["a"], ["b"]]
+    for topic in ("c", "d"):
+        second.ended(TopicOutcome(topic))
+    second.begun(TopicOutcome("a"), INGEST)
+    assert PackOutcomes(tmp_path, PATH).batches(TOPICS, 9) == [["b"], ["a"]]
+
+
 def test_no_topic_is_suspected_after_an_end_that_was_none_of_a_crash(tmp_path):
     first = PackOutcomes(tmp_path, PATH)
     first.begun(TopicOutcome("a"), INGEST)

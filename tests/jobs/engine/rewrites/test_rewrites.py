@@ -164,11 +164,10 @@ def test_files_end_near_the_tables_target(workshop, table_of, no_branches):
     assert all(high < low for (_, high), (low, _) in zip(bounds, bounds[1:], strict=False))
 
 
-@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("version", [2, 3])
 def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
     workshop, spark, redpanda, table_of, no_branches, version
 ):
-    """That row ids are kept, which version 3 adds, the first test of this file holds."""
     records = [(p, o, NOW - HOUR + o, f"k{o % 3}", None if o % 5 == 0 else "v") for p in (0, 1) for o in range(20)]
     name, topic = redpanda(f"rewritten-{version}", records, version), f"rewritten-{version}"
     workshop.ok("adopt", name)

@@ -1,0 +1,113 @@
+"""What a run of a group tells where a topic failed: which task is red, and what the channels of the topic hear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.airflow_site import Site, StubbedJobs, failure, forget_incidents
+from tests.dags.test_group_dag import ALERTS, due, group, note_of, outcome, states  # noqa: F401
+
+pytestmark = pytest.mark.airflow
+
+
+def red(station_result: str, partition: int = 3) -> dict[str, Any]:
+    """The part of an outcome that says that a check held a log back."""
+    verdict = {"partition": partition, "passed": False, "failures": [{"partition": partition, **failure()}]}
+    held = {"round": "r1", "kind": "expire", "ok": False, "held_back": [partition], "verdicts": [verdict]}
+    return {"ok": False, station_result: held}
+
+
+def told(site: Site) -> list[tuple[str, str, str, str]]:
+    """Topic, event, state and subject of what was told, in the order of telling."""
+    file = site.home / "alerts" / "all.jsonl"
+    found = [json.loads(each) for each in file.read_text().splitlines()] if file.exists() else []
+    return [(each["topic"], each["event"], each["state"], each["reason"].partition(" failed")[0]) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("failed", "named"),
+    [
+        (
+            {"ok": False, "station": "ingest", "error": "line 3 is no record"},
+            "ingest failed: left: line 3 is no record",
+        ),
+        (red("reconciled"), "reconcile failed: left partition 3: expect_column_values_to_not_be_null"),
+    ],
+    ids=["an error", "a red check"],
+)
+def test_what_fails_where_evaluate_had_found_nothing_to_do_turns_the_run_red(
+    group: Site,  # noqa: F811
+    jobs: StubbedJobs,
+    airflow_db: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failed: dict[str, Any],
+    named: str,
+) -> None:
+    """A file that lands after it, or deletions that only the read has found to be forgotten."""
+    due(group, monkeypatch, "left", "right")
+    topics = [{"topic": "left", **failed}, outcome("right")]
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
+    finished = group.dag("pairs").test()
+    found = states(finished)
+    assert (str(finished.state), found["run_pack"], found["publish"]) == ("failed", ["failed"], ["success"])
+    assert found["ingest"] == found["reconcile"] == ["skipped"]
+    assert named in note_of(finished, "run_pack") and len(jobs.calls) == 1
+    assert [topic for topic, *_ in told(group)] == ["left"]
+
+
+def test_a_station_with_a_red_check_names_what_else_failed_there(
+    group: Site,  # noqa: F811
+    jobs: StubbedJobs,
+    airflow_db: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due(group, monkeypatch, "left", "right")
+    bad = {"topic": "right", "ok": False, "station": "expire_tombstones", "error": "files are gone"}
+    topics = [{"topic": "left", **red("expired")}, bad]
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
+    finished = group.dag("pairs").test()
+    assert states(finished)["expire_tombstones"] == ["failed"]
+    note = note_of(finished, "expire_tombstones")
+    assert "left partition 3: expect_column_values_to_not_be_null" in note and "right: files are gone" in note
+
+
+def test_a_failure_is_over_when_its_station_was_well_and_not_when_it_was_not_reached(
+    group: Site,  # noqa: F811
+    jobs: StubbedJobs,
+    airflow_db: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due(group, monkeypatch, "left")
+    dag = group.dag("pairs")
+    for answer in (
+        {"ok": False, "station": "reclaim", "error": "files are gone"},
+        {"ok": False, "station": "compact", "error": "files are gone"},  # reclaim was not reached
+        {"ok": True, "compacted": outcome("left")["compacted"]},
+    ):
+        jobs.answer("run_pack", {"ok": answer["ok"], "topics": [{"topic": "left", **answer}]}, code=not answer["ok"])
+        dag.test()
+    event = ("left", "run_failed")
+    assert told(group)[:2] == [(*event, "open", "reclaim"), (*event, "open", "compact")]
+    assert [each[:3] for each in told(group)[2:]] == [(*event, "over")]
+
+
+def test_a_broken_yaml_is_told_once_to_the_channels_of_the_defaults_and_again_when_it_is_right(
+    group: Site,  # noqa: F811
+    jobs: StubbedJobs,
+    airflow_db: Path,
+) -> None:
+    forget_incidents("typo")
+    defaults = json.loads((group.config / "defaults.yaml").read_text()) | {"topic": {"alerts": ALERTS}}
+    (group.config / "defaults.yaml").write_text(json.dumps(defaults))
+    dag = group.dag("pairs")
+    group.topic("typo", group="pairs", config={"segment.sm": 1})
+    for _ in range(2):
+        assert str(dag.test().state) == "failed"
+    assert [each[:3] for each in told(group)] == [("typo", "run_failed", "open")]
+    group.topic("typo", group="pairs")
+    dag.test()
+    assert [each[:3] for each in told(group)] == [("typo", "run_failed", "open"), ("typo", "run_failed", "over")]

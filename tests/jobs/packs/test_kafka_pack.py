@@ -1,0 +1,25 @@
+"""Topics in Kafka in a pack: read, compacted and published, with a login from either place."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cleantail.rounds.pack_results import PackRequest
+from spark_jobs.packs.pack_run import run_pack
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("handed_on", [True, False], ids=["handed on", "of the environment"])
+def test_what_is_new_in_kafka_is_read_and_compacted(kafka, workshop, spark, landed, handed_on):
+    topic = workshop.topic(f"packed-kafka-{handed_on}".lower(), source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x"), (b"a", b"y"), (b"b", b"z")])
+    clients = {topic: {"bootstrap.servers": kafka.address}} if handed_on else {}
+    later = int(time.time() * 1000) + 60_000
+    [outcome] = run_pack(spark, workshop.platform(), PackRequest((topic,), later), clients).topics
+    assert (outcome.ok, outcome.error, outcome.published) == (True, "", (0,))
+    assert outcome.ingested is not None and outcome.ingested.records == 3
+    assert [(record.offset, record.key) for record in landed(topic)] == [(1, b"a"), (2, b"b")]
