@@ -195,3 +195,7 @@ class SegmentError(SourceError):
 class SourceUnreachableError(OutsideError):
     """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
     time."""
+
+
+class SilentBrokersError(SourceUnreachableError):
+    """Is raised where no broker answers at all, whatever it is asked."""

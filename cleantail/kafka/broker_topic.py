@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.config.sources.kafka_source import ADDRESS
-from cleantail.errors import SourceError, SourceUnreachableError
+from cleantail.errors import SilentBrokersError, SourceError, SourceUnreachableError
 from cleantail.kafka.administrator import ANSWERED_WITHIN_S, Administrator
 from cleantail.kafka.client_messages import without_values
 from cleantail.kafka.forgotten import CleanerConfigs
@@ -26,11 +26,13 @@ class Brokers:
     def __init__(self, settings: Mapping[str, str], stall_ms: int = ANSWERED_WITHIN_S * 1000) -> None:
         """Raises CleantailError for settings that librdkafka does not take."""
         self._settings, self._address = settings, settings[ADDRESS]
+        self._answered_once = False
         self._admin = Administrator(settings, min(stall_ms / 1000, ANSWERED_WITHIN_S))
 
     def describe(self, topic: str) -> BrokerTopic:
         """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
-        not be read, SourceUnreachableError where nobody answers."""
+        not be read, SourceUnreachableError where nobody answers,
+        SilentBrokersError where none of them answers anything."""
         return self._answered(topic, self._ask)
 
     def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
@@ -56,7 +58,9 @@ class Brokers:
         return CleanerConfigs(policy, int(configs["delete.retention.ms"]))
 
     def _ask(self, topic: str) -> BrokerTopic:
-        cluster_id, described = self._admin.cluster_id(), self._admin.described(topic)
+        cluster_id = self._admin.cluster_id()
+        self._answered_once = True
+        described = self._admin.described(topic)
         self._require_read(topic, described.authorized_operations)
         logs = self._log_offsets(topic, [partition.id for partition in described.partitions])
         return BrokerTopic(cluster_id, topic, str(described.topic_id).translate(_AS_KAFKA_SPELLS), logs)
@@ -83,9 +87,8 @@ class Brokers:
 
     def _silence(self, topic: str, why: str) -> SourceUnreachableError:
         reason = f" ({why})" if why else ""
-        return SourceUnreachableError(
-            f"{self._address}: the brokers do not answer for topic {topic}{reason}; {_NOTHING}"
-        )
+        error = SourceUnreachableError if self._answered_once else SilentBrokersError
+        return error(f"{self._address}: the brokers do not answer for topic {topic}{reason}; {_NOTHING}")
 
 
 _AS_KAFKA_SPELLS = str.maketrans("+/", "-_", "=")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cleantail_airflow.alerts.incident_book import load_book
+from cleantail_airflow.groups.group_incidents import book_of_broken
 from tests.airflow_site import Site, StubbedJobs, failure, forget_incidents
 from tests.dags.test_group_dag import ALERTS, due, group, note_of, outcome, states  # noqa: F401
 
@@ -100,14 +102,18 @@ def test_a_broken_yaml_is_told_once_to_the_channels_of_the_defaults_and_again_wh
     jobs: StubbedJobs,
     airflow_db: Path,
 ) -> None:
-    forget_incidents("typo")
+    forget_incidents(book_of_broken("pairs"))
     defaults = json.loads((group.config / "defaults.yaml").read_text()) | {"topic": {"alerts": ALERTS}}
     (group.config / "defaults.yaml").write_text(json.dumps(defaults))
     dag = group.dag("pairs")
     group.topic("typo", group="pairs", config={"segment.sm": 1})
     for _ in range(2):
         assert str(dag.test().state) == "failed"
-    assert [each[:3] for each in told(group)] == [("typo", "run_failed", "open")]
-    group.topic("typo", group="pairs")
+    (begun,) = told(group)
+    assert begun[:3] == ("group pairs", "run_failed", "open") and "typo" in begun[3]
+    assert load_book("typo").incidents == {}
+    group.topic("typo", group="pairs", alerts=[])
+    dag.test(run_conf={"topic": "left"})  # which says nothing of others
+    assert len(told(group)) == 1
     dag.test()
-    assert [each[:3] for each in told(group)] == [("typo", "run_failed", "open"), ("typo", "run_failed", "over")]
+    assert [each[:3] for each in told(group)[1:]] == [("group pairs", "run_failed", "over")]

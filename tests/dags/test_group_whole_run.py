@@ -111,7 +111,7 @@ def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_a
     assert (offsets(group, "one"), offsets(group, "two"), offsets(group, "red")) == ([1, 2], [3], [0, 1])
     # 3. what others hear of it: each failure is its own
     assert asset_events(finished) == {"x-cleantail://two": [("compact", [0])]}
-    assert sorted(told(group)) == [("red", "check_failed"), ("typo", "run_failed")]
+    assert sorted(told(group)) == [("group small", "run_failed"), ("red", "check_failed")]
     # 4. the next run: nothing is due, and a log in quarantine is looked at by those who tell, as long as it is there
     (group.config / "topics" / "typo.yaml").unlink()
     idle = states(dag.test())

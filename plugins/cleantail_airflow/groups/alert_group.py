@@ -3,22 +3,19 @@ topics are left to the next run."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from cleantail.config.groups.stand_ins import stand_in
 from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
+from cleantail.rounds.packs.kept_outcomes import BEGUN, SUSPECTED, WAITS
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of
 from cleantail_airflow.alerts.incident_book import locked_book
-from cleantail_airflow.groups.group_incidents import tell_of_evaluation
+from cleantail_airflow.groups.group_incidents import tell_of_broken, tell_of_evaluation
 from cleantail_airflow.groups.group_params import TOPIC, Asked
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
 from cleantail_airflow.groups.group_topics import topics_of_group
@@ -61,6 +58,9 @@ class AlertGroupOperator(BaseOperator):
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. the channels
         unreached = self._tell_of_group([], context)
+        platform, only = platform_of(self.config_dir), context["params"][TOPIC] or None
+        told = tell_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
+        unreached += [f"{channel} of the defaults" for channel in told]
         names = {*plan.due, *plan.broken, *plan.to_tell}
         self._tell(
             names,
@@ -107,12 +107,10 @@ class AlertGroupOperator(BaseOperator):
         AirflowException where a channel was not reached, now or `before`."""
         platform = platform_of(self.config_dir)
         unreached = dict.fromkeys(before)
-        for name, found in topics_of_group(self.group, self.config_dir, only):
-            readable = isinstance(found, Topic)
-            topic = found if isinstance(found, Topic) else stand_in(name, Path(self.config_dir), os.environ)
-            if topic is None or not topic.alerts or (names is not None and name not in names):
+        for name, topic in topics_of_group(self.group, self.config_dir, only):
+            if not isinstance(topic, Topic) or not topic.alerts or (names is not None and name not in names):
                 continue
-            run = replace(run_of(name), readable=readable)
+            run = run_of(name)
             with locked_book(name, platform.home) as book_store:
                 told = tell_of_run(topic, platform, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
@@ -154,10 +152,11 @@ def _failed(
         return [FailedTask(RUN_PACK, CRASHED, _link(RUN_PACK, context), at_ms=now_ms)] if worked_on else []
     failed = []
     for station in STATIONS:
+        link = _link(RUN_PACK if station.task_id in plan.skipped else station.task_id, context)
         if red := tuple(station.red(outcome)):
-            failed.append(FailedTask(station.task_id, "", _link(station.task_id, context), red, now_ms))
-        elif outcome.error and outcome.station in station.errors_of:
-            failed.append(FailedTask(station.task_id, outcome.error, _link(station.task_id, context), at_ms=now_ms))
+            failed.append(FailedTask(station.task_id, "", link, red, now_ms))
+        if outcome.error and outcome.station in station.errors_of:
+            failed.append(FailedTask(station.task_id, outcome.error, link, at_ms=now_ms))
     return failed
 
 
@@ -166,7 +165,8 @@ def _done(outcome: TopicOutcome | None) -> list[str]:
     failed."""
     if outcome is None:
         return []
-    return [RUN_PACK, *(station.task_id for station in STATIONS if station.line(outcome))]
+    died_here = outcome.error in (BEGUN, WAITS, SUSPECTED)
+    return [*([] if died_here else [RUN_PACK]), *(station.task_id for station in STATIONS if station.line(outcome))]
 
 
 def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:

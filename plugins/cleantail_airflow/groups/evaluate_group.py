@@ -49,7 +49,7 @@ class Looked:
     to_tell: list[str] = field(default_factory=list)
     new_input: bool = False
     reconcile: bool = False
-    silent: Silent = field(default_factory=dict)
+    silent: Silent = field(default_factory=set)
 
     @property
     def not_due(self) -> dict[str, str]:

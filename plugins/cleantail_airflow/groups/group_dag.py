@@ -23,7 +23,8 @@ its own, on the group's schedule, so that no other topic waits with it.
 ## When a task is red
 - `evaluate`: the catalog cannot be used; nothing was changed.
 - `run_pack`: of the pack that says *cannot be worked on*: the message names topics, files and keys; correct the YAML.
-  Else the application crashed, or another writer was in the way: the task is tried again by itself.
+  Else the application crashed, or another writer was in the way: the task is tried again by itself. Or a topic failed
+  at a station that `evaluate` had skipped, since nothing was to be done there then: the message names both.
 - A station: its message names the topics, and what went wrong with each, in the words of a topic's own DAG. All other
   topics of the pack were done. Correct the data, the check or the YAML; the next run does the topic. To have it done at
   once clear `run_pack` with what follows it: a station alone only shows the same again.

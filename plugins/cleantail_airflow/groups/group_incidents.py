@@ -3,18 +3,22 @@ hears of once, however many topics share the channel."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.events import Event
+from cleantail.config.groups.default_alerts import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.watch.alerting.incidents import Look, observed
+from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail.watch.alerting.notifications import Notification
 from cleantail_airflow.alerts.alerting import base_of, began_ms
 from cleantail_airflow.alerts.channels import tell_channels
@@ -39,9 +43,43 @@ def book_of(group: str) -> str:
     return f"group:{group}"
 
 
+def book_of_broken(group: str) -> str:
+    """Returns the name of the book of the group's broken YAML files. The books of their topics are left alone: what is
+    wrong with a topic its own channels hear, which a broken file does not name."""
+    return f"yaml:{group}"
+
+
 def is_open(group: str) -> bool:
-    """Returns whether something is wrong with the group, as far as its channels know."""
-    return bool(load_book(book_of(group)).incidents)
+    """Returns whether something is wrong with the group or its files, as far as channels know."""
+    return any(load_book(book).incidents for book in (book_of(group), book_of_broken(group)))
+
+
+def tell_of_broken(
+    group: str, config_dir: str, platform: Platform, context: Context, broken: Mapping[str, str], only: str | None
+) -> list[str]:
+    """Tells the channels of defaults.yaml whose YAML is broken, and whose is right again; in a run for `only` one topic
+    of that alone. `broken`: topic -> why nothing could be done for it. Returns the channels that were not reached."""
+    unreadable = {name for name, topic in topics_of_group(group, config_dir) if not isinstance(topic, Topic)}
+    files = {name: error for name, error in broken.items() if name in unreadable}
+    if not files and not load_book(book_of_broken(group)).incidents:
+        return []
+    place, ti = _place_of(group, platform, context), context["ti"]
+    link = f"{base_of(context)}/dags/{ti.dag_id}/runs/{ti.run_id}/tasks/{EVALUATE}"
+    conditions = [
+        Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be worked on: {error}", link)
+        for name, error in sorted(files.items())
+    ]
+    look = Look(
+        tuple(conditions),
+        lambda condition: only is None or condition.subject == f"topic {only}",
+        int(time.time() * 1000),
+        began_ms(context),
+        ti.run_id,
+    )
+    with locked_book(book_of_broken(group), platform.home) as book_store:
+        book_store.save(observed(book_store.load(), look))
+        alerts = default_alerts(Path(config_dir), os.environ)
+        return tell_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
 
 
 def tell_of_evaluation(
@@ -49,7 +87,7 @@ def tell_of_evaluation(
 ) -> list[str]:
     """Tells that the evaluation of the group failed, or, without `failed`, that it is well again. Returns the channels
     that could not be reached."""
-    if not failed and not is_open(group):
+    if not failed and not load_book(book_of(group)).incidents:
         return []
     place = _place_of(group, platform, context)
 

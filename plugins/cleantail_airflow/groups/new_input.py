@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
-from cleantail.errors import SourceUnreachableError
+from cleantail.errors import SilentBrokersError
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_IN_KAFKA = 256
 """Brokers do not say how large records are: one that was not read yet is reckoned as so many bytes."""
-Silent = dict[str, str]
-"""Addresses of brokers that did not answer a moment ago, and what was said of that."""
+Silent = set[tuple[object, ...]]
+"""By which settings no broker has answered anything a moment ago: address, login, and how long to wait."""
 
 
 def new_bytes(
@@ -31,7 +31,7 @@ def new_bytes(
     What is new in Kafka is reckoned by its records. The first read of a source table counts as 0 bytes.
     """
     if topic.source.kafka is not None:
-        return _unread_bytes(topic, platform, {} if silent is None else silent)
+        return _unread_bytes(topic, platform, set() if silent is None else silent)
     if topic.source.table is not None:
         from cleantail.lake.source_table.planned_read import planned_read
 
@@ -51,12 +51,15 @@ def _unread_bytes(topic: Topic, platform: Platform, silent: Silent) -> int | Non
     from cleantail.kafka.table_position import unread_offsets
 
     settings = client_settings(topic)
-    if (address := settings[ADDRESS]) in silent:
-        raise SourceUnreachableError(f"{silent[address]} (not asked again for topic {topic.topic})")
+    asked = (*sorted(settings.items()), topic.stall_timeout_ms)
+    if asked in silent:  # no topic that somebody else has there is named
+        raise SilentBrokersError(
+            f"{settings[ADDRESS]}: the brokers do not answer, as a moment ago; nothing was appended"
+        )
     try:
         offsets = unread_offsets(topic, platform, settings, int(time.time() * 1000))
-    except SourceUnreachableError as error:
-        silent[address] = str(error)
+    except SilentBrokersError:
+        silent.add(asked)
         raise
     return None if offsets is None else offsets * RECORD_BYTES_IN_KAFKA
 

@@ -18,8 +18,15 @@ from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.loading import find_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.home.private_files import append_line
 from cleantail.human import counted, duration
-from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, TopicOutcome
+from cleantail.rounds.pack_results import (
+    PACK_REQUEST_JSON,
+    PACK_RESULT_JSON,
+    TOPIC_OUTCOME_JSON,
+    PackResult,
+    TopicOutcome,
+)
 from cleantail.rounds.packs.kept_outcomes import read_outcomes
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
@@ -56,7 +63,6 @@ class RunPackOperator(SparkJobOperator):
         self.pack = pack
         self.clients: Path | None = None
         self.outcomes = ""
-        self.earlier: Mapping[str, TopicOutcome] = {}
 
     @property
     def label(self) -> str:
@@ -81,7 +87,6 @@ class RunPackOperator(SparkJobOperator):
         self._require_time_left(context)
         pack = self._still_of_group(pack)
         self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
-        self.earlier = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
         request = plan.request(pack, self.outcomes)
         return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
 
@@ -154,7 +159,8 @@ class RunPackOperator(SparkJobOperator):
         if again or unshown:
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(report.in_short()))
         if again:
-            raise AirflowException("\n".join([f"{counted(len(again), 'topic')} to try again", *again])) from None
+            lines = [f"{counted(len(again), 'topic')} to try again", *again, *unshown]
+            raise AirflowException("\n".join(lines)) from None
         if unshown:
             raise AirflowFailException("\n".join(["evaluate had found nothing to do there", *unshown])) from None
         self.log.info("%s", report.reason)
@@ -168,11 +174,14 @@ class RunPackOperator(SparkJobOperator):
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
 
     def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
-        """Sends what this try has brought: what it took over from an earlier one, that one has sent."""
+        """Sends what no earlier try has sent, and keeps what was sent, where the workers share CLEANTAIL_HOME."""
         from cleantail_airflow.metrics.run_metrics import send_outcome
 
+        home, kept = platform_of(self.config_dir).home, self.outcomes.replace(".jsonl", ".sent.jsonl")
+        sent = read_outcomes(home, kept)
         for outcome in topics:
-            send_outcome(outcome, self.earlier.get(outcome.topic))
+            send_outcome(outcome, sent.get(outcome.topic))
+            append_line(home, kept, TOPIC_OUTCOME_JSON.text(outcome))
 
 
 def _name_of(context: Context) -> str:

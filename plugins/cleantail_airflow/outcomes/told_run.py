@@ -24,8 +24,7 @@ from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCov
 @dataclass(frozen=True, slots=True)
 class RunOfTopic:
     """Says what a run did with one topic. `all_tried`: a task that did not fail is well; `whole`: the run is at its
-    end; `overrun`: the readers that its expiry has left behind; `now_ms`: the clock of the run (Unix ms); `readable`:
-    its YAML is right, so that its table can be looked at."""
+    end; `overrun`: the readers that its expiry has left behind; `now_ms`: the clock of the run (Unix ms)."""
 
     now_ms: int
     ended: Sequence[EndedTask]
@@ -34,7 +33,6 @@ class RunOfTopic:
     overrun: Sequence[LeftBehind] = ()
     all_tried: bool = True
     whole: bool = True
-    readable: bool = True
 
 
 def tell_of_run(
@@ -45,7 +43,7 @@ def tell_of_run(
     Returns the channels that could not be reached.
     """
     # 1. How the logs are.
-    logs, readers = read_logs(topic, platform, run.now_ms) if run.readable else (None, ())
+    logs, readers = read_logs(topic, platform, run.now_ms)
     # 2. What is wrong now.
     book, backoff_ms = book_store.load(), platform.cleaner.log_cleaner_backoff_ms
     open_conditions = [incident.condition for incident in book.incidents.values() if incident.is_open]
