@@ -31,8 +31,8 @@ class Brokers:
 
     def describe(self, topic: str) -> BrokerTopic:
         """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
-        not be read, SourceUnreachableError where nobody answers,
-        SilentBrokersError where none of them answers anything."""
+        not be read, SourceUnreachableError where it is not answered for, and SilentBrokersError where no broker answers
+        anything."""
         return self._answered(topic, self._ask)
 
     def cleaner_configs(self, topic: str) -> CleanerConfigs | None:

@@ -115,5 +115,5 @@ def test_a_broken_yaml_is_told_once_to_the_channels_of_the_defaults_and_again_wh
     group.topic("typo", group="pairs", alerts=[])
     dag.test(run_conf={"topic": "left"})  # which says nothing of others
     assert len(told(group)) == 1
-    dag.test()
+    group.dag("pairs").test()  # parsed anew: the one above has the parameters of its last run
     assert [each[:3] for each in told(group)[1:]] == [("group pairs", "run_failed", "over")]
