@@ -46,7 +46,7 @@ def failures_by_topic(
             if topic in errors:
                 tasks = [_task(RUN_PACK, number, str(errors[topic]))]
             elif topic in outcomes:
-                tasks = _of_outcome(outcomes[topic], number)
+                tasks = _of_outcome(outcomes[topic], number, _skipped(plan))
             else:
                 tasks = [_task(RUN_PACK, number, CRASHED)] if crashed else []
             if tasks:
@@ -68,14 +68,20 @@ def _outcomes(result: Any) -> dict[str, TopicOutcome]:
         return {}
 
 
-def _of_outcome(outcome: TopicOutcome, number: int) -> list[FailedTask]:
-    tasks = []
+def _skipped(plan: Any) -> Collection[str]:
+    """Returns the stations that had nothing to do when the run was planned: `run_pack` shows what failed there."""
+    named = plan.get("skipped") if isinstance(plan, dict) else None
+    return [str(task) for task in named] if isinstance(named, list | tuple) else []
+
+
+def _of_outcome(outcome: TopicOutcome, number: int, skipped: Collection[str]) -> list[FailedTask]:
+    found: dict[str, str] = {}
     if outcome.error:
-        tasks.append(_task(SHOWN_AT.get(outcome.station, outcome.station), number, outcome.error))
+        found[SHOWN_AT.get(outcome.station, outcome.station)] = outcome.error
     for part, result in outcome.rounds.items():
         if any(verdict.failed for verdict in result.verdicts):
-            tasks.append(_task(CHECKED_AT.get(part, part), number, ""))
-    return tasks
+            found.setdefault(CHECKED_AT.get(part, part), "")
+    return [_task(RUN_PACK if task in skipped else task, number, reason) for task, reason in found.items()]
 
 
 def _task(task_id: str, number: int, reason: str) -> FailedTask:

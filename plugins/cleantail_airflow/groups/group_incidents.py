@@ -59,12 +59,13 @@ def tell_of_broken(
 ) -> list[str]:
     """Tells the channels of defaults.yaml whose YAML is broken, and whose is right again; in a run for `only` one topic
     of that alone. `broken`: topic -> why nothing could be done for it. Returns the channels that were not reached."""
+    if not broken and not load_book(book_of_broken(group)).incidents:
+        return []
     unreadable = {name for name, topic in topics_of_group(group, config_dir) if not isinstance(topic, Topic)}
     files = {name: error for name, error in broken.items() if name in unreadable}
-    if not files and not load_book(book_of_broken(group)).incidents:
-        return []
     place, ti = _place_of(group, platform, context), context["ti"]
-    link = f"{base_of(context)}/dags/{ti.dag_id}/runs/{ti.run_id}/tasks/{EVALUATE}"
+    in_url = ti.log_url.partition("/runs/")[2].partition("/")[0]
+    link = f"{base_of(context)}/dags/{ti.dag_id}/runs/{in_url}/tasks/{EVALUATE}"
     conditions = [
         Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be worked on: {error}", link)
         for name, error in sorted(files.items())
