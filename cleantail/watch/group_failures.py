@@ -35,6 +35,7 @@ def failures_by_topic(
     `failed`: (task, map index) of the tasks that are red; `only`: the topic that the run was triggered for.
     """
     by_topic: dict[str, tuple[FailedTask, ...]] = {}
+    skipped = _skipped(plan)
     if (EVALUATE, -1) in failed:
         by_topic[only or EVERY_TOPIC] = (FailedTask(EVALUATE),)
     elif only and (ROLLBACK, -1) in failed:
@@ -46,7 +47,7 @@ def failures_by_topic(
             if topic in errors:
                 tasks = [_task(RUN_PACK, number, str(errors[topic]))]
             elif topic in outcomes:
-                tasks = _of_outcome(outcomes[topic], number, _skipped(plan))
+                tasks = _of_outcome(outcomes[topic], number, skipped)
             else:
                 tasks = [_task(RUN_PACK, number, CRASHED)] if crashed else []
             if tasks:

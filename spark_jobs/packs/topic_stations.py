@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import ConflictError
+from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.kafka.source_topic import SourceTopic
@@ -228,10 +228,12 @@ class TopicStations:
 
     def _client(self) -> Settings:
         """Returns the settings that were handed on, else those of the driver's environment, as a topic's own job."""
+        if self.client is not None:
+            return self.client
         source = self.topic.source.kafka
-        if self.client is None and source is not None:
-            return settings_of_environment(source, os.environ)
-        return self.client or {}
+        if source is None:
+            raise CleantailError(f"topic {self.topic.topic} has no source.kafka in its YAML; nothing was appended")
+        return settings_of_environment(source, os.environ)
 
 
 def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:

@@ -187,6 +187,8 @@ def test_a_topic_that_may_be_tried_again_has_its_pack_tried_again(
     assert len(jobs.calls) == 3
     found = states(finished)
     assert (found["run_pack"], found["compact"], found["publish"]) == (["failed"], ["failed"], ["success"])
+    (sent,) = (group.home / "packs").glob("*.sent.jsonl")  # whose metrics were sent: in the first try, and no more
+    assert [json.loads(line)["topic"] for line in sent.read_text().splitlines()] == ["left", "right"]
 
 
 def test_bad_input_of_one_topic_is_red_at_its_station_and_not_tried_again(

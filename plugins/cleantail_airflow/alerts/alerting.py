@@ -55,6 +55,13 @@ def base_of(context: Context) -> str:
     return base
 
 
+def run_url(context: Context) -> str:
+    """Returns the address of this run in the UI: its id as it is in the address of the task's log."""
+    ti = context["ti"]
+    run_id = ti.log_url.partition("/runs/")[2].partition("/")[0]
+    return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
+
+
 def place_of(topic: str, platform: Platform, context: Context) -> Place:
     """Returns where the topic's page and this task's run are in the UI, from which messages take their links."""
     dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id

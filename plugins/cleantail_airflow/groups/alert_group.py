@@ -13,7 +13,7 @@ from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import BEGUN, SUSPECTED, WAITS
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.alerts.alerting import base_of
+from cleantail_airflow.alerts.alerting import run_url
 from cleantail_airflow.alerts.incident_book import locked_book
 from cleantail_airflow.groups.group_incidents import tell_of_broken, tell_of_evaluation
 from cleantail_airflow.groups.group_params import TOPIC, Asked
@@ -57,10 +57,7 @@ class AlertGroupOperator(BaseOperator):
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. the channels
-        unreached = self._tell_of_group([], context)
-        platform, only = platform_of(self.config_dir), context["params"][TOPIC] or None
-        told = tell_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
-        unreached += [f"{channel} of the defaults" for channel in told]
+        unreached = [*self._tell_of_group([], context), *self._tell_of_broken(plan, context)]
         names = {*plan.due, *plan.broken, *plan.to_tell}
         self._tell(
             names,
@@ -94,6 +91,12 @@ class AlertGroupOperator(BaseOperator):
         """Tells that the evaluation failed, or that it is well again; returns the channels that were not reached."""
         unreached = tell_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
         return [f"{channel} of the group" for channel in unreached]
+
+    def _tell_of_broken(self, plan: GroupPlan, context: Context) -> list[str]:
+        """Tells whose YAML is broken, or right again; returns the channels that were not reached."""
+        platform, only = platform_of(self.config_dir), context["params"][TOPIC] or None
+        unreached = tell_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
+        return [f"{channel} of the defaults" for channel in unreached]
 
     def _tell(
         self,
@@ -179,6 +182,4 @@ def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: C
 
 
 def _link(task_id: str, context: Context) -> str:
-    ti = context["ti"]
-    run_id = ti.log_url.partition("/runs/")[2].partition("/")[0]
-    return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}/tasks/{task_id}"
+    return f"{run_url(context)}/tasks/{task_id}"

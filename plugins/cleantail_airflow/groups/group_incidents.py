@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail.watch.alerting.notifications import Notification
-from cleantail_airflow.alerts.alerting import base_of, began_ms
+from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
 from cleantail_airflow.alerts.channels import tell_channels
 from cleantail_airflow.alerts.incident_book import load_book, locked_book
 from cleantail_airflow.alerts.messages import Message, Place, message_of
@@ -63,9 +63,7 @@ def tell_of_broken(
         return []
     unreadable = {name for name, topic in topics_of_group(group, config_dir) if not isinstance(topic, Topic)}
     files = {name: error for name, error in broken.items() if name in unreadable}
-    place, ti = _place_of(group, platform, context), context["ti"]
-    in_url = ti.log_url.partition("/runs/")[2].partition("/")[0]
-    link = f"{base_of(context)}/dags/{ti.dag_id}/runs/{in_url}/tasks/{EVALUATE}"
+    place, link = _place_of(group, platform, context), f"{run_url(context)}/tasks/{EVALUATE}"
     conditions = [
         Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be worked on: {error}", link)
         for name, error in sorted(files.items())
@@ -75,7 +73,7 @@ def tell_of_broken(
         lambda condition: only is None or condition.subject == f"topic {only}",
         int(time.time() * 1000),
         began_ms(context),
-        ti.run_id,
+        context["ti"].run_id,
     )
     with locked_book(book_of_broken(group), platform.home) as book_store:
         book_store.save(observed(book_store.load(), look))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 RECORD_BYTES_IN_KAFKA = 256
-"""Brokers do not say how large records are: one that was not read yet is reckoned as so many bytes."""
+"""Brokers do not say how large records are: each offset that was not read yet is reckoned as so many bytes."""
 Silent = set[tuple[object, ...]]
 """By which settings no broker has answered anything a moment ago: address, login, and how long to wait."""
 
@@ -28,7 +28,7 @@ def new_bytes(
     """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic; `silent`: is added
     to, and brokers in it are not waited for again. Raises CleantailError.
 
-    What is new in Kafka is reckoned by its records. The first read of a source table counts as 0 bytes.
+    What is new in Kafka is reckoned by its offsets. The first read of a source table counts as 0 bytes.
     """
     if topic.source.kafka is not None:
         return _unread_bytes(topic, platform, set() if silent is None else silent)

@@ -49,10 +49,16 @@ class Station:
         rounds = [result for name, result in outcome.rounds.items() if name in self.checks]
         return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
+    def error_lines(self, result: PackResult) -> list[str]:
+        """Returns a line for each topic whose work ended at this station."""
+        return [f"{outcome.topic}: {outcome.error}" for outcome in self.errors(result)]
+
     def failed(self, result: PackResult) -> list[str]:
         """Returns what failed at this station, a line for each topic and each expectation."""
-        errors = [f"{outcome.topic}: {outcome.error}" for outcome in self.errors(result)]
-        return [*errors, *(str(failure) for outcome in result.topics for failure in self.red(outcome))]
+        return [
+            *self.error_lines(result),
+            *(str(failure) for outcome in result.topics for failure in self.red(outcome)),
+        ]
 
 
 def _ingested(outcome: TopicOutcome) -> str:

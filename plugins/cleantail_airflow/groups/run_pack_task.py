@@ -174,14 +174,21 @@ class RunPackOperator(SparkJobOperator):
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
 
     def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
-        """Sends what no earlier try has sent, and keeps what was sent, where the workers share CLEANTAIL_HOME."""
+        """Sends what no earlier try has sent, and keeps what was sent, where the workers share CLEANTAIL_HOME. A file
+        that cannot be written fails no task: the next try then sends again."""
         from cleantail_airflow.metrics.run_metrics import send_outcome
 
         home, kept = platform_of(self.config_dir).home, self.outcomes.replace(".jsonl", ".sent.jsonl")
         sent = read_outcomes(home, kept)
-        for outcome in topics:
+        new = [outcome for outcome in topics if outcome != sent.get(outcome.topic)]
+        if not new:
+            return
+        for outcome in new:
             send_outcome(outcome, sent.get(outcome.topic))
-            append_line(home, kept, TOPIC_OUTCOME_JSON.text(outcome))
+        try:
+            append_line(home, kept, "\n".join(map(TOPIC_OUTCOME_JSON.text, new)))
+        except CleantailError as error:
+            self.log.warning("what was sent cannot be kept: %s", error)
 
 
 def _name_of(context: Context) -> str:

@@ -68,13 +68,12 @@ class StationOperator(LineageOperator, BaseOperator):
         self.show_more(outcomes, context)
         # 2. the topics that failed in it
         red = {outcome.topic: failures for outcome in result.topics if (failures := self.station.red(outcome))}
-        errors = self.station.errors(result)
-        lines = [f"{outcome.topic}: {outcome.error}" for outcome in errors]
+        errors = self.station.error_lines(result)
         if red:
             self._tell_of_red(red, context)
-            raise RedCheck(self.group, [failure for failures in red.values() for failure in failures], lines)
+            raise RedCheck(self.group, [failure for failures in red.values() for failure in failures], errors)
         if errors:
-            raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *lines]))
+            raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *errors]))
         if not shown:
             raise AirflowSkipException(f"no topic of the pack had anything to do at the station {self.station.task_id}")
 

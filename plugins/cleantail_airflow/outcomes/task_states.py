@@ -11,7 +11,7 @@ from airflow.sdk import Context
 from cleantail.config.events import Event
 from cleantail.log.log_state import LogState
 from cleantail.watch.alerting.incidents import Condition
-from cleantail_airflow.alerts.alerting import base_of
+from cleantail_airflow.alerts.alerting import run_url
 from cleantail_airflow.alerts.red_check import Failure
 from cleantail_airflow.outcomes.failure_notes import pulled_note
 from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
@@ -57,16 +57,13 @@ def ended_tasks(context: Context) -> list[EndedTask]:
 
 def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedTask]:
     """Returns the failed ones, with their notes and the links to their logs."""
-    ti = context["ti"]
-    run_id = ti.log_url.partition("/runs/")[2].partition("/")[0]
-    run_url = f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
-    return [_failed_task(task, run_url, context) for task in ended if task.state == "failed"]
+    return [_failed_task(task, run_url(context), context) for task in ended if task.state == "failed"]
 
 
-def _failed_task(task: EndedTask, run_url: str, context: Context) -> FailedTask:
+def _failed_task(task: EndedTask, of_run: str, context: Context) -> FailedTask:
     note = pulled_note(context, task.task_id, None if task.map_index == NOT_MAPPED else task.map_index)
     mapped = "" if task.map_index == NOT_MAPPED else f"/mapped/{task.map_index}"
-    return FailedTask(task.task_id, note.reason, f"{run_url}/tasks/{task.task_id}{mapped}", note.red, note.at_ms)
+    return FailedTask(task.task_id, note.reason, f"{of_run}/tasks/{task.task_id}{mapped}", note.red, note.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
