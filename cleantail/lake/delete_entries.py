@@ -48,10 +48,13 @@ class ForeignDelete:
     by_value: bool
 
 
-def deletes_of(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile]:
-    """Yields the delete files of a manifest. Raises TableError for deletes that are not of one data file."""
+def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = False) -> Iterator[DeleteFile]:
+    """Yields the delete files of a manifest. Those that are not of one data file are passed over, as if their records
+    were still there, where `pass_foreign` says so. Raises TableError for them else."""
     for delete in entries_of_deletes(table, manifest):
         if isinstance(delete, ForeignDelete):
+            if pass_foreign:
+                continue
             raise TableError(_refusal(delete, ".".join(table.name()[-2:])))
         if delete.format not in (VECTORS, POSITIONS):
             raise TableError(

@@ -86,17 +86,22 @@ def require_partition(topic: Topic, partition: int | None, partitions: Collectio
 
 
 def table_facts(
-    table: Table, readers: tuple[Reader, ...] = (), snapshot_id: int | None = None, releases: Releases = NO_RELEASES
+    table: Table,
+    readers: tuple[Reader, ...] = (),
+    snapshot_id: int | None = None,
+    releases: Releases = NO_RELEASES,
+    pass_foreign: bool = False,
 ) -> TableFacts:
     """Fetches everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
-    None; the logs' states are those of now, as `releases` let them count. Raises TableError for an unknown snapshot."""
+    None; the logs' states are those of now, as `releases` let them count. `pass_foreign`: as in deletes_of. Raises
+    TableError for an unknown snapshot."""
     from pyiceberg.table.refs import MAIN_BRANCH
 
     snapshot = _snapshot(table, snapshot_id)
     table_uuid = str(table.metadata.table_uuid)
     position = read_position_of(table.properties, name := ".".join(table.name()))
     states = lifted(with_source_ends(states_of_properties(table.properties, name), position), releases, table_uuid)
-    files = _live_files(table, snapshot) if snapshot else ()
+    files = _live_files(table, snapshot, pass_foreign) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
         table=".".join(table.name()[-2:]),
@@ -116,13 +121,13 @@ def table_facts(
     )
 
 
-def _live_files(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:
     """Returns the data files of a snapshot, with how many of their records are deleted there."""
     manifests = snapshot.manifests(table.io)
     data, deletes = [m for m in manifests if content_of(m) == DATA], dict[str, list[DeleteFile]]()
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         of_deletes = [m for m in manifests if content_of(m) == DELETES]
-        for of_manifest in pool.map(lambda m: list(deletes_of(table, m)), of_deletes):
+        for of_manifest in pool.map(lambda m: list(deletes_of(table, m, pass_foreign=pass_foreign)), of_deletes):
             for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
     lineages, entries = lineages_where_needed(table, snapshot), list(entries_of(table, data))
@@ -146,12 +151,8 @@ def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[Mani
 def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
-    """Returns the files with records that each log's last round had not seen.
-
-    A file above the round's sequence number came later, or was merged later from files that the round knew (operation
-    `replace`). In the second case the snapshots since then tell which records were really new; where they have expired,
-    the merged file counts as new, which costs a cleaning and loses nothing.
-    """
+    """Returns the files with records that each log's last round had not seen. A file that was merged since counts as
+    new where the snapshots are gone that tell which of its records are: that costs a cleaning and loses nothing."""
     # 1. files above the round's sequence number came later
     last_round = {p: s.known_sequence_number for p, s in states.items()}
     newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
@@ -227,8 +228,7 @@ def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Returns partitions with data files at a snapshot, the current one when None. Raises TableError for an unknown
-    one."""
+    """Returns partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 

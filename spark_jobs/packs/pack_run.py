@@ -27,6 +27,7 @@ from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, OutsideError
+from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.log.policy.shares import one_of, parallelism
 from cleantail.rounds.checked.checked_round import CheckedRound
@@ -57,14 +58,16 @@ def run_pack(
         set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
     found = find_topics(request.topics, platform.config_dir, os.environ)
-    most = min(parallelism(platform.spark), SIDE_BY_SIDE)
+    most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
     # the same threads to the end: each asks Great Expectations for a context of its own, and the JVM for a thread
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         for names in outcomes.batches(request.topics, BATCH):
             threads = min(most, len(names))
             of_each = platform.model_copy(update={"spark": one_of(platform.spark, threads)})
             topics = [
-                TopicStations(spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name))
+                TopicStations(
+                    spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name), silent
+                )
                 for name in names
                 if (topic := _to_do(name, found[name], outcomes)) is not None
             ]

@@ -25,6 +25,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
@@ -84,8 +85,8 @@ class StationError(Exception):
 class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where none came;
     `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
-    same run came to tell that ended while it was at the topic, None where none did; `outcome`: what became of it so
-    far; `measured`: its round, once it waits to be checked."""
+    same run came to tell that ended while it was at the topic, None where none did; `silent_brokers`: those of all
+    topics; `outcome`: what became of it so far; `measured`: its round, once it waits to be checked."""
 
     spark: SparkSession
     platform: Platform
@@ -94,6 +95,7 @@ class TopicStations:
     client: Settings | None = None
     begun: Begun = _to_nobody
     died: TopicOutcome | None = None
+    silent_brokers: SilentBrokers = field(default_factory=SilentBrokers)
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -181,7 +183,9 @@ class TopicStations:
         """Appends what is new at the topic's source; None where it has none that runs read."""
         source = self.topic.source
         if source.kafka is not None:
-            read = read_topic(self.spark, self.topic, self.platform, self._client(), self.request.now_ms, silent)
+            client = self._client()
+            with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
+                read = read_topic(self.spark, self.topic, self.platform, client, self.request.now_ms, silent)
             return _ingested(read)
         if source.table is not None:
             return _ingested(read_source_table(self.spark, self.topic, self.platform, self.request.now_ms, silent))
@@ -216,7 +220,9 @@ class TopicStations:
     def _reconcile(self, run: Run, plan: RunPlan) -> RoundResult | None:
         if not plan.reconcile.due:
             return None
-        return done(reconcile_round(run, SourceTopic.of(self.topic, self._client()), self.request.now_ms))
+        client = self._client()
+        with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
+            return done(reconcile_round(run, SourceTopic.of(self.topic, client), self.request.now_ms))
 
     @contextmanager
     def _at(self, station: str) -> Iterator[None]:

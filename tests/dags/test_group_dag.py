@@ -58,7 +58,7 @@ def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
     monkeypatch.setattr(
         "cleantail.lake.runs.due_topics.due_topic",
-        lambda plan, new, since: DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None,
+        lambda plan, new, since, _: DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None,
     )
 
 

@@ -39,12 +39,13 @@ def evaluate_topic(
     reconcile: bool = False,
     later_round: bool = False,
     kept: KeptFacts | None = None,
+    unconverted: bool = False,
 ) -> RunPlan:
     """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
-    resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated. Snapshots
-    and branches expire by the real clock where `now_ms` is ahead of it. Raises TableError when catalog or table is not
-    usable."""
-    facts = read_facts(topic, platform) if kept is None else kept.of(topic)
+    resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
+    `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
+    Raises TableError when catalog or table is not usable."""
+    facts = kept.of(topic) if kept is not None and not unconverted else read_facts(topic, platform, unconverted)
     return plan_run(
         topic,
         facts,
@@ -58,15 +59,17 @@ def evaluate_topic(
     )
 
 
-def read_facts(topic: Topic, platform: Platform) -> TableFacts | None:
+def read_facts(topic: Topic, platform: Platform, unconverted: bool = False) -> TableFacts | None:
     """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
-    releases. Returns None where nothing was ingested yet."""
+    releases. Returns None where nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
+    passed over, so that what they delete counts as if it were there."""
     catalog = kept_catalog(platform, os.environ)
     table = load_table(catalog, topic, platform)
     if table is None:
         return None
     properties = namespace_properties(catalog, namespace_of(topic))
-    return table_facts(table, readers_of(topic, properties), releases=releases_of(topic, properties))
+    releases = releases_of(topic, properties)
+    return table_facts(table, readers_of(topic, properties), releases=releases, pass_foreign=unconverted)
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:

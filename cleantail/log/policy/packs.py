@@ -4,8 +4,7 @@
    the dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
 2. Small topics share a pack in that order, until it would have to read more than `pack.max.bytes`, or has
    `pack.max.topics`.
-3. A topic that has more to read than `pack.max.bytes` is a pack of its own. So is one whose round may wait for a
-   person: nobody else waits with it.
+3. A topic that has more to read than `pack.max.bytes` is a pack of its own.
 4. A pack is as urgent as its first topic. A run has `run.max.packs`; the rest is left over, and the reason says so.
 """
 
@@ -24,14 +23,13 @@ LABEL_TOPICS, LABEL_CHARS = 3, 200
 @dataclass(frozen=True, slots=True)
 class DueTopic:
     """Says what a run has to do with one topic. `read_bytes`: at most, by the files' metadata; `overdue_ms`: of its
-    most overdue log, 0 where none is; `dirty_ratio`: of its dirtiest due log; `alone`: its rounds may wait for a
-    person; `left_since_ms`: since when runs have left it over (Unix ms), None where none has."""
+    most overdue log, 0 where none is; `dirty_ratio`: of its dirtiest due log; `left_since_ms`: since when runs have
+    left it over (Unix ms), None where none has."""
 
     topic: str
     read_bytes: int
     overdue_ms: int = 0
     dirty_ratio: float = 0.0
-    alone: bool = False
     left_since_ms: int | None = None
 
 
@@ -76,11 +74,11 @@ def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
 
 
 def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:
-    """Returns the topics of each pack. One that is large or alone does not close the pack that others are in."""
+    """Returns the topics of each pack. One that is large does not close the pack that others are in."""
     packs: list[list[DueTopic]] = []
     shared: list[DueTopic] = []
     for due in in_order:
-        if due.alone or due.read_bytes > limits.pack_max_bytes:
+        if due.read_bytes > limits.pack_max_bytes:
             packs.append([due])
         elif shared and _fits(shared, due, limits):
             shared.append(due)

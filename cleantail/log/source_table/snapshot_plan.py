@@ -40,7 +40,7 @@ class SnapshotPlan:
 
     `start_id` is None where `end` is read whole, without what lies below `from_offsets`. `appends`: whether an append
     is among them; `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing was left.
-    `bytes`: what the files of the snapshots take, 0 where one is read whole.
+    `bytes`: what the files take that are read, by the counts of their writer.
     """
 
     start_id: int | None
@@ -78,7 +78,7 @@ def plan_snapshots(
         )
     # 1. a first read takes the newest snapshot whole, a later one what came after the last
     if position is None:
-        return SnapshotPlan(None, source.history[0])
+        return SnapshotPlan(None, source.history[0], bytes=source.history[0].total_bytes)
     since = _since(position.snapshot_id, source.history)
     if since is None:  # 4. the history does not tell what came
         return _beyond(position, source, on_change, now_ms)
@@ -144,7 +144,8 @@ def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now
     if on_change != CONTINUE:
         raise SourceError(_lost_text(position, source))
     gap = SnapshotGap("history", source.name, position.snapshot_id, "", position.snapshot_ms, now_ms)
-    return SnapshotPlan(None, source.history[0], from_offsets=position.next_offsets, gaps=(gap,))
+    newest = source.history[0]
+    return SnapshotPlan(None, newest, from_offsets=position.next_offsets, gaps=(gap,), bytes=newest.total_bytes)
 
 
 def _begins_anew(position: SnapshotPosition, source: SourceTable) -> bool:

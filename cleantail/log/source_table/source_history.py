@@ -36,7 +36,8 @@ _KEEPS_COUNTS = "total-records"
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
     """Describes a snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it
-    has added data files, or may have, and how many bytes."""
+    has added data files, or may have, and how many bytes; `total_bytes`: of all files that it has, 0 where its writer
+    does not say."""
 
     snapshot_id: int
     parent_id: int | None
@@ -45,6 +46,7 @@ class SourceSnapshot:
     removes: bool
     adds: bool = True
     added_bytes: int = 0
+    total_bytes: int = 0
 
     @classmethod
     def of_summary(
@@ -54,8 +56,8 @@ class SourceSnapshot:
         removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
         unknown = not (removed or added or _KEEPS_COUNTS in summary)
         removes = operation != REPLACE and (removed or (unknown and operation != APPEND))
-        bytes_added = _count(summary, "added-files-size")
-        return cls(snapshot_id, parent_id, at_ms, operation, removes, added or unknown, bytes_added)
+        sizes = _count(summary, "added-files-size"), _count(summary, "total-files-size")
+        return cls(snapshot_id, parent_id, at_ms, operation, removes, added or unknown, *sizes)
 
     @property
     def is_read_by_itself(self) -> bool:

@@ -105,16 +105,17 @@ def tell_of_missed(
     logs: Sequence[LogState],
     now_ms: int,
     schedule: Schedule | None,
+    unconverted: bool = False,
 ) -> None:
     """Tells of deadlines that the run before was to keep, also where this run will clean the logs. `schedule`: of the
-    DAG, which is that of the topic's group where it has one.
+    DAG, which is that of the topic's group where it has one; `unconverted`: as in read_facts.
 
     The end of this run then tells that they are over.
     """
 
     def conditions() -> list[Condition]:
         before_ms = deadline_run_ms(parts_of(schedule)[0], topic.config, now_ms)
-        before = log_states(topic, read_facts(topic, platform), before_ms)
+        before = log_states(topic, read_facts(topic, platform, unconverted), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
     # reading the table again, for the state at the run before, is worth it only where a deadline is missed now

@@ -19,13 +19,13 @@ from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
+from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.log.policy.packs import DueTopic, pack_topics
 from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since
-from cleantail_airflow.groups.new_input import Silent
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
@@ -49,7 +49,7 @@ class Looked:
     to_tell: list[str] = field(default_factory=list)
     new_input: bool = False
     reconcile: bool = False
-    silent: Silent = field(default_factory=set)
+    silent: SilentBrokers = field(default_factory=SilentBrokers)
 
     @property
     def not_due(self) -> dict[str, str]:
@@ -150,11 +150,8 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.metrics.run_metrics import send_plan
 
         new = new_bytes(topic, platform, kept, looked.silent)
-        if new is not None and topic.columns is not None:
-            # deletes by values: what is due can only be told once they were converted
-            looked.new_input = True
-            looked.due.append(DueTopic(topic.topic, new, left_since_ms=left_since_ms))
-            return
+        # until its deletes by values were converted, what is due is told as if their records were there
+        unconverted = new is not None and topic.columns is not None
         plan = evaluate_topic(
             topic,
             platform,
@@ -163,12 +160,13 @@ class EvaluateGroupOperator(BaseOperator):
             partition=asked.partition,
             reconcile=asked.reconcile,
             kept=kept,
+            unconverted=unconverted,
         )
         send_plan(topic, plan)
-        tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule)
+        tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule, unconverted)
         looked.new_input |= new is not None
         looked.reconcile |= plan.reconcile.due
-        if (due := due_topic(plan, new, left_since_ms)) is not None:
+        if (due := due_topic(plan, new, left_since_ms, unconverted)) is not None:
             looked.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
         elif something_to_tell(topic, plan, now_ms):

@@ -7,9 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
-from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
-from cleantail.errors import SilentBrokersError
+from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:
@@ -18,20 +17,18 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_IN_KAFKA = 256
 """Brokers do not say how large records are: each offset that was not read yet is reckoned as so many bytes."""
-Silent = set[tuple[object, ...]]
-"""By which settings no broker has answered anything a moment ago: address, login, and how long to wait."""
 
 
 def new_bytes(
-    topic: Topic, platform: Platform, kept: KeptFacts | None = None, silent: Silent | None = None
+    topic: Topic, platform: Platform, kept: KeptFacts | None = None, silent: SilentBrokers | None = None
 ) -> int | None:
-    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic; `silent`: is added
-    to, and brokers in it are not waited for again. Raises CleantailError.
+    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic; `silent`: brokers
+    that it remembers are not waited for again. Raises CleantailError.
 
-    What is new in Kafka is reckoned by its offsets. The first read of a source table counts as 0 bytes.
+    What is new in Kafka is reckoned by its offsets. Deletes that are to be converted bring no file: they count as 0.
     """
     if topic.source.kafka is not None:
-        return _unread_bytes(topic, platform, set() if silent is None else silent)
+        return _unread_bytes(topic, platform, silent or SilentBrokers())
     if topic.source.table is not None:
         from cleantail.lake.source_table.planned_read import planned_read
 
@@ -47,20 +44,12 @@ def new_bytes(
     return sum(file.stat().st_size for file in new if file.exists()) if new else None
 
 
-def _unread_bytes(topic: Topic, platform: Platform, silent: Silent) -> int | None:
+def _unread_bytes(topic: Topic, platform: Platform, silent: SilentBrokers) -> int | None:
     from cleantail.kafka.table_position import unread_offsets
 
     settings = client_settings(topic)
-    asked = (*sorted(settings.items()), topic.stall_timeout_ms)
-    if asked in silent:  # no topic that somebody else has there is named
-        raise SilentBrokersError(
-            f"{settings[ADDRESS]}: the brokers do not answer, as a moment ago; nothing was appended"
-        )
-    try:
+    with silent.asked(settings, topic.stall_timeout_ms):
         offsets = unread_offsets(topic, platform, settings, int(time.time() * 1000))
-    except SilentBrokersError:
-        silent.add(asked)
-        raise
     return None if offsets is None else offsets * RECORD_BYTES_IN_KAFKA
 
 

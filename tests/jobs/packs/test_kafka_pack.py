@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from cleantail.rounds.pack_results import PackRequest
+from differential.broker import free_port
 from spark_jobs.packs.pack_run import run_pack
 
 pytestmark = pytest.mark.integration
@@ -23,3 +25,14 @@ def test_what_is_new_in_kafka_is_read_and_compacted(kafka, workshop, spark, land
     assert (outcome.ok, outcome.error, outcome.published) == (True, "", (0,))
     assert outcome.ingested is not None and outcome.ingested.records == 3
     assert [(record.offset, record.key) for record in landed(topic)] == [(1, b"a"), (2, b"b")]
+
+
+def test_brokers_that_died_after_the_evaluation_are_waited_for_once(workshop, spark):
+    away = {"kafka": {"bootstrap.servers": f"127.0.0.1:{free_port()}", "stall.timeout.ms": 1000}}
+    topics = tuple(workshop.topic(f"packed-away-{n}", source=away) for n in range(4))
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[1]"}}}))
+    outcomes = run_pack(spark, workshop.platform(), PackRequest(topics, int(time.time() * 1000))).topics
+    assert {(outcome.ok, outcome.station) for outcome in outcomes} == {(False, "ingest")}
+    first, *others = [outcome.error for outcome in outcomes]
+    assert f"do not answer for topic {topics[0]}" in first
+    assert ["do not answer, as a moment ago" in error for error in others] == [True] * 3

@@ -120,7 +120,10 @@ def test_a_catalog_that_is_away_is_asked_again(operator: TableIngestOperator, si
 
 
 def test_a_group_knows_by_metadata_what_is_new(site: Site, lake: Any) -> None:
-    own = read_up_to(site, lake(0))
+    table = lake(0)
+    topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
+    assert new_bytes(topic, platform) == sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    own = read_up_to(site, table)
     assert new_bytes(own.topic, own.platform) is None
     lake(1)
     assert (new_bytes(own.topic, own.platform) or 0) > 0

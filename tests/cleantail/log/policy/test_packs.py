@@ -25,9 +25,6 @@ def topics_of(packed: PackedRun) -> list[tuple[str, ...]]:
         pytest.param(
             [DueTopic("a", 1), DueTopic("b", 101), DueTopic("c", 1)], [("a", "c"), ("b",)], id="large is alone"
         ),
-        pytest.param(
-            [DueTopic("a", 1), DueTopic("b", 1, alone=True), DueTopic("c", 1)], [("a", "c"), ("b",)], id="approval"
-        ),
         pytest.param([DueTopic("a", 1), DueTopic("b", 1, overdue_ms=1)], [("b", "a")], id="overdue first"),
         pytest.param(
             [DueTopic("a", 1, overdue_ms=1), DueTopic("b", 1, overdue_ms=2)], [("b", "a")], id="the most overdue first"

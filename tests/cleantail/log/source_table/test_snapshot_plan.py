@@ -61,10 +61,17 @@ def test_what_a_snapshot_has_done_is_in_its_summary(operation, summary, removes,
     assert (found.removes, found.adds) == (removes, adds)
 
 
+def test_how_large_files_are_is_what_the_writer_says():
+    summary = {"added-files-size": "3", "total-files-size": "70"}
+    found = SourceSnapshot.of_summary(2, 1, 0, "append", summary)
+    assert (found.added_bytes, found.total_bytes) == (3, 70)
+
+
 def test_a_first_read_takes_the_newest_snapshot_whole_whatever_came_before_it():
-    source = table(snapshot(3, "overwrite", removes=True), snapshot(2))
+    source = table(replace(snapshot(3, "overwrite", removes=True), total_bytes=70), snapshot(2))
     found = plan(source, position=None)
     assert (found.start_id, found.end.snapshot_id, found.from_offsets, found.is_last) == (None, 3, None, True)
+    assert found.bytes == 70
 
 
 def test_a_table_without_a_snapshot_has_nothing_new_unless_it_had_one():

@@ -1,0 +1,46 @@
+"""How much the stations of a topic read, by which topics share a pack."""
+
+from dataclasses import replace
+
+from cleantail.lake.runs.due_topics import due_topic
+from cleantail.log.partition_state import Horizon, PartitionState
+from cleantail.log.policy.reconciliation import ReconcileDecision
+from tests.cleantail.lake.runs.test_evaluate import NOW_MS, facts, log, planned
+
+CLEAN = PartitionState(checkpoint=30)
+DEAD = {"records": 10, "deleted_records": 5}
+
+
+def read_bytes(plan, new_bytes=None, **how):
+    due = due_topic(plan, new_bytes, **how)
+    return None if due is None else due.read_bytes
+
+
+def test_nothing_is_due_of_a_clean_log():
+    assert due_topic(planned(facts(log(0), {0: CLEAN})), None) is None
+
+
+def test_a_round_reads_up_to_where_it_ends_and_an_ingestion_what_is_new():
+    plan = planned(facts(log(0) + log(1), {1: CLEAN}))
+    assert (read_bytes(plan), read_bytes(plan, 7)) == (300, 307)
+
+
+def test_an_expiry_reads_the_logs_of_which_tombstones_go():
+    waiting = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 2),))
+    plan = planned(facts(log(0) + log(1), {0: waiting, 1: CLEAN}))
+    assert (plan.sweep, plan.units, read_bytes(plan)) == ((0,), (), 300)
+
+
+def test_a_reclaim_reads_the_files_that_it_rewrites():
+    state = PartitionState(checkpoint=30, known_sequence_number=1)
+    plan = planned(
+        facts(log(0, **DEAD), {0: state}), cleantail_reclaim_deleted_ratio=0.2, min_cleanable_dirty_ratio=1.0
+    )
+    rewritten = sum(file.live_bytes for group in plan.reclaim.groups for file in group)
+    assert plan.reclaim.groups and not plan.units and read_bytes(plan) == rewritten > 0
+
+
+def test_a_reconciliation_and_a_conversion_read_the_table_whole():
+    clean = planned(facts(log(0) + log(1), {0: CLEAN, 1: CLEAN}))
+    assert read_bytes(replace(clean, reconcile=ReconcileDecision(True, "asked for"))) == 600
+    assert read_bytes(clean, 0, converts=True) == 600

@@ -1,0 +1,57 @@
+"""A group evaluates an adopted table whose sink deletes by values before its pack has converted them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cleantail.config.events import Event
+from cleantail.errors import TableError
+from cleantail.lake.runs.due_topics import due_topic
+from cleantail.lake.runs.evaluate import evaluate_topic
+from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
+from tests.alert_sinks import hook  # noqa: F401
+from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
+from tests.jobs.iceberg.test_format_2 import full
+from tests.jobs.round.intake.test_adopt import NOW
+from tests.jobs.round.test_alerts import Operations, operations  # noqa: F401
+from tests.jobs.upsert_sink import UpsertSink
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+
+
+def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
+    operations: Operations,  # noqa: F811
+    spark: Any,
+    lake: Any,
+) -> None:
+    """As of any topic, by a run that converts the deletes and cleans the log. Of a record that a delete hides the
+    deadline counts as long as nothing has converted that."""
+    workshop, platform = operations.workshop, operations.workshop.platform()
+    (workshop.config / "groups").mkdir()
+    (workshop.config / "groups" / "of-sinks.yaml").write_text(json.dumps({"group": "of-sinks", "schedule": None}))
+    table = empty(lake, "of-a-group", version=3)
+    sink = UpsertSink(spark, full(table), ["id"])
+    sink.commit(change(0, 1))
+    workshop.ok("convert-deletes", table)
+    workshop.ok("adopt", table, "--topic", "of-a-group", *(x for pair in MAPPED for x in ("--column", pair)))
+    columns = dict(pair.split("=") for pair in MAPPED)
+    more = {"table": table, "columns": columns, "group": "of-sinks"}
+    operations.topic("of-a-group", {"max.compaction.lag.ms": 1_000}, Event.DEADLINE_MISSED, **more)
+    workshop.ok("compact", "of-a-group", "--now", NOW)
+
+    for n, late in ((1, False), (2, True)):
+        kind, row = change(n, 1)
+        sink.commit((kind, row | {"ms": NOW}))
+        topic = workshop.find("of-a-group")
+        with pytest.raises(TableError, match="convert-deletes"):
+            evaluate_topic(topic, platform, now_ms=NOW + 2_000)
+        plan = evaluate_topic(topic, platform, now_ms=NOW + 2_000, unconverted=True)
+        due = due_topic(plan, 0, converts=True)
+        assert due is not None and due.overdue_ms == 1_000
+        assert due.read_bytes >= sum(log.total_bytes for log in plan.logs) > 0
+        operations.run("of-sinks", NOW + 1_999 + n)
+        assert operations.told == ({"deadline_missed": [(2, "open"), (2, "over")]} if late else {})
+        assert [record["offset"] for record in workshop.read("of-a-group")] == [n]
