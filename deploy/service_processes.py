@@ -41,17 +41,25 @@ class Processes:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._running: list[tuple[str, subprocess.Popen[bytes], signal.Signals]] = []
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, process in reversed(self._running):
-            _stop(process)
+        for name, process, by in reversed(self._running):
+            _stop(process, by)
             print(f"stopped {name}", flush=True)
 
-    def start(self, name: str, command: Sequence[str], ready: Ready, env: Mapping[str, str], **how: Any) -> None:
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        ready: Ready,
+        env: Mapping[str, str],
+        ended_by: signal.Signals = signal.SIGTERM,
+        **how: Any,
+    ) -> None:
         """Starts a service and waits until it is ready. Raises NotStarted with the end of its output."""
         log = self.directory / f"{name}.log"
         began = time.monotonic()
@@ -59,7 +67,7 @@ class Processes:
             process = subprocess.Popen(
                 command, env=dict(env), stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **how
             )
-        self._running.append((name, process))
+        self._running.append((name, process, ended_by))
         while not ready():
             if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
                 raise NotStarted(f"{name} did not come up:\n{log.read_text(errors='replace')[-3000:]}")
@@ -67,9 +75,9 @@ class Processes:
         print(f"started {name} ({time.monotonic() - began:.1f} s)", flush=True)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
     """Ends the process group, which start_new_session made for it: what outlives its leader ends with it."""
-    _signal_group(process.pid, signal.SIGTERM)
+    _signal_group(process.pid, by)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPED_WITHIN_S)
     _signal_group(process.pid, signal.SIGKILL)
@@ -110,7 +118,9 @@ def start_postgres(processes: Processes, directory: Path, port: int, env: Mappin
     command = [str(binaries / "postgres"), "-D", str(data), *(f"--{k}={v}" for k, v in settings.items())]
     asked = [str(binaries / "pg_isready"), f"--host={LOOPBACK}", f"--port={port}", "--quiet"]
     ready = lambda: subprocess.run(asked, check=False).returncode == 0  # noqa: E731
-    processes.start("postgres", command, ready, {"PATH": os.defpath}, cwd=directory, **own)
+    how = {"cwd": directory, **own}
+    # by SIGTERM it would wait until its last client has gone
+    processes.start("postgres", command, ready, {"PATH": os.defpath}, ended_by=signal.SIGINT, **how)
     client = {**env, "PATH": f"{binaries}:{os.defpath}", "POSTGRES_USER": POSTGRES_USER, "PGHOST": LOOPBACK}
     client |= {"PGPORT": str(port), "PGPASSWORD": env["POSTGRES_PASSWORD"]}
     subprocess.run(["sh", str(ROOT / "deploy/postgres/create-databases.sh")], check=True, env=client)

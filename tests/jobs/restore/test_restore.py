@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import time
+from functools import partial
 
 import pytest
 
+from cleantail.kafka.administrator import Administrator
 from cleantail.sources.kcat import parse_line
 from tests.jobs.restored import as_restored
 
@@ -289,7 +291,9 @@ def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop,
     assert len(kafka.consumed("guarded-target", 2)) == 4
 
 
-def test_brokers_that_are_away_are_told(workshop, archive):
+def test_brokers_that_are_away_are_told(workshop, archive, monkeypatch):
+    quick = partial(Administrator, within_s=2)  # rather than 20
+    monkeypatch.setattr("cleantail.kafka.restore.target_client.Administrator", quick)
     code, _, err = workshop.run("restore", archive, "--bootstrap-server", "127.0.0.1:1", "--to", "anything")
     assert code == 4 and "do not answer" in err and "nothing was written" in err
 
