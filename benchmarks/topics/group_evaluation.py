@@ -11,7 +11,7 @@ from benchmarks.harness.lake import Lake
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.lake.kept.kept_facts import KeptFacts
-from cleantail.lake.runs.due_topics import due_topic
+from cleantail.lake.runs.due_topics import NewInput, due_topic
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.lake.runs.new_files import new_files
 
@@ -48,7 +48,8 @@ def _evaluate(lake: Lake) -> int:
         assert isinstance(topic, Topic), topic
         _, new = new_files(topic, platform, kept)
         plan = evaluate_topic(topic, platform, now_ms=now_ms, kept=kept)
-        due += due_topic(plan, sum(file.stat().st_size for file in new) if new else None, None) is not None
+        brought = NewInput(sum(file.stat().st_size for file in new) if new else None)
+        due += due_topic(plan, brought, topic.config) is not None
     return due
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import make_folder
 
@@ -23,7 +23,8 @@ _PAUSE_S = 0.1
 def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[None]:
     """Waits for the lock `name` under CLEANTAIL_HOME/locks and holds it for the block.
 
-    Raises CleantailError where the lock cannot be made, and where `within_s` seconds have passed without it.
+    Raises CleantailError where the lock cannot be made, and OutsideError where `within_s` seconds have passed without
+    it.
     """
     try:
         folder = make_folder(home, "locks")
@@ -39,7 +40,7 @@ def _wait(file: IO[str], name: str, within_s: float | None) -> None:
     if within_s is None:
         fcntl.flock(file, fcntl.LOCK_EX)
     elif not holds_within(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
-        raise CleantailError(f"another process holds the lock {name} for over {within_s:g} s")
+        raise OutsideError(f"another process holds the lock {name} for over {within_s:g} s")
 
 
 def _is_taken(file: IO[str]) -> bool:

@@ -12,23 +12,32 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import judged_together
+from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.check import MeasuredRound, judged_round
 from spark_jobs.round.evidence import answer_rows, append_evidence
 from spark_jobs.round.evidence_store import append_rows_of, evidence_table
 
+CHECKS_MS = 300_000
+"""So long (ms) a topic's own checks may take where other topics wait for them, whatever checks.max.ms says."""
+_SHARED = f"in a pack with others they have {CHECKS_MS // 60_000} minutes at most: give the topic a DAG of its own"
+
 
 def check_together(
-    platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
+    platform: Platform,
+    rounds: Sequence[MeasuredRound],
+    at: Callable[[str], AbstractContextManager[None]],
+    others_wait: bool,
 ) -> list[CheckedRound | Exception]:
     """Returns each of the rounds as it was checked, or what its own check raised. The evidence has the checked ones by
-    then; raises where it cannot be written. `at` is entered with the name of a topic whose records are looked at."""
+    then; raises where it cannot be written. `at` is entered with the name of a topic whose records are looked at;
+    `others_wait`: whether the pack has other topics."""
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
     kept = []
     for measured, of_rules in zip(rounds, results, strict=True):
         try:
             with at(measured.table.topic.topic):
-                judged, all_results = judged_round(measured, platform, of_rules)
+                judged, all_results = judged_round(measured, platform, of_rules, time_limit(platform, others_wait))
         except Exception as error:
             checked.append(error)
             continue
@@ -37,6 +46,11 @@ def check_together(
     if kept:
         append_evidence(platform, kept)
     return checked
+
+
+def time_limit(platform: Platform, others_wait: bool) -> TimeLimit | None:
+    """Returns how long the own checks of a round may take; None for what the platform says."""
+    return TimeLimit(CHECKS_MS, _SHARED) if others_wait and platform.limits.checks_max_ms > CHECKS_MS else None
 
 
 def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:

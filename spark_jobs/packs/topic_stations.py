@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -22,20 +22,15 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConflictError
-from cleantail.human import counted
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.errors import ConflictError
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
+from cleantail.lake.catalogs import require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.foreign_deletes import foreign_deletes
-from cleantail.lake.runs.new_files import new_files
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
-from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult, TableIngestResult
 from cleantail.rounds.pack_results import (
     COMPACT,
     EVALUATE,
@@ -44,27 +39,21 @@ from cleantail.rounds.pack_results import (
     NOTHING_DUE,
     RECLAIM,
     RECONCILE,
-    Ingested,
     PackRequest,
     TopicOutcome,
     done,
 )
-from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.packs.topic_ingestion import Settings, client_of, ingest_topic
 from spark_jobs.packs.untold_rounds import with_untold
 from spark_jobs.round.check import MeasuredRound, measured_round
-from spark_jobs.round.intake.ingest import ingest_files
-from spark_jobs.round.kafka.reading import read_topic
 from spark_jobs.round.publish import Answer
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
-from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, silent, stage_units
-from spark_jobs.round.source_table.reading import read_source_table
+from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, stage_units
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 
 logger = logging.getLogger("cleantail.packs")
-Settings = Mapping[str, str]
-"""Settings of a Kafka client."""
 Begun = Callable[[TopicOutcome, str], None]
 """Takes the outcome of a topic so far, and the station that begins."""
 
@@ -121,8 +110,10 @@ class TopicStations:
     def prepare(self) -> None:
         """Ingests, evaluates, and makes and measures the round, which then waits to be checked. Where nothing is due,
         `plan` stays None. Raises StationError."""
+        now_ms = self.request.now_ms
         with self._at(INGEST):
-            self.outcome = replace(self.outcome, ingested=self._ingest())
+            ingested = ingest_topic(self.spark, self.topic, self.platform, self.client, now_ms, self.silent_brokers)
+            self.outcome = replace(self.outcome, ingested=ingested)
         with self._at(EVALUATE):
             require_usable(self.topic, self.platform, os.environ)
             plan = self._evaluate()
@@ -147,15 +138,18 @@ class TopicStations:
             logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)
             return None
 
-    def finish(self, checked: CheckedRound | None, answer: Answer) -> None:
-        """Publishes the round, where it was checked, and goes on to the last station. `answer`: says in the evidence
-        that a round is published. Raises StationError."""
+    def finish(self, checked: CheckedRound | None, answer: Answer, publish_only: bool = False) -> None:
+        """Publishes the round, where it was checked, and goes on to the last station, but not where `publish_only` says
+        so. `answer`: says in the evidence that a round is published. Raises StationError."""
         if self.plan is None:
             return
         plan, run = self.plan, Run(self.table, self.platform)
         with self._at(COMPACT):
             compacted = compact_round(replace(run, answer=answer), plan, checked)
             self.outcome = replace(self.outcome, compacted=done(compacted))
+        if publish_only:
+            self.outcome = replace(self.outcome, ok=compacted.ok)
+            return
         with self._at(RECONCILE):
             self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
         with self._at(EXPIRE_TOMBSTONES):
@@ -179,33 +173,6 @@ class TopicStations:
                 name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
             )
 
-    def _ingest(self) -> Ingested | None:
-        """Appends what is new at the topic's source; None where it has none that runs read."""
-        source = self.topic.source
-        if source.kafka is not None:
-            client = self._client()
-            with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
-                read = read_topic(self.spark, self.topic, self.platform, client, self.request.now_ms, silent)
-            return _ingested(read)
-        if source.table is not None:
-            return _ingested(read_source_table(self.spark, self.topic, self.platform, self.request.now_ms, silent))
-        if self.topic.columns is not None:
-            return self._convert()
-        if not source.path:
-            return None
-        _, new = new_files(self.topic, self.platform)
-        if not new:
-            return Ingested(0)
-        return _ingested(ingest_files(self.spark, self.topic, self.platform, new, source.encoding, silent))
-
-    def _convert(self) -> Ingested | None:
-        """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
-        table = load_table(kept_catalog(self.platform, os.environ), self.topic, self.platform)
-        if table is None or not foreign_deletes(table).any:
-            return None
-        converted = convert_deletes(self.spark, self.platform, self.topic.table)
-        return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
-
     def _evaluate(self) -> RunPlan:
         request = self.request
         return evaluate_topic(
@@ -220,7 +187,7 @@ class TopicStations:
     def _reconcile(self, run: Run, plan: RunPlan) -> RoundResult | None:
         if not plan.reconcile.due:
             return None
-        client = self._client()
+        client = client_of(self.topic, self.client)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
             return done(reconcile_round(run, SourceTopic.of(self.topic, client), self.request.now_ms))
 
@@ -231,16 +198,3 @@ class TopicStations:
             yield
         except Exception as error:
             raise StationError(station) from error
-
-    def _client(self) -> Settings:
-        """Returns the settings that were handed on, else those of the driver's environment, as a topic's own job."""
-        if self.client is not None:
-            return self.client
-        source = self.topic.source.kafka
-        if source is None:
-            raise CleantailError(f"topic {self.topic.topic} has no source.kafka in its YAML; nothing was appended")
-        return settings_of_environment(source, os.environ)
-
-
-def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:
-    return Ingested(result.records, result.warnings)

@@ -15,6 +15,7 @@ from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.work_units import round_name
+from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED
@@ -40,6 +41,19 @@ def with_untold(table: TopicTable, platform: Platform, now_ms: int, told: TopicO
     return outcome
 
 
+def tell_evidence(table: TopicTable, platform: Platform, told: TopicOutcome) -> None:
+    """Says in the evidence that the rounds are published which an earlier try has published and told: it may have ended
+    before it said so."""
+    for result in told.rounds.values():
+        if not (result.published and result.round and result.kind):
+            continue
+        try:
+            _answered(table, platform, result.round, result.kind)
+        except Exception as error:  # a table that is gone by now, for one: its own stations tell of it
+            why = error if isinstance(error, CleantailError) else type(error).__name__
+            logger.warning("%s: what became of round %s is not told: %s", told.topic, result.round, why)
+
+
 def _untold(table: TopicTable, now_ms: int, told: TopicOutcome) -> Iterator[Commit]:
     """Yields the commits of the run's rounds, newest first, that came after those that were told."""
     of_run = round_name(now_ms, 0).removesuffix("0")
@@ -51,13 +65,22 @@ def _untold(table: TopicTable, now_ms: int, told: TopicOutcome) -> Iterator[Comm
 def _result(table: TopicTable, platform: Platform, commit: Commit) -> RoundResult:
     """Returns the result of the round that made the commit, as the evidence has the round, and says there that it is
     published. Raises CleantailError where the evidence has another one."""
-    named, kind = commit.summary[ROUND], commit.summary[OPERATION]
+    checked = _answered(table, platform, commit.summary[ROUND], commit.summary[OPERATION], commit.snapshot_id)
+    return result_of(table, checked, commit.snapshot_id)
+
+
+def _answered(
+    table: TopicTable, platform: Platform, named: str, kind: str, snapshot_id: int | None = None
+) -> CheckedRound:
+    """Returns the published round as the evidence has it, where it says afterwards that it is published. Raises
+    CleantailError where the evidence has another one than that of this commit."""
     checked = recorded_round(kept_catalog(platform, os.environ), platform, table.topic, named, kind)
-    if published_as(table, checked) != commit.snapshot_id:
+    published = published_as(table, checked)
+    if published is None or snapshot_id not in (None, published):
         raise CleantailError("the evidence has another check of it")
     if not has_answer(table, platform, checked, PUBLISHED):
         append_answer(table, platform, checked, PUBLISHED)
-    return result_of(table, checked, commit.snapshot_id)
+    return checked
 
 
 def _with(told: TopicOutcome, result: RoundResult) -> TopicOutcome:

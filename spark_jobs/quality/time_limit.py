@@ -25,16 +25,18 @@ class TooLongError(Exception):
 
 
 class TimeLimit:
-    """Bounds the time of all own checks of one look at a round, from the first on."""
+    """Bounds the time of all own checks of one look at a round, from the first on. `reason`: where the limit is set,
+    for the error."""
 
-    def __init__(self, limit_ms: int) -> None:
+    def __init__(self, limit_ms: int, reason: str = "") -> None:
         self._limit_ms = limit_ms
+        self._reason = reason or limit_text(CHECKS_MS)
         self._end: float | None = None
 
     def require(self) -> None:
         """Raises TooLongError where the time is over."""
         if self._left() <= 0:
-            raise TooLongError(f"the topic's own checks took longer than {self._limit_ms} ms; {limit_text(CHECKS_MS)}")
+            raise TooLongError(f"the topic's own checks took longer than {self._limit_ms} ms; {self._reason}")
 
     def _left(self) -> float:
         if self._end is None:

@@ -119,13 +119,14 @@ def measured_round(
 
 
 def judged_round(
-    measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
+    measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult], limit: TimeLimit | None = None
 ) -> tuple[CheckedRound, list[CheckResult]]:
-    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already."""
+    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already.
+    `limit`: how long the topic's own checks may take, where that is not what the platform says."""
     table, auditor, measures = measured.table, measured.auditor, measured.measures
     keyless = keyless_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
-    limit = TimeLimit(platform.limits.checks_max_ms)
+    limit = limit or TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
             with judged_records(table, unit, judged) as records:

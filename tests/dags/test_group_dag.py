@@ -58,7 +58,9 @@ def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
     monkeypatch.setattr(
         "cleantail.lake.runs.due_topics.due_topic",
-        lambda plan, new, since, _: DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None,
+        lambda plan, new, configs, since, force: (
+            DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None
+        ),
     )
 
 
@@ -152,6 +154,7 @@ def test_the_serialized_dag_is_the_same_at_every_parse_and_follows_its_topics(gr
     def written(name: str) -> str:
         return json.dumps(DagSerialization.to_dict(group.dag(name)), sort_keys=True)
 
+    group.topic("right", group="pairs", config={"cleanup.policy": "compact,delete", "retention.ms": 9})
     before = written("pairs"), written("others")
     assert (written("pairs"), written("others")) == before
     assert written_by_another_process("pairs") == before[0]
@@ -232,6 +235,32 @@ def test_a_red_check_names_topic_partition_and_expectation(
     assert "/cleantail/topics/right" in alerts[0]["page"] and "/dags/pairs/" in alerts[0]["link"]
 
 
+def test_a_red_check_of_a_topic_whose_yaml_was_broken_meanwhile_hides_no_other(
+    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cleantail_airflow.groups import run_pack_task
+
+    due(group, monkeypatch, "left", "right")
+    verdict = {"partition": 3, "passed": False, "failures": [{"partition": 3, **failure()}]}
+    red = {"round": "r1", "kind": "compact", "ok": False, "held_back": [3], "verdicts": [verdict], "heads": {"3": 41}}
+    topics = [{"topic": name, "ok": False, "compacted": red} for name in ("left", "right")]
+    jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
+    ended = run_pack_task.RunPackOperator.execute
+
+    def broken_after(self: Any, context: Any) -> Any:
+        try:
+            return ended(self, context)
+        finally:
+            (group.config / "topics" / "left.yaml").write_text("topic: [\n")
+
+    monkeypatch.setattr(run_pack_task.RunPackOperator, "execute", broken_after)
+    finished = group.dag("pairs").test()
+    note = note_of(finished, "check_quality")
+    assert "left" in note and "right" in note
+    told = [json.loads(each) for each in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
+    assert ("right", "check_failed") in [(alert["topic"], alert["event"]) for alert in told]
+
+
 def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +273,9 @@ def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
     dag.test(run_conf={"now_ms": NOW_MS + 1})
     assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["right"]
     assert left_over() == {"left": NOW_MS + 1}
+    due(group, monkeypatch)
+    dag.test(run_conf={"now_ms": NOW_MS + 2})
+    assert left_over() == {}
 
 
 def test_a_run_begins_no_pack_after_its_time(

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from cleantail.config.platform import Platform
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.human import counted
 
 MOST_ENTRIES = 100_000
@@ -65,13 +65,22 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
     followed.
 
     Raises CleantailError where one of them, or the pattern itself, lies outside the roots, and where the search would
-    look at more than MOST_ENTRIES.
+    look at more than MOST_ENTRIES; OutsideError where this user may not look into a folder on the way: whether there is
+    anything new is not known then.
     """
     if allowed := path_problem(pattern, platform):
         raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
     parts = (platform.home / pattern).parts
-    matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
-    return list(dict.fromkeys(require_inside(file, platform) for file in matches if file.is_file()))
+    try:
+        matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
+        files = [file for file in matches if file.is_file()]
+    except PermissionError as e:
+        raise OutsideError(
+            f"source.path {pattern}: {e.filename} may not be looked at ({e.strerror}), so nobody knows whether there "
+            "are new files; nothing was appended. Give the user of Airflow's workers the right to list it and to go "
+            "through it, or name another path"
+        ) from None
+    return list(dict.fromkeys(require_inside(file, platform) for file in files))
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
@@ -102,7 +111,8 @@ class _BoundedListing:
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yields the entries of a folder, none where it cannot be listed. Raises CleantailError after too many."""
+        """Yields the entries of a folder, none where there is no such folder. Raises CleantailError after too many, and
+        PermissionError."""
         try:
             with os.scandir(folder) as listing:
                 for entry in listing:
@@ -113,6 +123,8 @@ class _BoundedListing:
                             "folders; nothing was appended. Name a folder with less in it, or take out what is ingested"
                         )
                     yield entry
+        except PermissionError:
+            raise
         except OSError:
             return
 
@@ -138,10 +150,21 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
         for below in _folders(folder, listing):
             yield from _matches(below, rest or ("*",), listing)
     elif not _MAGIC.search(part):
-        if os.path.lexists(folder / part):
+        if _is_there(folder / part):
             yield from _matches(folder / part, rest, listing)
     else:
         names = [entry.name for entry in listing.entries(folder)]
         for name in fnmatch.filter(names, part):
             if part.startswith(".") or not name.startswith("."):
                 yield from _matches(folder / name, rest, listing)
+
+
+def _is_there(path: Path) -> bool:
+    """Returns whether there is anything of this name. Raises PermissionError where that may not be known."""
+    try:
+        path.lstat()
+    except PermissionError:
+        raise
+    except OSError:
+        return False
+    return True

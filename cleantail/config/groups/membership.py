@@ -1,4 +1,8 @@
-"""Says which DAG runs a topic whose YAML is broken: as far as its file, or the defaults, name a group."""
+"""Says which DAG runs a topic whose YAML is broken: as far as its file, or the defaults, name a group.
+
+A file that may not be read could name any group. Where the defaults name none, each group counts it as its own: so at
+least one run says what is wrong, and no topic is left out by all of them.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,20 @@ def group_of_file(file: Path, config_dir: Path) -> str | None:
         data = {}
     group = data["group"] if "group" in data else _default_group(config_dir)
     return group if isinstance(group, str) else None
+
+
+def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
+    """Returns whether the group may have to run the topic of this file."""
+    named = group_of_file(file, config_dir)
+    return named == group or (named is None and _is_unreadable(file))
+
+
+def _is_unreadable(file: Path) -> bool:
+    try:
+        file.open().close()
+    except OSError:
+        return True
+    return False
 
 
 def _line_of(file: Path) -> str | None:

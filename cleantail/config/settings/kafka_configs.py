@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
 
 from cleantail.config.settings.config_model import (
     CLEANTAIL,
@@ -60,7 +60,10 @@ class KafkaConfigs(Configs):
     """The `config:` of a topic. Times are in milliseconds, sizes in bytes; both ends of a range are allowed."""
 
     cleanup_policy: Annotated[
-        frozenset[CleanupPolicy], BeforeValidator(_split_policies), WithJsonSchema(POLICY_SCHEMA)
+        frozenset[CleanupPolicy],
+        BeforeValidator(_split_policies),
+        PlainSerializer(sorted, when_used="json"),  # the order of a set is another one in each process
+        WithJsonSchema(POLICY_SCHEMA),
     ] = config(
         "cleanup.policy",
         frozenset({"compact"}),

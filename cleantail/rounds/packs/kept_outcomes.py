@@ -61,6 +61,12 @@ class PackOutcomes:
         others = [topic for topic in left if topic not in alone]
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]
 
+    def published_last(self, most: int) -> list[TopicOutcome]:
+        """Returns the topics, of the last `most` that an earlier try came to the end of, of which it has published
+        something."""
+        ended = [outcome for outcome in self._earlier.values() if outcome.error not in (BEGUN, WAITS, SUSPECTED)]
+        return [outcome for outcome in ended[-most:] if outcome.published]
+
     def died_at(self, topic: str) -> TopicOutcome | None:
         """Returns what an earlier try that ended while it was at this topic came to tell of it; None where none did."""
         earlier = self._earlier.get(topic)

@@ -25,7 +25,7 @@ from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.groups.left_over import left_since
+from cleantail_airflow.groups.left_over import left_since, remember
 from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
@@ -41,7 +41,8 @@ CANNOT = "cannot be worked on"
 
 @dataclass(slots=True)
 class Looked:
-    """Says what the evaluation of a group's topics has found so far."""
+    """Says what the evaluation of a group's topics has found so far. `waiting`: topic -> since when runs have left it
+    over (Unix ms)."""
 
     topics: list[str] = field(default_factory=list)
     due: list[DueTopic] = field(default_factory=list)
@@ -50,6 +51,7 @@ class Looked:
     new_input: bool = False
     reconcile: bool = False
     silent: SilentBrokers = field(default_factory=SilentBrokers)
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def not_due(self) -> dict[str, str]:
@@ -105,6 +107,7 @@ class EvaluateGroupOperator(BaseOperator):
         self.log.info("%s", plan.reason)
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
+            remember(self.group, (), looked.waiting, now_ms, asked.topic)  # what had waited was done by other means
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
             self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
         self._hand_on(context, plan, looked.not_due)
@@ -119,14 +122,14 @@ class EvaluateGroupOperator(BaseOperator):
             kept_catalog(platform, os.environ)
         except CleantailError as error:
             raise as_airflow(str(error), error.exit_code) from None
-        looked, waiting, kept = Looked(), left_since(self.group), KeptFacts(platform)
+        looked, kept = Looked(waiting=left_since(self.group)), KeptFacts(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
             looked.topics.append(name)
             if isinstance(topic, ConfigError):
                 looked.broken[name] = str(topic)
                 continue
             try:
-                self._look_at(topic, platform, kept, asked, now_ms, context, looked, waiting.get(name))
+                self._look_at(topic, platform, kept, asked, now_ms, context, looked)
             except Exception as error:
                 looked.broken[name] = _told(error)
                 self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
@@ -141,9 +144,8 @@ class EvaluateGroupOperator(BaseOperator):
         now_ms: int,
         context: Context,
         looked: Looked,
-        left_since_ms: int | None,
     ) -> None:
-        from cleantail.lake.runs.due_topics import due_topic
+        from cleantail.lake.runs.due_topics import NewInput, due_topic
         from cleantail.lake.runs.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.groups.new_input import new_bytes
@@ -166,7 +168,8 @@ class EvaluateGroupOperator(BaseOperator):
         tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule, unconverted)
         looked.new_input |= new is not None
         looked.reconcile |= plan.reconcile.due
-        if (due := due_topic(plan, new, left_since_ms, unconverted)) is not None:
+        brought = NewInput(new, converts=unconverted)
+        if (due := due_topic(plan, brought, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
             looked.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
         elif something_to_tell(topic, plan, now_ms):

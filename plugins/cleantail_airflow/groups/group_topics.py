@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cleantail.config.groups.membership import group_of_file
+from cleantail.config.groups.membership import may_run_in
 from cleantail.config.loading import scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
@@ -22,8 +22,7 @@ def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Ite
     for file, topic in scan_topics(folder, os.environ):
         if only not in (None, file.stem):
             continue
-        name = topic.dag_name if isinstance(topic, Topic) else group_of_file(file, folder)
-        if name == group:
+        if topic.dag_name == group if isinstance(topic, Topic) else may_run_in(group, file, folder):
             none = False
             yield file.stem, topic
     if only is not None and none:

@@ -29,7 +29,6 @@ from cleantail_airflow.outcomes.failure_notes import noted
 from cleantail_airflow.task_ids import PUBLISH
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.spark_job import platform_of
-from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 NO_RESULT = "the application of the pack left no result"
 
@@ -101,9 +100,11 @@ class StationOperator(LineageOperator, BaseOperator):
 
         plan = group_plan_of(context)
         now_ms = plan.now_ms if plan else int(time.time() * 1000)
+        platform, found = platform_of(self.config_dir), find_topics(list(red), Path(self.config_dir), os.environ)
         for name, failures in red.items():
-            topic, platform = topic_and_platform(name, self.config_dir)
-            tell_of_red(topic, platform, context, failures, now_ms)
+            topic = found[name]
+            if isinstance(topic, Topic):  # of a YAML that was broken meanwhile nobody knows the channels
+                tell_of_red(topic, platform, context, failures, now_ms)
 
 
 class PublishStationOperator(StationOperator):

@@ -58,10 +58,12 @@ def ingest_files(
     encoding: str,
     progress: Progress,
     any_topic: bool = False,
+    lock_within_s: float | None = None,
 ) -> IngestResult:
     """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
     a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
-    appended. `any_topic`: lines may name whatever topic they like."""
+    appended. `any_topic`: lines may name whatever topic they like; `lock_within_s`: how long another ingestion of the
+    topic is waited for, None until its end; raises OutsideError after it."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
@@ -69,7 +71,7 @@ def ingest_files(
     states = {file: file_state(file) for file in files}
     with DigestCache(platform.home, limits) as cache:
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
-    with exclusive(platform.home, f"ingest-{topic.topic}"):
+    with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic, platform)
         is_new = table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}

@@ -51,20 +51,32 @@ ALL_OFFSETS = 1 << 62
 
 
 def read_topic(
-    spark: SparkSession, topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int, progress: Progress
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    settings: Mapping[str, str],
+    now_ms: int,
+    progress: Progress,
+    lock_within_s: float | None = None,
 ) -> KafkaIngestResult:
-    """Reads a topic to its end. Raises CleantailError: then the portion at hand has appended nothing, and a table that
-    this made is gone again."""
+    """Reads a topic to its end. `lock_within_s`: as in ingest_files. Raises CleantailError: then the portion at hand
+    has appended nothing, and a table that this made is gone again."""
     require_own_table(topic)
     brokers = Brokers(settings, topic.stall_timeout_ms)
-    return read_source(spark, topic, platform, BrokerLogs(topic, brokers, settings), now_ms, progress)
+    return read_source(spark, topic, platform, BrokerLogs(topic, brokers, settings), now_ms, progress, lock_within_s)
 
 
 def read_source(
-    spark: SparkSession, topic: Topic, platform: Platform, source: LogSource, now_ms: int, progress: Progress
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    source: LogSource,
+    now_ms: int,
+    progress: Progress,
+    lock_within_s: float | None = None,
 ) -> KafkaIngestResult:
     """Reads a source to its end, as `read_topic` reads brokers."""
-    with exclusive(platform.home, f"ingest-{topic.topic}"):
+    with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress(source.progress_text)
         # what is wrong is told before a table is made
         at = source.position(platform)

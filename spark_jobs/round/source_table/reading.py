@@ -51,11 +51,17 @@ Progress = Callable[[str], None]
 
 
 def read_source_table(
-    spark: SparkSession, topic: Topic, platform: Platform, now_ms: int, progress: Progress
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    now_ms: int,
+    progress: Progress,
+    lock_within_s: float | None = None,
 ) -> TableIngestResult:
-    """Reads the source table to its newest snapshot. Raises CleantailError, and whatever Spark raises: then the portion
-    at hand has appended nothing, and a table that this made is gone again."""
-    with exclusive(platform.home, f"ingest-{topic.topic}"):
+    """Reads the source table to its newest snapshot. `lock_within_s`: as in ingest_files. Raises
+    CleantailError, and whatever Spark raises: then the portion at hand has appended nothing, and a table that this made
+    is gone again."""
+    with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress("looking at the source table")
         # what is wrong is told before a table is made
         if planned_read(topic, platform, now_ms).plan is None:

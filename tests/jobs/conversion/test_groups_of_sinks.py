@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.config.events import Event
 from cleantail.errors import TableError
-from cleantail.lake.runs.due_topics import due_topic
+from cleantail.lake.runs.due_topics import NewInput, due_topic
 from cleantail.lake.runs.evaluate import evaluate_topic
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.alert_sinks import hook  # noqa: F401
@@ -49,7 +49,7 @@ def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
         with pytest.raises(TableError, match="convert-deletes"):
             evaluate_topic(topic, platform, now_ms=NOW + 2_000)
         plan = evaluate_topic(topic, platform, now_ms=NOW + 2_000, unconverted=True)
-        due = due_topic(plan, 0, converts=True)
+        due = due_topic(plan, NewInput(0, converts=True), topic.config)
         assert due is not None and due.overdue_ms == 1_000
         assert due.read_bytes >= sum(log.total_bytes for log in plan.logs) > 0
         operations.run("of-sinks", NOW + 1_999 + n)

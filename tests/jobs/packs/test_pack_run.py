@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -14,16 +16,20 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
 from cleantail.errors import OutsideError
+from cleantail.home.locks import exclusive
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
 from spark_jobs import run_pack as job
 from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.packs import checked_together, pack_run, topic_stations
+from spark_jobs.packs import checked_together, pack_run, topic_batch, topic_ingestion, topic_stations
+from spark_jobs.packs.lost_cores import are_cores_lost
+from spark_jobs.quality.time_limit import TooLongError
 from tests.jobs.round.test_rounds import record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
+ENDLESS = {"expectation": LETTERS["expectation"], "kwargs": {"column": "value", "regex": r"(.*)*\1b"}}
 DIGITS = [record(i, "1", f"v{i}") for i in range(3)]
 TWICE = [record(i, "k", f"v{i}") for i in range(3)]
 OUTCOMES = "packs/of-this-run.jsonl"
@@ -217,13 +223,13 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(topic_stations, "compact_round", refused)
-    monkeypatch.setattr(pack_run, "is_gone", lambda _: True)
+    monkeypatch.setattr(topic_batch, "is_gone", lambda _: True)
     file = workshop.config / "result.json"
     request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert job.main([*arguments, "--result", str(file)]) == OutsideError.exit_code
     told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
-    assert re.search("Spark's JVM ended at the station compact of pack-refused(-beside)?", told)
+    assert re.search("Spark's JVM ended while the pack was at pack-refused(-beside)?", told)
     kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
     assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
     # what it may have died of comes last
@@ -308,10 +314,10 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
     real = checked_together.judged_round
 
-    def dies(measured, platform, of_rules):
+    def dies(measured, platform, of_rules, limit):
         if measured.table.topic.topic == names[1]:
             raise KeyboardInterrupt
-        return real(measured, platform, of_rules)
+        return real(measured, platform, of_rules, limit)
 
     monkeypatch.setattr(checked_together, "judged_round", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -321,6 +327,66 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     monkeypatch.undo()
     code, _, outcomes = run(*names)
     assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
+
+
+def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_published_its_next_try_does(
+    workshop, made, run, monkeypatch
+):
+    names = [
+        made("pack-unsaid-0"),
+        made("pack-unsaid-1", [*DIGITS, record(3, "a", "x", partition=1)], checks=[LETTERS]),
+    ]
+
+    def dies(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checked_together.Answers, "append", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(*names)
+    assert "published" not in {row["outcome"] for name in names for row in workshop.evidence(name)}
+    monkeypatch.undo()
+    code, _, outcomes = run(*names)
+    assert (code, published(outcomes[names[0]]), published(outcomes[names[1]])) == (1, [0], [1])
+    for name in names:
+        assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
+
+
+def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(workshop, landed, run, monkeypatch):
+    monkeypatch.setattr(topic_ingestion, "LOCK_S", 0.3)
+    names = [landed(f"pack-locked-{n}") for n in range(2)]
+    with exclusive(workshop.platform().home, f"ingest-{names[0]}"):
+        code, _, outcomes = run(*names)
+    locked, free = (outcomes[name] for name in names)
+    assert (code, published(free), locked["station"], locked["may_retry"]) == (1, [0], "ingest", True)
+    assert f"another process holds the lock ingest-{names[0]}" in locked["error"]
+
+
+@pytest.mark.integration
+def test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests(workshop, made, run, spark):
+    """The application is a process of its own: nothing but its end stops the threads that match."""
+    names = [made("pack-endless", checks=[ENDLESS], records=[record(n, "k", "a" * 60 + "!") for n in range(2)])]
+    names += [made(f"pack-beside-endless-{n}") for n in range(2)]
+    settings = {"limits": {"checks.max.ms": 1_000}, "spark": {"master": "local[1]"}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
+    request = PackRequest(tuple(names), int(time.time() * 1000), outcomes=OUTCOMES)
+    command = [sys.executable, job.__file__, "--config", workshop.config, "--request", PACK_REQUEST_JSON.text(request)]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == OutsideError.exit_code, done.stderr
+    assert "a check that was given up keeps its cores" in done.stderr and "2 topics are left" in done.stderr
+    (workshop.config / "defaults.yaml").unlink()
+    code, _, outcomes = run(*names, now_ms=request.now_ms)
+    assert (code, outcomes[names[0]]["compacted"]["held_back"]) == (1, [0])
+    assert [published(outcomes[name]) for name in names[1:]] == [[0]] * 2
+    [log] = workshop.json("status", names[0], "--now", request.now_ms)["topics"][names[0]]
+    assert "took longer than 1000 ms; the limit is checks.max.ms" in log["state"]["quarantine"]["reason"]
+    assert not are_cores_lost(spark)
+
+
+def test_own_checks_have_less_time_where_other_topics_wait(workshop, monkeypatch):
+    monkeypatch.setattr(checked_together, "CHECKS_MS", 0)
+    with pytest.raises(TooLongError, match="in a pack with others they have 5 minutes at most"):
+        checked_together.time_limit(workshop.platform(), others_wait=True).require()
+    assert checked_together.time_limit(workshop.platform(), others_wait=False) is None
 
 
 def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):

@@ -9,8 +9,9 @@ import pytest
 from cleantail.cli import main
 from cleantail.config.claims.source_paths import MOST_ENTRIES, matching_files, require_inside
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.errors import CleantailError, ConfigError
+from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.sources.kcat import read_records
+from tests.unprivileged import as_nobody, open_folder
 
 LINE = '{"partition": 0, "offset": 0, "key": "a", "payload": "1"}\n'
 
@@ -188,3 +189,25 @@ def test_check_config_sees_a_link_that_leads_out(config, home, monkeypatch, caps
     assert main(["check-config", "--config", str(config)]) == 2
     said = "".join(capsys.readouterr())
     assert 'mine.yaml:3: source.path: "landing/out/host*" is not allowed: a path that begins' in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "pattern"),
+    [
+        pytest.param(0, "landing/a/*.jsonl", id="not to be listed"),
+        pytest.param(0, "landing/**/*.jsonl", id="somewhere below"),
+        pytest.param(0, "landing/a/1.jsonl", id="a name in it"),
+        pytest.param(0o744, "landing/a/*.jsonl", id="listed and not to be gone through"),
+    ],
+)
+def test_a_folder_that_may_not_be_looked_at_is_not_taken_for_an_empty_one(config, mode, pattern):
+    with open_folder() as home:
+        folder = home / "landing" / "a"
+        folder.mkdir(parents=True)
+        (folder / "1.jsonl").write_text(LINE)
+        platform = load_platform(config, {"CLEANTAIL_HOME": str(home)})
+        assert len(matching_files(platform, pattern)) == 1
+        folder.chmod(mode)
+        with as_nobody(), pytest.raises(OutsideError, match=r"landing/a.* may not be looked at \(Permission denied\)"):
+            matching_files(platform, pattern)
+        folder.chmod(0o755)

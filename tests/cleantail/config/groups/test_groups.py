@@ -8,10 +8,12 @@ import pytest
 
 from cleantail.cli import main
 from cleantail.config.groups.loading_groups import scan_groups
+from cleantail.config.groups.membership import may_run_in
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.origin import settings_in_force
 from cleantail.config.reference import json_schema
 from cleantail.errors import ConfigError
+from tests.unprivileged import as_nobody, open_folder
 
 
 @pytest.fixture
@@ -167,3 +169,16 @@ def test_a_group_waits_for_no_asset_of_its_own_topics(write, assets, is_right):
         return
     [problem] = problems_of(config_dir, "orders")
     assert problem.startswith(f'group: "hourly" is not allowed: a group that does not wait for {assets}')
+
+
+def test_a_file_that_may_not_be_read_counts_in_each_group_unless_the_defaults_name_one():
+    with open_folder() as config_dir:
+        file = config_dir / "orders.yaml"
+        file.write_text("topic: orders\ngroup: hourly\n")
+        assert [may_run_in(group, file, config_dir) for group in ("hourly", "daily")] == [True, False]
+        file.chmod(0)
+        with as_nobody():
+            assert [may_run_in(group, file, config_dir) for group in ("hourly", "daily")] == [True, True]
+        (config_dir / "defaults.yaml").write_text("topic: {group: daily}\n")
+        with as_nobody():
+            assert [may_run_in(group, file, config_dir) for group in ("hourly", "daily")] == [False, True]

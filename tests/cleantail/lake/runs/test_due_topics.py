@@ -2,27 +2,36 @@
 
 from dataclasses import replace
 
-from cleantail.lake.runs.due_topics import due_topic
+from cleantail.lake.runs.due_topics import NewInput, due_topic
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.policy.reconciliation import ReconcileDecision
-from tests.cleantail.lake.runs.test_evaluate import NOW_MS, facts, log, planned
+from tests.cleantail.lake.runs.test_evaluate import NOW_MS, facts, log, planned, topic
 
 CLEAN = PartitionState(checkpoint=30)
 DEAD = {"records": 10, "deleted_records": 5}
 
 
-def read_bytes(plan, new_bytes=None, **how):
-    due = due_topic(plan, new_bytes, **how)
+def read_bytes(plan, new_bytes=None, converts=False, force=False, **config):
+    due = due_topic(plan, NewInput(new_bytes, converts), topic(**config).config, force=force)
     return None if due is None else due.read_bytes
 
 
 def test_nothing_is_due_of_a_clean_log():
-    assert due_topic(planned(facts(log(0), {0: CLEAN})), None) is None
+    assert read_bytes(planned(facts(log(0), {0: CLEAN}))) is None
 
 
-def test_a_round_reads_up_to_where_it_ends_and_an_ingestion_what_is_new():
+def test_a_round_reads_up_to_where_it_ends_and_what_is_new_after_the_ingestion():
     plan = planned(facts(log(0) + log(1), {1: CLEAN}))
-    assert (read_bytes(plan), read_bytes(plan, 7)) == (300, 307)
+    assert (read_bytes(plan), read_bytes(plan, 7)) == (300, 300 + 2 * 7)
+
+
+def test_a_clean_log_that_may_become_due_by_what_is_new_is_read_from_its_start():
+    plan = planned(facts(log(0), {0: CLEAN}))
+    assert (read_bytes(plan, 300), read_bytes(plan, 301)) == (600, 300 + 602)
+    assert read_bytes(plan, 7) == 14
+    assert read_bytes(plan, 7, force=True) == 314
+    assert read_bytes(plan, 7, max_compaction_lag_ms=9) == 314  # what comes may be old
+    assert read_bytes(plan, 301, max_compaction_lag_ms=9, cleanup_policy="delete") == 602
 
 
 def test_an_expiry_reads_the_logs_of_which_tombstones_go():
