@@ -16,19 +16,24 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 """A restore's branch is as old as others so many seconds later: whoever has begun one has a week to end it."""
 
+SECONDS_CHARS = 12
+"""A time of so many digits, or fewer, is in seconds: names of earlier versions end so."""
+
 
 def branch_name(stem: str) -> str:
-    """Returns `stem` with the time of creation, by which a branch that was left behind is recognized."""
-    return f"{stem}_{time.time_ns() // 1_000_000_000}"
+    """Returns `stem` with the time of creation (ns), by which a branch that was left behind is recognized. Two rounds
+    of one table that were planned at the same clock have the same stem, and must not share a branch."""
+    return f"{stem}_{time.time_ns()}"
 
 
 def created_at_s(branch: str) -> float:
     """Returns from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
     infinity, so that it is never stale, where it is not ours."""
-    created_s = branch.rpartition("_")[2]
-    if not (branch.startswith(BRANCH_PREFIXES) and created_s.isdigit()):
+    created = branch.rpartition("_")[2]
+    if not (branch.startswith(BRANCH_PREFIXES) and created.isdigit()):
         return float("inf")
-    return int(created_s) + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
+    created_s = int(created) if len(created) <= SECONDS_CHARS else int(created) / 1e9
+    return created_s + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
 
 
 def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:

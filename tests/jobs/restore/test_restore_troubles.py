@@ -20,7 +20,7 @@ from cleantail.kafka.restore.restore_plan import RestoreRequest, plan_restore
 from cleantail.kafka.restore.target_client import TargetBrokers
 from cleantail.kafka.restore.target_login import target_settings
 from cleantail.sources.kcat import parse_line
-from spark_jobs.iceberg.branches import created_at_s
+from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.restore.restore_topic import Restore
 from tests.jobs.kafka_site import WITHIN_S
 from tests.jobs.restored import as_restored
@@ -235,6 +235,13 @@ def test_the_branch_of_a_restore_that_nobody_ends_goes_after_a_week():
     day_s, stem = 86_400, pin_stem("cluster", "topic", "id")
     assert created_at_s(f"{stem}_1700000000") == 1_700_000_000 + 6 * day_s  # others go after a day
     assert created_at_s("ct_round_u0_1700000000") == 1_700_000_000
+
+
+def test_branches_that_are_made_in_one_second_have_names_of_their_own():
+    """Of the same table at the same clock two rounds have the same name and unit."""
+    first, second = branch_name("ct_round_u0"), branch_name("ct_round_u0")
+    assert first < second
+    assert abs(created_at_s(second) - time.time()) < 60
 
 
 def test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone(kafka, workshop, table_of, small, monkeypatch):
