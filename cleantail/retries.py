@@ -4,7 +4,8 @@
    its meaning, and the same change can be made of the table as it is now (OvertakenError).
 2. A round of which the base has changed is void (ConflictError). It is compacted and checked anew, not merely repeated.
 3. Pauses are random and grow with the tries, so that two writers that met do not meet again and again.
-4. After the last try the caller gets that try's own error.
+4. Brokers that come up, or know of a topic in a moment, are asked again after even pauses, for a bounded time.
+5. After the last try the caller gets that try's own error.
 """
 
 from __future__ import annotations
@@ -71,6 +72,19 @@ def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T
         wait=wait_chain(*map(wait_fixed, pauses_s)),
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
     )(action)
+
+
+def answered(ask: Callable[[], T], passes: Callable[[BaseException], bool], every_s: float, within_s: float) -> T:
+    """Returns the answer of somebody outside, such as a broker that comes up.
+
+    Asks again, every `every_s` seconds, while the error that `ask` raises is one that `passes`. Raises any other error
+    at once, and once `within_s` seconds are over that of the last time.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+    return Retrying(
+        retry=retry_if_exception(passes), stop=stop_after_delay(within_s), wait=wait_fixed(every_s), reraise=True
+    )(ask)
 
 
 def _error_of(state: RetryCallState) -> BaseException:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
-from spark_jobs.job import Document, Job, parser, run_job
+from spark_jobs.job import Document, Job, document, parser, run_job
 
 
 def _work(job: Job) -> Document:
@@ -29,7 +29,7 @@ def _work(job: Job) -> Document:
     preload()
     run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
     checked = check_and_publish(run, request, job.arguments.publish)
-    return {"ok": checked.ok, **CHECKED_ROUND_JSON.plain(checked)}
+    return document(CHECKED_ROUND_JSON, checked)
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

@@ -12,22 +12,19 @@ import time
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
+from cleantail.lake.runs.planned_units import parsed_unit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
-from spark_jobs.job import Document, Job, parser, require_clock, run_job
+from spark_jobs.job import Document, Job, document, parser, require_clock, run_job
 
 
 def _work(job: Job) -> Document:
     requested = parsed_unit(job.arguments.unit)
     require_clock(job.platform, requested.now_ms)
     session = job.begin_session("compact")
-    unit = planned_unit(job.topic, job.platform, requested, int(time.time() * 1000))
-    # imported while the session starts
-    from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.make import compact_unit
+    from spark_jobs.round.make import compact_requested  # imported while the session starts
 
-    staged = compact_unit(TopicTable.of(session(), job.topic, job.platform), job.platform, unit)
-    return {"ok": True, **STAGED_UNIT_JSON.plain(staged)}
+    staged = compact_requested(session, job.topic, job.platform, requested, int(time.time() * 1000))
+    return document(STAGED_UNIT_JSON, staged)
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

@@ -3,7 +3,8 @@
     spark-submit spark_jobs/ingest_kafka.py --config config --topic orders --client-settings /tmp/x/client.json
 
 The client's settings, with its login, come in a file that only its owner can read (one JSON object by librdkafka's
-names); without it from the environment (CLEANTAIL_KAFKA_…). The work itself is in spark_jobs/round/kafka/reading.py.
+names). Without that file the job takes them from the environment (CLEANTAIL_KAFKA_…). The work itself is in
+spark_jobs/round/kafka/reading.py.
 """
 
 from __future__ import annotations

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
+from cleantail.codec import Codec
 from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import SETTINGS_JSON, settings_of_environment
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
@@ -60,6 +61,21 @@ class Job:
         if submitted:
             require_usable(self.topic, self.platform, os.environ)
         return session
+
+
+class _Judged(Protocol):
+    """Is a result that says whether the job's task is green, without its codec writing it."""
+
+    @property
+    def ok(self) -> bool: ...
+
+
+Judged = TypeVar("Judged", bound=_Judged)
+
+
+def document(codec: Codec[Judged], result: Judged) -> Document:
+    """Returns the result of a job whose codec writes it without its `ok`, with it."""
+    return {"ok": result.ok, **codec.plain(result)}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,8 +136,7 @@ def client_settings(job: Job) -> Mapping[str, str]:
         raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML; nothing was appended")
     if job.arguments.client_settings is None:
         return settings_of_environment(source, os.environ)
-    settings: Mapping[str, str] = json.loads(job.arguments.client_settings.read_text())
-    return settings
+    return SETTINGS_JSON.value(job.arguments.client_settings.read_text(), "--client-settings")
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:

@@ -11,7 +11,6 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.lake.recorded_rounds import answered_round
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
@@ -21,18 +20,10 @@ from spark_jobs.job import Document, Job, parser, run_job
 def _work(job: Job) -> Document:
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("publish", workers=False)
-    answered = answered_round(job.topic, job.platform, reference, job.arguments.kind)
-    # imported while the session starts
-    from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.quality.judge import preload
-    from spark_jobs.round.run import Run
-    from spark_jobs.round.stations.answered_rounds import publish_answered
+    from spark_jobs.round.stations.answered_rounds import publish_recorded  # imported while the session starts
 
-    # logs that are held back may get a round of their own, with a check, which moves their log start
-    if answered.answer is None and answered.checked.kind == COMPACT and answered.checked.red and job.topic.deletes:
-        preload()
-    run = Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
-    return dict(ROUND_RESULT_JSON.plain(publish_answered(run, answered)))
+    result = publish_recorded(session, job.topic, job.platform, reference, job.arguments.kind)
+    return dict(ROUND_RESULT_JSON.plain(result))
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

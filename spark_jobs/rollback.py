@@ -9,35 +9,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from cleantail.home.process import run_process
-from cleantail.lake.runs.rollback_preview import done_already, preview
-from cleantail.lake.runs.rollback_results import (
-    REPEATED_ROLLBACK_JSON,
-    ROLLBACK_RESULT_JSON,
-    RepeatedRollback,
-    changed_logs,
-)
-from cleantail.rounds.rollback import UNDONE
-from spark_jobs.iceberg.tables import TopicTable
+from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON
 from spark_jobs.job import Document, Job, parser, run_job
-from spark_jobs.round.undo.evidence_of_undoing import require_new
-from spark_jobs.round.undo.rollback import LAST, require_meant, rollback_topic, target
+from spark_jobs.round.undo.rollback import LAST, AskedRollback, target, undo_once
 
 
 def _work(job: Job) -> Document:
-    request = job.arguments.request
-    if done := done_already(job.topic, job.platform, request):
-        logs = changed_logs(job.topic, job.platform)
-        repeated = RepeatedRollback(done.snapshot_id, done.summary.get(UNDONE), logs.published, logs.checkpoints)
-        return dict(REPEATED_ROLLBACK_JSON.plain(repeated))
-    session = job.begin_session("rollback", workers=False)
-    require_new(job.platform, job.topic, request)
-    plan, undos = preview(job.topic, job.platform, job.arguments.to)
-    require_meant(job.topic, plan, job.arguments.asked_ms)
-    table = TopicTable.of(session(), job.topic, job.platform)
-    result = rollback_topic(table, job.platform, plan, undos, job.arguments.by, job.now_ms, request)
-    return dict(ROLLBACK_RESULT_JSON.plain(result))
+    given = job.arguments
+    asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)
+    begin_session = partial(job.begin_session, "rollback", workers=False)
+    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.platform, job.now_ms, begin_session)))
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:

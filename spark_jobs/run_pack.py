@@ -9,7 +9,6 @@ failed. The same command again does what is still due. The work itself is in spa
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from cleantail.config.loading import load_platform
 from cleantail.home.process import run_process
 from cleantail.human import counted
+from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
 from spark_jobs.iceberg.session import begin_session
 from spark_jobs.job import Document, common_parser, require_clock, run_work
@@ -27,7 +27,8 @@ def _work(arguments: argparse.Namespace) -> Document:
     platform = load_platform(arguments.config, os.environ)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
     require_clock(platform, request.now_ms)
-    clients = json.loads(arguments.client_settings.read_text()) if arguments.client_settings else {}
+    file = arguments.client_settings
+    clients = CLIENTS_JSON.value(file.read_text(), "--client-settings") if file else {}
     session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
     from spark_jobs.packs.pack_run import run_pack  # imported while the session starts
 

@@ -104,7 +104,7 @@ def _says_where_it_is(name_parts: list[str], value: object) -> bool:
 
 
 def is_secret_value(value: str) -> bool:
-    """Returns whether a text is written as a secret is: an address with a login, password=…, Bearer …"""
+    """Returns whether a text is written as a secret is: an address with a login, password=…, Bearer …."""
     return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()) or any(map(_has_login, value.split())))
 
 

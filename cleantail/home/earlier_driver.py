@@ -8,27 +8,27 @@ given to another process. A driver on another machine is out of reach; what it c
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from cleantail.digests import digest_of
+from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import make_folder
 
 FOLDER = "drivers"
 ENDS_WITHIN_S = 20.0
 """How long a driver may take to end by itself before it is killed."""
+_PAUSE_S = 0.05
 _PROC = Path("/proc")
 
 
 def note_of(home: Path, identity: Sequence[object]) -> Path:
     """Returns the file that keeps which process runs for a task, whatever its try. Makes its folder."""
-    name = hashlib.sha256(json.dumps([str(part) for part in identity]).encode()).hexdigest()[:32]
-    return make_folder(home, FOLDER) / f"{name}.json"
+    return make_folder(home, FOLDER) / f"{digest_of(map(str, identity))}.json"
 
 
 def note(file: Path, pid: int) -> None:
@@ -57,9 +57,7 @@ def end_earlier(file: Path, within_s: float = ENDS_WITHIN_S) -> int | None:
             if _started(one) == since:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, number)
-        ends_s = time.monotonic() + within_s
-        while time.monotonic() < ends_s and any(_started(one) == since for one, since in family):
-            time.sleep(0.05)
+        holds_within(lambda: all(_started(one) != since for one, since in family), every_s=_PAUSE_S, within_s=within_s)
     forget(file)
     return pid
 

@@ -84,12 +84,12 @@ class KeptTexts:
         """Returns for how long not to use the file. One that is damaged is deleted, and made anew at once. A lock that
         another process holds for long is waited for once in a while, not for every topic."""
         logger.info("%s is not used: %s: %s", self._name, type(error).__name__, error)
-        operational, told = isinstance(error, sqlite3.OperationalError), str(error)
-        if isinstance(error, sqlite3.DatabaseError) and (not operational or "decode" in told):
+        operational, message = isinstance(error, sqlite3.OperationalError), str(error)
+        if isinstance(error, sqlite3.DatabaseError) and (not operational or "decode" in message):
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
             return 0.0
-        return LOCKED_S if operational and "locked" in told else math.inf
+        return LOCKED_S if operational and "locked" in message else math.inf
 
 
 def _without_old(database: sqlite3.Connection) -> None:

@@ -1,7 +1,7 @@
-"""Modules that a process does without, or somebody's imports do.
+"""Hides modules from a whole process, or from the imports of one block, which then take them for not installed.
 
-Libraries import them at once where they are there, and go without where they are not. PyArrow imports pandas as soon as
-it is asked for anything, and Great Expectations Spark Connect.
+Some libraries import large modules at once where these are installed, and work without them where they are not. So
+PyArrow imports pandas as soon as it is asked for anything, and Great Expectations imports Spark Connect.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ class _LeftOut(MetaPathFinder):
         self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raises ModuleNotFoundError for these modules. Every other module the next finder is asked for."""
+        """Raises ModuleNotFoundError for these modules. For every other module Python asks the next finder."""
         if name in self._names:
             raise ModuleNotFoundError(f"{name} is left out here", name=name)
 
 
 def leave_out(*names: str) -> None:
-    """Lets this process, and those that it forks, do without these modules. One that was imported before is there."""
+    """Hides these modules from this process, and from those that it forks. One that was imported before stays."""
     sys.meta_path = [_LeftOut(names), *sys.meta_path]
 
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Lets the imports of the block do without these modules, in all threads. One that was imported before is there.
+    """Hides these modules from the imports of the block, and from those of all threads meanwhile. One that was imported
+    before stays.
 
     The list of finders is replaced, not changed: another thread may be going through it.
     """

@@ -6,12 +6,12 @@ a login that is refused is silence to an administrator's client.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_messages import Complaint, passes, without_values, wrong_setting
+from cleantail.retries import answered
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -52,19 +52,16 @@ class Administrator:
         """
         from confluent_kafka import KafkaException
 
-        until_s = time.monotonic() + self._within_s
-        while True:
-            try:
-                return ask()
-            except KafkaException as e:
-                error = e.args[0]
-                if lasting := problem(error):
-                    raise lasting from None
-                if time.monotonic() > until_s or not passes(error):
-                    raise self._silent(problem, silence, error.str()) from None
-            except TimeoutError:
-                raise self._silent(problem, silence) from None
-            time.sleep(PAUSE_S)
+        def may_change(error: BaseException) -> bool:
+            return isinstance(error, KafkaException) and problem(error.args[0]) is None and passes(error.args[0])
+
+        try:
+            return answered(ask, may_change, every_s=PAUSE_S, within_s=self._within_s)
+        except KafkaException as e:
+            error = e.args[0]
+            raise problem(error) or self._silent(problem, silence, error.str()) from None
+        except TimeoutError:
+            raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
         """Returns the id of the cluster. Raises KafkaException and TimeoutError, as all of these do."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cleantail.codec import Codec
 from cleantail.config.sources.kafka_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError
 
@@ -59,6 +60,10 @@ OURS = frozenset(
 )
 """Settings that how a read works decides. What a connection says of them is left out: Airflow's own examples have
 them."""
+SETTINGS_JSON: Codec[Mapping[str, str]] = Codec(Mapping[str, str])
+"""The file with the settings of one client that a task hands to a job."""
+CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mapping[str, str]])
+"""The file with those of a pack: topic -> settings of its client."""
 
 
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:

@@ -6,19 +6,16 @@ property's name, and mostly that of its value, so a name ends in a hash and the 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
+from cleantail.digests import digest_of
 from cleantail.errors import TableError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-HASH_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str
 
 def property_name(prefix: str, *identity: object) -> str:
     """Returns the prefix and a hash of what the value is about, so that no two topics meet whatever their names."""
-    return prefix + hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:HASH_CHARS]
+    return prefix + digest_of(identity)
 
 
 def topic_of_value(text: str) -> str | None:

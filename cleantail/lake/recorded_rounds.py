@@ -127,8 +127,8 @@ def recorded_publication(
     result = publication_in(table, topic, last) if table is not None and last is not None else None
     if result is None:
         return None
-    told = last_compaction(topic, [row for row in evidence if row["head_snapshot_id"] in told_heads])
-    return replace(result, red_before=tuple(told.checked.red) if told else ())
+    earlier_check = last_compaction(topic, [row for row in evidence if row["head_snapshot_id"] in told_heads])
+    return replace(result, red_before=tuple(earlier_check.checked.red) if earlier_check else ())
 
 
 def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:

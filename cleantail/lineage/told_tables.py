@@ -45,10 +45,10 @@ def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | Non
 def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
     """Returns the topic's source table at the snapshot up to which it was read; None where there is none. Of its
     columns those alone that a topic's table has by the same name: of these it is true that they are taken over."""
-    source, own = topic.source.table, load_table(kept_catalog(platform, os.environ), topic, platform)
-    if source is None or own is None:
+    source, table = topic.source.table, load_table(kept_catalog(platform, os.environ), topic, platform)
+    if source is None or table is None:
         return None
-    reading, position = platform.reading(source.catalog), snapshot_position_of(own.properties, topic.table)
+    reading, position = platform.reading(source.catalog), snapshot_position_of(table.properties, topic.table)
     dataset = _dataset(kept_catalog(reading, os.environ).load_table(source.name), source.name, reading)
     same = {name for name, path in source.columns.paths.items() if name == path}
     columns = {name: kind for name, kind in dataset.columns.items() if name in same}

@@ -70,6 +70,7 @@ def problem_of(column: str, kind: str) -> str | None:
 
 
 def _is_decimal(kind: str) -> bool:
+    """Returns whether the type is a decimal whose text can be written with all digits of its scale (3)."""
     return kind.startswith("decimal(") and int(kind.rstrip(")").partition(",")[2]) <= MOST_SCALE
 
 
@@ -103,7 +104,7 @@ def _expression(name: str, columns: Columns, kinds: Mapping[str, str]) -> str:
 
 
 def _key(column: str, kind: str) -> str:
-    """Returns SQL that gives the bytes of a key, or of a part of one."""
+    """Returns SQL that gives the bytes of a key, or of a part of one (3)."""
     if kind.startswith("decimal("):
         return _decimal(column, int(kind.rstrip(")").partition(",")[2]))
     if kind in FRACTIONS:
@@ -135,13 +136,14 @@ def _decimal(column: str, scale: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Returns SQL that gives the bytes of a key of several parts, each given as SQL of its bytes."""
+    """Returns SQL that gives the bytes of a key of several parts (4), each given as SQL of its bytes."""
     lengths = (f"CAST(CAST(octet_length({part}) AS STRING) AS BINARY)" for part in parts)
     whole = (f"coalesce(concat({length}, X'3A', {part}), X'2D')" for length, part in zip(lengths, parts, strict=True))
     return f"IF({' AND '.join(f'{part} IS NULL' for part in parts)}, NULL, concat({', '.join(whole)}))"
 
 
 def _value(columns: Columns, kinds: Mapping[str, str]) -> str:
+    """Returns SQL that gives the bytes of a value, by rule 5, and of one that the mapping leaves out, by rule 7."""
     parts, empty = columns.of(VALUE), "CAST(X'' AS BINARY)"
     if len(parts) > 1:
         fields = ", ".join(f"'{path}', {quoted(path)}" for path in parts)

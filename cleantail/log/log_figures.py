@@ -1,7 +1,17 @@
 """Holds what a log's files say of it, whatever the time: the part of a LogState that no clock changes. Pure.
 
 A table's files may be many, and what follows from them here is short: so it is kept where many topics are shown, and
-the state at each moment comes from it (cleantail.log.log_state, which has the steps).
+the state at each moment comes from it. These are the steps 1 to 3 of cleantail.log.log_state, in full:
+
+1. Files with live records are rolled into segments (semantics.md 3.1). A file whose records are all deleted is part of
+   none, as Kafka drops a segment that is cleaned empty. Where the lowest offset that arrived since the last round is
+   below the checkpoint, it is late (semantics.md 3.5).
+2. The log start is the lowest live offset. Where the table remembers a log start, a backfill may lower it, but never
+   below what retention has set, and not at all with `delete` in the policy. The log end is one past the highest offset
+   of any file, or the remembered one where that is higher: it never moves back, whatever was deleted.
+3. First dirty is the checkpoint, and the log start where there is none. A checkpoint below the log start or above the
+   log end is reset to the log start with a warning (semantics.md 1.2). Late records move it back to the lowest of them,
+   never below the log start (semantics.md 3.5).
 """
 
 from __future__ import annotations
@@ -48,11 +58,9 @@ def log_figures(
     arrived: Sequence[DataFile],
     configs: KafkaConfigs,
 ) -> LogFigures:
-    """Returns the figures of one log, by the steps 1 to 3 of cleantail.log.log_state.
+    """Returns the figures of one log, by the steps of the module docstring.
 
-    `files` are the log's data files, `arrived` those with records that the last round had not seen. A file whose
-    records are all deleted is part of no segment, as Kafka drops a segment that is cleaned empty; it still counts for
-    the log end.
+    `files` are the log's data files, `arrived` those with records that the last round had not seen.
     """
     # 1. the virtual segments of what is live, and what arrived late
     late_offset = _late_offset(arrived, state)

@@ -1,5 +1,19 @@
 """Says what a check counts in one log of a round: violations of the rules, records, and numbers of the log's next
-state."""
+state. Pure.
+
+1. `records_in` and `records_out` are all records of the log, also those above the round's end. `deleted` is reason ->
+   records that the round removes. `tombstones_in` and `tombstones_out` are those of the records with a null value, as
+   far as the round had to look.
+2. `records_read` and `records_kept` are the records in [log start, end) before and after, `map_records` those in
+   [first dirty, end), and `map_keys` their distinct keys: what Kafka counts of a round (semantics.md 1.7). None where a
+   version before 0.1 did not count them.
+3. `duplicate_keys` to `imbalance` count violations of the rule of that name (cleantail.log.rules). A rule is broken by
+   too few records as by too many, so `violations` has no sign.
+4. `malformed_versions` and `future_timestamps` count dirty records whose version does not count (semantics.md 2).
+   `first_contradiction` says in words which is the lowest offset with two different records (semantics.md 3.5).
+5. `horizons`, `head_tombstones`, `guards` and `proven_ms` go into the state of the log when the round is published, in
+   the commit that changes the data (semantics.md 3.2, 3.3; cleantail.log.partition_state.PartitionState).
+"""
 
 from __future__ import annotations
 
@@ -11,31 +25,22 @@ from cleantail.log.partition_state import Horizon
 
 @dataclass(frozen=True, slots=True)
 class LogMeasure:
-    """Holds the measures of one log: `_in` counts what the round read, `_out` what is on the branch that it wrote.
-
-    1. `records_in` and `records_out` are all records of the log, also those above the round's end. `tombstones_in` and
-       `tombstones_out` are those of them with a null value, as far as the round had to look. `deleted` is reason ->
-       records that the round removes.
-    2. `records_read` and `records_kept` are the records in [log start, end) before and after, `map_records` those in
-       [first dirty, end), and `map_keys` their distinct keys. None where a version before 0.1 did not count them.
-    3. `duplicate_keys` to `imbalance` count violations of the rule of that name (cleantail.log.rules);
-       `malformed_versions` and `future_timestamps` count records whose version does not count.
-       `first_contradiction` says in words which is the lowest offset with two different records; empty for none.
-    4. `horizons`, `head_tombstones`, `guards` and `proven_ms` go into the state of the log when the round is published
-       (cleantail.log.partition_state.PartitionState).
-    """
+    """Holds the measures of one log: `_in` counts what the round read, `_out` what is on the branch that it wrote. The
+    numbers are those of the module docstring."""
 
     partition: int
+    # 1. all records, and those that go
     records_in: int = 0
     records_out: int = 0
     tombstones_in: int = 0
     tombstones_out: int = 0
     deleted: Mapping[str, int] = field(default_factory=dict)
+    # 2. the records that the round looked at, as Kafka counts them
     records_read: int | None = None
     records_kept: int | None = None
     map_records: int | None = None
     map_keys: int | None = None
-
+    # 3. violations of the rules
     duplicate_keys: int = 0
     missing_winners: int = 0
     foreign_records: int = 0
@@ -48,10 +53,11 @@ class LogMeasure:
     contradicting_offsets: int = 0
     gone_at_source_left: int = 0
     imbalance: int = 0
+    # 4. what is wrong with records that came in
     malformed_versions: int = 0
     future_timestamps: int = 0
     first_contradiction: str = ""
-
+    # 5. the log's next state
     horizons: tuple[Horizon, ...] = ()
     head_tombstones: int = 0
     guards: int = 0
@@ -63,6 +69,5 @@ class LogMeasure:
         return sum(self.deleted.values())
 
     def violations(self, rules: Iterable[str]) -> dict[str, int]:
-        """Returns rule -> how often the log breaks it. Too few records break a rule as too many do, so none of these
-        numbers is below 0."""
+        """Returns rule -> how often the log breaks it; none of these numbers is below 0."""
         return {rule: abs(getattr(self, rule)) for rule in rules}

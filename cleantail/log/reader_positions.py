@@ -1,7 +1,12 @@
-"""Readers' hold: removal of a tombstone waits for the slowest registered reader, up to a cap (semantics.md 3.9). Pure.
+"""Holds the positions of registered readers, for which the removal of tombstones waits (semantics.md 3.9). Pure.
 
-A position is the next offset that the reader will read, as Kafka's committed offsets are. So a reader at offset 7 has
-read the tombstone at 6 and not the one at 7. Module cleantail.lake.runs.reader_properties keeps the positions.
+1. A position is the next offset that the reader will read, as Kafka's committed offsets are. So a reader at offset 7
+   has read the tombstone at 6 and not the one at 7.
+2. Of a log's readers the slowest decides. Where nobody is registered, nothing waits.
+3. The hold has a cap (cleantail.log.tombstones). Where that lets a tombstone go that a reader has not read, the reader
+   is left behind, and an alert says so.
+
+Module cleantail.lake.runs.reader_properties keeps the positions in the namespace of the topic's table.
 """
 
 from __future__ import annotations
@@ -30,11 +35,11 @@ def namespace_of(topic: Topic) -> str:
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
-    """Returns the position of the log's slowest reader; None where nobody is registered."""
+    """Returns the position of the log's slowest reader; None where nobody is registered (2)."""
     return min((r.offset for r in readers if r.partition == partition), default=None)
 
 
 def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> list[Reader]:
-    """Returns the readers that had not read a tombstone when it was removed. `last_removed` maps a partition to the
+    """Returns the readers that had not read a tombstone when it was removed (3). `last_removed` maps a partition to the
     highest offset of a removed tombstone."""
     return [r for r in readers if r.partition in last_removed and r.offset <= last_removed[r.partition]]

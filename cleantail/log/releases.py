@@ -1,9 +1,11 @@
-"""Releases: a person's word that a log is out of quarantine. Pure.
+"""Releases: a person's word that a log is out of quarantine, so that it can be compacted (semantics.md 1.3). Pure.
 
-The word is kept beside the table, as readers' positions are (module cleantail.lake.runs.release_properties), so that it
-needs no commit to the table. It is for one quarantine of one table: the log counts as released for as long as its state
-has that very quarantine, whatever else changes. Another failed try makes another quarantine, and so does another table
-of the same name; the word says nothing about those.
+1. The word is kept beside the table, as readers' positions are (module cleantail.lake.runs.release_properties). It
+   needs no commit to the table, whose state keeps the quarantine until a round ends it (cleantail.log.round_state).
+2. It is for one quarantine of one table. The log counts as released for as long as its state has that very quarantine,
+   whatever else changes.
+3. Another failed try makes another quarantine: it begins later, or counts one attempt more, or is tried again at
+   another time. The word says nothing about that one, nor about another table of the same name.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from cleantail.log.partition_state import PartitionState, Quarantine
 class Release:
     """Says that `by` has taken a log out of quarantine at `at_ms` (Unix ms), for those who look it up.
 
-    `table_uuid` is Iceberg's name of the table. The last three numbers are the quarantine's own: a later one of the log
-    begins later, or counts one attempt more, or is tried again at another time.
+    `table_uuid` is Iceberg's name of the table. The last three numbers are those of the quarantine, by which it is told
+    from a later one of the log (3).
     """
 
     topic: str
@@ -32,7 +34,7 @@ class Release:
     retry_at_ms: int
 
     def lifts(self, quarantine: Quarantine | None, table_uuid: str) -> bool:
-        """Returns whether the release is of this quarantine of this table."""
+        """Returns whether the release is of this quarantine of this table (2)."""
         if quarantine is None or self.table_uuid != table_uuid:
             return False
         identity = (quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)

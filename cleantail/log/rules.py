@@ -1,7 +1,15 @@
-"""Says what every round must have kept, by the measure that counts violations (semantics.md 1.4 to 1.6).
+"""Says what every round must have kept, by the measure that counts violations (cleantail.log.log_measure). Pure.
 
-Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. Each measure of
-WARNINGS is about the records that came in: a violation is reported and holds nothing back.
+1. Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. A round is
+   judged by the rules that its kind can break.
+2. A round takes nothing that readers count on (semantics.md 1.4.2, 1.5, 1.6): `missing_winners`, `foreign_records`,
+   `data_files_changed`, `head_changed` and `early_tombstones`.
+3. A round leaves nothing that was to go: `duplicate_keys` (semantics.md 1.6), `overdue_tombstones` (1.5, 3.4),
+   `invalid_left` (3.7), `resurrected` (2, hazard 2) and `gone_at_source_left` (3.12).
+4. A round does not decide between records that contradict each other: `contradicting_offsets` (semantics.md 3.5).
+5. A round counts all that it removes, and once: `imbalance`.
+6. Each measure of WARNINGS is about the records that came in (semantics.md 2, hazard 4): a violation is reported and
+   holds nothing back.
 """
 
 RULES = {

@@ -1,5 +1,8 @@
 """When a tombstone may go: its horizon has come, the log is clean up to it, and readers have read it. Pure.
 
+The horizon of a tombstone is the clock of the first round that kept it, plus delete.retention.ms (`new_horizon_ms`,
+semantics.md 1.5). It is set once: no change of the config moves it.
+
 The ledger of a log has its tombstones in entries, each a span of offsets with one horizon
 (cleantail.log.partition_state.Horizon). A tombstone goes in an expiry once all of these hold:
 
@@ -17,9 +20,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon
 from cleantail.log.work_units import PartitionWork
+
+
+def new_horizon_ms(configs: KafkaConfigs, now_ms: int) -> int:
+    """Returns the horizon (Unix ms) of the tombstones that a round of this clock is the first to keep (semantics.md
+    1.5). It is Kafka's longest time at most, which never comes: so delete.retention.ms may say "for ever"."""
+    return min(now_ms + configs.delete_retention_ms, LONG_MAX)
 
 
 def due_spans(

@@ -11,14 +11,13 @@ table.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
+from cleantail.digests import digest_of
 from cleantail.errors import HeldError, TableError
 from cleantail.log.reader_positions import namespace_of
 from cleantail.rounds.approval import Rejection
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 PROPERTY_ANSWER = "cleantail.answer."
 """So begins the name of a property that keeps an answer. A hash of topic and kind follows, since catalogs bound the
 length of a property's name, and mostly that of its value."""
-DIGEST_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +54,19 @@ ANSWER_JSON: Codec[Answer] = Codec(Answer)
 
 def question(checked: CheckedRound, task: Sequence[str], now_ms: int) -> Answer:
     """Returns what a task asks of a checked round; `task` is what Airflow knows its instance by."""
-    return Answer(checked.topic, checked.kind, checked.round, shown_of(checked), digest_of(task), now_ms)
+    return Answer(checked.topic, checked.kind, checked.round, shown_of(checked), digest_of(map(str, task)), now_ms)
 
 
 def shown_of(checked: CheckedRound) -> str:
     """Returns a digest of what an answer is for: the heads of the branches, and the logs that passed there."""
-    return digest_of([*checked.heads, "passed", *checked.green])
+    return digest_of(map(str, [*checked.heads, "passed", *checked.green]))
 
 
 def answered(
     last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
     """Returns the question with its answer. Raises HeldError where the last question is not this task's own."""
-    if last_question is None or last_question.task != digest_of(task):
+    if last_question is None or last_question.task != digest_of(map(str, task)):
         raise HeldError(
             "the question that was answered is not the last one that was asked about the topic, so the answer counts "
             "for nothing. Clear this task: it asks again"
@@ -135,11 +133,6 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
     catalog.create_namespace_if_not_exists(namespace_of(topic))
     updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
     catalog.update_namespace_properties(namespace_of(topic), updates=updates)
-
-
-def digest_of(parts: Sequence[object]) -> str:
-    """Returns a short name of the parts that no others have."""
-    return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def _property(topic: Topic, kind: str) -> str:

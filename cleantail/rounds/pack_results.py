@@ -145,10 +145,11 @@ def _in_short(result: RoundResult | None) -> RoundResult | None:
 
 
 def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResult | None:
-    """Returns both rounds of one station as one. A log that the later round published is not held back any more."""
+    """Returns both rounds of one station as one. A log that the later round published is not held back any more, unless
+    retention alone was published of it."""
     if earlier is None or later is None:
         return earlier or later
-    released = set(later.published)
+    released = set(later.published) - set(later.retained)
     still = tuple(p for p in earlier.held_back if p not in released)
     verdicts = tuple(verdict for verdict in earlier.verdicts if verdict.partition not in released)
     return replace(earlier, held_back=still, verdicts=verdicts, ok=not still).then(later)

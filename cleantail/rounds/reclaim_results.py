@@ -34,7 +34,7 @@ class RewrittenFiles:
 class ReclaimResult:
     """Says why there was something to reclaim, or nothing, and how much of what went. `side_`: of the side tables."""
 
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     reclaimed_bytes: int = 0
     rewritten_files: int = 0
     new_files: int = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from cleantail.sources.kcat import BLANK_LINES
 
 RANGE_BYTES_MIN = 64 << 20
-"""The size of the smallest range of a file that is cut: a smaller one is not worth data files of its own."""
+"""The size of the smallest range of a file that is cut: a smaller range is not worth data files of its own."""
 TASKS_PER_CORE = 1
 """Each task writes files of its own: more tasks would make more and smaller ones."""
 
@@ -21,7 +21,7 @@ TASKS_PER_CORE = 1
 class FileRange:
     """Names the lines of a file that begin in bytes [start, end); where `end` is None, all lines from `start` on.
 
-    Of at most `blank_lines` blank ones it need not be asked how many the whole file has.
+    Up to `blank_lines` blank lines are accepted without counting those of the whole file.
     """
 
     file: Path

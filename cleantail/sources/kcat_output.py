@@ -1,4 +1,4 @@
-"""A record as a line of kcat's `-J`, which `cleantail.sources.kcat` reads back as it was."""
+"""Writes a record as a line of kcat's `-J`, which `cleantail.sources.kcat` reads back as it was."""
 
 from __future__ import annotations
 

@@ -76,13 +76,13 @@ def _skipped(plan: Any) -> Collection[str]:
 
 
 def _of_outcome(outcome: TopicOutcome, number: int, skipped: Collection[str]) -> list[FailedTask]:
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if outcome.error:
-        found[SHOWN_AT.get(outcome.station, outcome.station)] = outcome.error
+        reasons[SHOWN_AT.get(outcome.station, outcome.station)] = outcome.error
     for part, result in outcome.rounds.items():
         if any(verdict.failed for verdict in result.verdicts):
-            found.setdefault(CHECKED_AT.get(part, part), "")
-    return [_task(RUN_PACK if task in skipped else task, number, reason) for task, reason in found.items()]
+            reasons.setdefault(CHECKED_AT.get(part, part), "")
+    return [_task(RUN_PACK if task in skipped else task, number, reason) for task, reason in reasons.items()]
 
 
 def _task(task_id: str, number: int, reason: str) -> FailedTask:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cleantail.codec import Codec
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.triggers import overdue_ms, quarantine_pause
@@ -14,17 +12,21 @@ from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.tombstones import due_tombstones
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.rounds.reclaim_results import ReclaimResult
 from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.size_history import Saved
 from cleantail.watch import metrics as m
+from cleantail.watch.job_results import CheckedUnits, JobResult, UndoneLogs
 from cleantail.watch.metric import Metric, Sample
 
-_UNITS_JSON: Codec[tuple[StagedUnit, ...]] = Codec(tuple[StagedUnit, ...])
+_CHECKED_BY = {"check_quality": COMPACT, "expire_tombstones": EXPIRE, "reconcile": RECONCILE}
+"""Job -> the kind of the round that it checks."""
+_PUBLISHING = ("publish", "expire_tombstones", "reconcile")
+"""Jobs that publish a round, or reject it."""
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
 """Counters by metric and labels."""
 
@@ -141,38 +143,26 @@ def total_samples(totals: Totals) -> list[Sample]:
     return [Sample(metric, labels, count) for (metric, labels), count in ordered]
 
 
-def job_samples(job: str, topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    """Returns what the end of a Spark job says: increments for counters, values for gauges.
-
-    `result` is the job's; it is empty for a job that failed before it had one.
-    """
-    samples = _AFTER.get(job, _nothing)(topic, result)
-    return samples if isinstance(samples, list) else total_samples(samples)
-
-
-def _nothing(topic: str, result: Mapping[str, Any]) -> list[Sample]:
+def job_samples(job: str, topic: str, result: JobResult) -> list[Sample]:
+    """Returns what the end of a Spark job says: increments for counters, values for gauges. A job that failed before it
+    had a result says nothing."""
+    if isinstance(result, RoundResult):
+        return _after_round(job, topic, result)
+    if isinstance(result, ReclaimResult):
+        return [Sample(m.RECLAIMED, (topic,), result.reclaimed_bytes)] if result.reclaimed_bytes > 0 else []
+    if isinstance(result, UndoneLogs):
+        logs = result.partitions or ()
+        return total_samples(sum((_rounds(topic, log.partition, ROLLBACK, PUBLISHED) for log in logs), Counter()))
     return []
 
 
-def _after_check(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    checked = ROUND_RESULT_JSON.of_plain(result, "the result of check_quality")
-    units = _UNITS_JSON.of_plain(result.get("units", ()), "the units of check_quality's result")
-    last = LastCompaction.of_round(units, checked.measures)
-    return [*total_samples(_held_back(topic, COMPACT, checked.verdicts)), *compaction_samples(topic, last)]
-
-
-def _after_publish(topic: str, result: Mapping[str, Any]) -> Totals:
-    return _became(topic, ROUND_RESULT_JSON.of_plain(result, "the result of publish"))
-
-
-def _after_expiry(topic: str, result: Mapping[str, Any]) -> Totals:
-    expired = ROUND_RESULT_JSON.of_plain(result, "the result of expire_tombstones")
-    return _held_back(topic, EXPIRE, expired.verdicts) + _became(topic, expired)
-
-
-def _after_reconciliation(topic: str, result: Mapping[str, Any]) -> Totals:
-    done = ROUND_RESULT_JSON.of_plain(result, "the result of reconcile")
-    return _held_back(topic, RECONCILE, done.verdicts) + _became(topic, done)
+def _after_round(job: str, topic: str, result: RoundResult) -> list[Sample]:
+    """Returns what a check has held back, what was published, and what the compaction has cost, as far as it was this
+    very job's work."""
+    totals: Totals = _held_back(topic, _CHECKED_BY[job], result.verdicts) if job in _CHECKED_BY else Counter()
+    totals += _became(topic, result) if job in _PUBLISHING else Counter()
+    units = result.units if isinstance(result, CheckedUnits) else ()
+    return [*total_samples(totals), *compaction_samples(topic, LastCompaction.of_round(units, result.measures))]
 
 
 def _became(topic: str, result: RoundResult) -> Totals:
@@ -185,16 +175,6 @@ def _became(topic: str, result: RoundResult) -> Totals:
     return sum((_dropped(topic, m.partition, m.deleted) for m in measures), totals)
 
 
-def _after_rollback(topic: str, result: Mapping[str, Any]) -> Totals:
-    logs = result.get("partitions") or ()
-    return sum((_rounds(topic, log["partition"], ROLLBACK, PUBLISHED) for log in logs), Counter())
-
-
-def _after_reclaim(topic: str, result: Mapping[str, Any]) -> list[Sample]:
-    freed = result.get("reclaimed_bytes", 0)
-    return [Sample(m.RECLAIMED, (topic,), freed)] if freed > 0 else []
-
-
 def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
     """Returns the counters of a check: the logs that failed, and every expectation that was not met. What passed counts
     when it is published."""
@@ -203,13 +183,3 @@ def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
         totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))
         totals += _rounds(topic, verdict.partition, kind, HELD_BACK) if not verdict.passed else Counter()
     return totals
-
-
-_AFTER: Mapping[str, Callable[[str, Mapping[str, Any]], list[Sample] | Totals]] = {
-    "check_quality": _after_check,
-    "publish": _after_publish,
-    "expire_tombstones": _after_expiry,
-    "reconcile": _after_reconciliation,
-    "reclaim": _after_reclaim,
-    "rollback": _after_rollback,
-}

@@ -36,7 +36,7 @@ from cleantail.watch.evidence_totals import EvidenceTotals
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.observed_table import ObservedTable, observed_table, size_points
 from cleantail.watch.table_reads import TableReads
-from cleantail.watch.table_summary import SUMMARY_JSON, TableSummary, policy_digest, summary_of
+from cleantail.watch.table_summary import SUMMARY_JSON, TableSummary, summary_digest, summary_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -159,7 +159,7 @@ class MetadataCache:
     def _digest(self, topic: Topic) -> str:
         known = self._digests.get(topic.topic)
         if known is None or known[0] is not topic:
-            known = self._digests[topic.topic] = (topic, policy_digest(topic))
+            known = self._digests[topic.topic] = (topic, summary_digest(topic))
         return known[1]
 
     def _read_whole(self, topic: Topic, _: str) -> ObservedTable:

@@ -1,4 +1,5 @@
-"""Says what is kept of each of many tables: what its row on the page and its metrics follow from, whatever the time.
+"""Holds the summary that is kept of each of many tables: its row on the page and its metrics follow from it, at any
+time.
 
 A table's files are not kept, only the figures of its logs: of a thousand tables that is a few megabytes, however many
 files they have. A summary holds no key and no value of a record.
@@ -72,9 +73,9 @@ def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> T
     )
 
 
-def policy_digest(topic: Topic) -> str:
-    """Returns what of a topic's YAML, and of this version, a summary follows from: equal digests of an equal table are
-    equal summaries."""
+def summary_digest(topic: Topic) -> str:
+    """Returns a digest of what a summary follows from beside the table: this version, and parts of the topic's YAML.
+    Where it is equal, an equal table has an equal summary."""
     policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
     return hashlib.sha256(f"{code_digest()} {policy}".encode()).hexdigest()[:32]
 

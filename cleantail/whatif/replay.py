@@ -19,6 +19,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.policy.retention import resolve_retention
 from cleantail.log.policy.triggers import decide
 from cleantail.log.segments import DataFile
+from cleantail.log.tombstones import new_horizon_ms
 from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRound, Outcome
 
 
@@ -198,7 +199,7 @@ class _Replay:
         files = [f for f in self._files if start <= f.lower_offset < end]
         records = sum(f.records for f in files)
         share = max(1.0 - dropped / records, 0.0) if records else 0.0
-        self._pending.append((now_ms + self._configs.delete_retention_ms, sum(f.null_values for f in files) * share))
+        self._pending.append((new_horizon_ms(self._configs, now_ms), sum(f.null_values for f in files) * share))
 
     def _drop(self, records: float, among: Sequence[DataFile]) -> None:
         self._removed_records += records
@@ -225,7 +226,7 @@ def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) ->
     if set_horizons:
         return min(set_horizons), Basis.MEASURED
     due = any(decide(log, configs, now_ms).compact and log.tombstones_without_horizon for log in logs)
-    return (now_ms + configs.delete_retention_ms, Basis.ESTIMATED) if due else None
+    return (new_horizon_ms(configs, now_ms), Basis.ESTIMATED) if due else None
 
 
 def changed_values(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[object, object]]:

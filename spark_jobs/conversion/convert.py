@@ -160,7 +160,7 @@ def _expected(entries: SnapshotEntries, lost: LostRecords) -> dict[str, Alive]:
     """Returns what readers have to see of each data file, by what was found here."""
     expected: dict[str, Alive] = {}
     for entry in entries.data:
-        alive = all_of(int(entry.facts["record-count"])) - lost.whole.get(entry.path, BitMap64())
+        alive = all_of(entry.facts.records) - lost.whole.get(entry.path, BitMap64())
         before = expected.get(entry.path, Alive(alive, 0))
         if alive:
             expected[entry.path] = Alive(alive, before.records + len(alive))

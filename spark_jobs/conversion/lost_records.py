@@ -17,7 +17,7 @@ from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from cleantail.lake.position_deletes import DeleteFile, require_readable
 from spark_jobs.conversion.snapshot_entries import Entry, SnapshotEntries
-from spark_jobs.iceberg.delete_files import Lost, read_deletes
+from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver
 
 SharedPositions = Sequence[tuple[int, Mapping[str, BitMap64]]]
 """Number of a shared delete file -> data file -> its deleted positions."""
@@ -86,10 +86,10 @@ def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int,
 def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:
     """Returns what the data file's own delete files hide of it."""
     deletes = entries.own.get(data.path, ())
-    vectors = [e for e in deletes if e.facts.get("content-offset") is not None]
+    vectors = [e for e in deletes if e.facts.content_offset is not None]
     if vectors:  # which has all of them
         require_readable([DeleteFile(data.path, e.path, "PUFFIN", 0, e.sequence_number) for e in vectors],
                          data.sequence_number)  # fmt: skip
         deletes = vectors
-    since = [e for e in deletes if e.sequence_number >= data.sequence_number]
-    return BitMap64.union(BitMap64(), *(read_deletes(table, e.facts, data.path) for e in since))
+    since = [e.facts.deleted_positions for e in deletes if e.sequence_number >= data.sequence_number]
+    return BitMap64.union(BitMap64(), *(read_deletes_in_driver(table, where, data.path) for where in since))

@@ -6,7 +6,6 @@ thousands of equality deletes; which are of which is cleantail.adopt.equality_de
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, TableFile
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from spark_jobs.iceberg.iceberg_reads import data_file_of, identity
+from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
 
@@ -24,21 +24,19 @@ NO_DATA_FILE = "None"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say (as JSON), and its data sequence
-    number."""
+    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say, and its data sequence number."""
 
     file: Any
-    facts: Mapping[str, Any]
+    facts: FileFacts
     sequence_number: int
 
     @property
     def path(self) -> str:
-        return str(self.facts["file-path"])
+        return self.facts.path
 
     @property
     def iceberg_partition(self) -> tuple[int, str]:
-        """Returns its partition spec and its partition there, as a text that is equal for equal ones."""
-        return int(self.facts["spec-id"]), json.dumps(self.facts["partition"], sort_keys=True)
+        return self.facts.partition_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class SnapshotEntries:
     @property
     def field_ids(self) -> list[int]:
         """Returns the columns that any equality delete compares."""
-        return sorted({number for entry in self.by_value for number in entry.facts["equality-ids"]})
+        return sorted({number for entry in self.by_value for number in entry.facts.equality_ids})
 
 
 def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
@@ -74,7 +72,7 @@ def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
     by_value, shared, own = list[Entry](), list[Entry](), dict[str, list[Entry]]()
     for manifest in each(snapshot.deleteManifests(table.io())):
         for entry in _entries(jvm, table, manifests.readDeleteManifest(manifest, table.io(), table.specs())):
-            if entry.facts["content"] == "equality-deletes":
+            if entry.facts.content == "equality-deletes":
                 by_value.append(_parquet(entry))
             elif (path := data_file_of(jvm, entry.file)) == NO_DATA_FILE:
                 shared.append(_parquet(entry))
@@ -93,7 +91,8 @@ def _entries(jvm: Any, table: Any, reader: Any) -> Iterator[Entry]:
 
 
 def _parquet(entry: Entry) -> Entry:
-    if (kind := str(entry.facts["file-format"]).upper()) != "PARQUET":
+    if not entry.facts.is_parquet:
+        kind = entry.facts.file_format.upper()
         raise TableError(f"{entry.path} has deletes as {kind}, and only Parquet can be read. {REWRITE}")
     return entry
 
@@ -106,8 +105,8 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
             path=entry.path,
             scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.iceberg_partition],
             sequence_number=entry.sequence_number,
-            records=int(entry.facts["record-count"]),
-            field_ids=tuple(sorted(entry.facts.get("equality-ids") or ())),
+            records=entry.facts.records,
+            field_ids=tuple(sorted(entry.facts.equality_ids)),
             bounds=_bounds(entry.facts, ids),
         )
         for entry in compared
@@ -120,25 +119,12 @@ def _scopes(entries: SnapshotEntries) -> dict[tuple[int, str], int]:
 
 
 def _is_everywhere(entry: Entry, entries: SnapshotEntries) -> bool:
-    return bool(entry.facts.get("equality-ids")) and int(entry.facts["spec-id"]) in entries.unpartitioned
+    return bool(entry.facts.equality_ids) and entry.facts.spec_id in entries.unpartitioned
 
 
-def _bounds(facts: Mapping[str, Any], ids: set[int]) -> dict[int, ColumnBounds]:
-    low, high, nulls = (_by_id(facts, name) for name in ("lower-bounds", "upper-bounds", "null-value-counts"))
-    return {
-        number: ColumnBounds(_bytes(low.get(number)), _bytes(high.get(number)), nulls.get(number))
-        for number in ids
-        if number in nulls
-    }
-
-
-def _by_id(facts: Mapping[str, Any], name: str) -> dict[int, Any]:
-    pairs = facts.get(name) or {"keys": (), "values": ()}
-    return dict(zip(pairs["keys"], pairs["values"], strict=True))
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else bytes.fromhex(text)
+def _bounds(facts: FileFacts, ids: set[int]) -> dict[int, ColumnBounds]:
+    nulls = facts.null_value_counts
+    return {number: ColumnBounds(*facts.bounds_of(number), nulls[number]) for number in ids if number in nulls}
 
 
 def registrations(entries: SnapshotEntries) -> dict[str, tuple[tuple[int, ...], tuple[tuple[str, int], ...]]]:

@@ -18,7 +18,7 @@ from spark_jobs.engine.columns.offset_set import OffsetSet
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_keys import TaskKeys
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 FileName = tuple[int, int]
 """The hash of a file's name, and the number of its piece."""
@@ -147,7 +147,7 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
     low, end = int(bounds.first.min()), int(bounds.end.max())
     for _, file in task.numbered_files():
         if file.may_hold(low, end):
-            keep = alive(file.records, read_deletes(io, file.before, file))
+            keep = alive(file.records, read_deletes_in_task(io, file.before, file))
             for records in records_of(io, task, file, keep):
                 yield file, records.where(is_dirty(records, bounds))
 

@@ -30,7 +30,7 @@ from spark_jobs.engine.removals import COPIES, Removed
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 
 def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> LogRemovals:
@@ -51,7 +51,7 @@ def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple
     for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
-        keep = alive(file.records, read_deletes(io, file.before, file))
+        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
             assert records.tombstone is not None, "tombstones were asked for"
             inside = _looked_at(records, task, ledgers, records.tombstone)
@@ -108,7 +108,7 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
         # those of all shares: a tombstone guards its key against any of them
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
-                keep = alive(file.records, read_deletes(io, file.before, file))
+                keep = alive(file.records, read_deletes_in_task(io, file.before, file))
                 for records in records_of(io, task, file, keep, versions=True):
                     chosen = (records.offset >= bounds.end[records.log]) & ~records.keyless
                     rest = records.where(chosen)
@@ -139,8 +139,8 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     with task_keys(task) as numbers:
         guards = guarding(task, io, numbers, ledgers)
     for number, file in task.numbered_files():
-        before = alive(file.records, read_deletes(io, file.before, file))
-        after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
+        before = alive(file.records, read_deletes_in_task(io, file.before, file))
+        after = alive(file.records, all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file))
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
             looked_at = _looked_at(records, task, ledgers, before[records.pos])
             offsets.add(file, records.where(looked_at & (records.offset < bounds.end[records.log])))

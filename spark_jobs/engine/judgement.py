@@ -3,7 +3,8 @@
 1. The winners are found anew, on the base, and every record of the base is looked at: whether the branch has it, and
    whether it should.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
-   were: they were proven unique when they were cleaned. A full proof starts from nothing (spark_jobs.engine.proof).
+   were: they were proven unique when they were cleaned. A full proof (spark_jobs.engine.unique_keys) starts from
+   nothing.
 3. A file that could not change, and has not, is counted by its metadata; of its tombstones alone it is read.
 """
 
@@ -36,7 +37,7 @@ from spark_jobs.engine.touched_records import (
     verdict_of,
     versioned,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 """Strategy -> the measure that counts dirty records which it cannot rank by what they have, where there are such."""
@@ -86,11 +87,11 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
     """Yields the records with a key that are below the end, and counts all that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():
-        before = read_deletes(io, file.before, file)
+        before = read_deletes_in_task(io, file.before, file)
         if _as_it_was(file, dirty):
             _count_unread(io, tally, file, alive(file.records, before))
             continue
-        after = all_of(file.records) if file.lost else read_deletes(io, file.after, file)
+        after = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
         alive_after = alive(file.records, after)
         _count_foreign(io, tally, file, ~alive(file.records, before) & alive_after)
         copies = dirty.copies.of(file)

@@ -22,15 +22,15 @@ from spark_jobs.engine.expiry import judge_expiry
 from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round
 from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
-from spark_jobs.engine.proof import KeyCounts, count_keys
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.shared.proof import count_shared_keys
 from spark_jobs.engine.shared.shares import run_apart
+from spark_jobs.engine.shared.unique_shared_keys import count_shared_keys
 from spark_jobs.engine.shared.work import Work, run_work
 from spark_jobs.engine.tasks import log_tasks, run_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
+from spark_jobs.engine.unique_keys import KeyCounts, count_keys
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles

@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from spark_jobs.engine.columns.records import records_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.tasks import run_tasks
-from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_deletes
+from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_deletes_in_task
 from spark_jobs.iceberg.tables import TopicTable
 
 REGISTERED_TWICE = "registered_twice"
@@ -71,7 +71,7 @@ def count_again(properties: Mapping[str, str], task: LogTask) -> dict[int, int]:
             continue  # the first piece counts for the whole file
         times = np.zeros(file.records, np.int64)
         for deletes in file.again:
-            times += alive(file.records, read_deletes(io, deletes, file))
+            times += alive(file.records, read_deletes_in_task(io, deletes, file))
         if file.log is not None:
             counts[file.log] += int(times.sum())
             continue

@@ -36,7 +36,7 @@ from spark_jobs.engine.touched_records import (
     verdict_of,
     versioned,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 RETENTION, COPIES, INVALID, SUPERSEDED = "retention", "copies", "invalid", "superseded"
 
@@ -138,7 +138,7 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
         if not _may_lose(file, dirty, bounds, int(ends.max())):
             continue
         copies = dirty.copies.of(file)
-        keep = alive(file.records, read_deletes(io, file.before, file))
+        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         if dirty.decides(file, keep):
             for records, wins in decided_records(dirty, io, file, keep):
                 removed.add_records(SUPERSEDED, task, number, records, ~wins)

@@ -1,4 +1,4 @@
-"""Says what a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 3.3).
+"""Says what a round does to tombstones, and the ledger of their horizons once it is published (semantics.md 1.5, 3.3).
 
 1. An entry of the ledger holds the tombstones below its end and above that of the entry before; all share a horizon.
 2. A round adds an entry up to its end: the clock of the tombstones that it is the first to keep starts with it.
@@ -26,7 +26,7 @@ from cleantail.log.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.log.tombstones import as_due, spans_of, swept
+from cleantail.log.tombstones import as_due, new_horizon_ms, spans_of, swept
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.late_contradictions import LateFiles
@@ -98,10 +98,10 @@ def next_ledger(
     expiring: bool,
 ) -> tuple[Horizon, ...]:
     """Returns the ledger of horizons as it is once this round is published. The clock of a tombstone that the round is
-    the first to keep starts now."""
+    the first to keep starts now (semantics.md 1.5)."""
     if expiring:
         return swept(work, state.horizons, unit.now_ms)
-    horizon_ms = min(unit.now_ms + table.topic.config.delete_retention_ms, LONG_MAX)
+    horizon_ms = new_horizon_ms(table.topic.config, unit.now_ms)
     tombstones = _late_tombstones(table, unit, work, late_by_log[work.partition])
     if len(tombstones) > LATE_LIMIT:
         return (Horizon(max(work.end_offset, state.ledger_end_offset), horizon_ms),)

@@ -20,7 +20,7 @@ from spark_jobs.engine.columns.key_numbers import KeyNumbers, Rows
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.deletion_vectors import bitmap_of
-from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes
+from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes_in_task
 
 COMPETES, LIVE, PAST, DIRTY = 1, 2, 4, 8
 """Bits of a record's flags: it may win; the branch has it; it is below the log start; it lies in the dirty part."""
@@ -158,7 +158,7 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
     for file in task.remembered.files:
         if file.log not in known:
             continue
-        keep = alive(file.records, read_deletes(io, file.before, file))
+        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         for at, arrays in column_batches(io, file, task.remembered.layout, columns):
             rows = pa.table({name: arrays[name] for name in columns})
             inside = pc.and_(

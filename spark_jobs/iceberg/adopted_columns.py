@@ -40,15 +40,13 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
 def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
     """Returns what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
     takes a call of the JVM for each."""
-    row_ids = [f.data_file["first-row-id"] for f in registrations if f.data_file.get("first-row-id") is not None]
+    row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
     updated = min(f.updated for f in registrations) if with_updates else 0
-    return Lineage(min(map(int, row_ids), default=None), updated)
+    return Lineage(min(row_ids, default=None), updated)
 
 
 def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
     """Returns the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
     lineage of its own. Raises TableError without row ids."""
-    spans = spans_of_metrics(file.counts("null-value-counts"), *file.bounds)
-    return (
-        (None, None) if spans is None else offset_range(int(file.data_file["record-count"]), lineage, file.path, spans)
-    )
+    spans = spans_of_metrics(file.facts.null_value_counts, *file.facts.bounds())
+    return (None, None) if spans is None else offset_range(file.facts.records, lineage, file.path, spans)

@@ -7,10 +7,10 @@ where a sink knows no other, they are position deletes in Parquet, one small fil
 from __future__ import annotations
 
 import io
-import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,20 +22,18 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
+from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, FileFacts
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
 from spark_jobs.iceberg.jvm.many_calls import answers, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
-from spark_jobs.iceberg.log_files import DeletedPositions
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
 WRITERS = 8
 """Small files that are written at a time."""
 
-Lost = tuple[Mapping[str, Any], BitMap64]
-"""A data file as Iceberg writes it in JSON (its name, spec and partition matter), and everything that it has lost."""
-DeleteFile = dict[str, Any]
-"""A delete file as Iceberg writes it in JSON."""
+Lost = tuple[FileFacts, BitMap64]
+"""A data file, whose name, spec and partition matter, and everything that it has lost."""
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
@@ -51,30 +49,21 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
     return delete_files_of(jvm, table, written)
 
 
-def delete_files_of(jvm: Any, table: Any, described: Iterable[DeleteFile]) -> list[Any]:
-    """Returns Iceberg's objects for delete files that are described in JSON."""
-    by_spec: dict[int, list[DeleteFile]] = {}
+def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> list[Any]:
+    """Returns Iceberg's objects for delete files."""
+    by_spec: dict[int, list[FileFacts]] = {}
     for file in described:
-        by_spec.setdefault(int(file["spec-id"]), []).append(file)
+        by_spec.setdefault(file.spec_id, []).append(file)
     return [
         made for spec_id, files in by_spec.items() for made in DescribedFiles(jvm, table, spec_id).delete_files(files)
     ]
 
 
-def read_deletes(table: Any, delete_file: Mapping[str, Any], data_file: str) -> BitMap64:
-    """Returns the positions of the data file that the delete file names. Raises TableError where it cannot be read.
-    `delete_file`: as Iceberg writes it in JSON."""
-    where = deleted_positions_of(delete_file)
+def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
+    """Returns the positions of the data file that a delete file names, by the table's own IO (tasks read them by
+    log_files.read_deletes_in_task). Raises TableError where it cannot be read."""
     content = _content(table, where.path, where.start or 0, where.length)
     return positions_in(content, data_file, where.path) if where.start is None else positions_of(content, where.path)
-
-
-def deleted_positions_of(delete_file: Mapping[str, Any]) -> DeletedPositions:
-    """Returns where the deleted positions are written. `delete_file`: as Iceberg writes it in JSON."""
-    path, count = str(delete_file["file-path"]), int(delete_file["record-count"])
-    if delete_file.get("content-offset") is None:
-        return DeletedPositions(path, None, int(delete_file["file-size-in-bytes"]), count)
-    return DeletedPositions(path, int(delete_file["content-offset"]), int(delete_file["content-size-in-bytes"]), count)
 
 
 def format_version(table: Any) -> int:
@@ -110,42 +99,40 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
     return bytes(content)
 
 
-def _write_positions(output_files: Any, lost: Lost) -> DeleteFile:
+def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
     """Writes a small file of its own, with bounds by which readers of every age recognize that it is of one data
     file."""
     data_file, positions = lost
-    path = str(data_file["file-path"])
-    content = position_file(path, positions)
+    content = position_file(data_file.path, positions)
     location = _write(output_files, [content])
-    low, high = (_bounds(path, pos) for pos in (positions.min(), positions.max()))
-    return _described(lost, "parquet", location, len(content)) | {"lower-bounds": low, "upper-bounds": high}
+    low, high = (_bounds(data_file.path, pos) for pos in (positions.min(), positions.max()))
+    return replace(_described(lost, "parquet", location, len(content)), lower_hex=low, upper_hex=high)
 
 
-def _bounds(data_file: str, pos: int) -> Mapping[str, Any]:
+def _bounds(data_file: str, pos: int) -> dict[int, str]:
     """Returns the bounds of both columns, serialized as Iceberg's specification says."""
-    return {"keys": [PATH_ID, POS_ID], "values": [data_file.encode().hex(), struct.pack("<q", pos).hex()]}
+    return {PATH_ID: data_file.encode().hex(), POS_ID: struct.pack("<q", pos).hex()}
 
 
-def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
+def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
     """Writes the vectors of each partition, and so of each log, into a Puffin file of their own.
 
     A reader may take all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does: in a
     common file it would see what was removed of a log that is held back, and not published.
     """
-    by_partition: dict[str, list[Lost]] = {}
+    by_partition: dict[tuple[int, str], list[Lost]] = {}
     for file, positions in lost:
-        partition = json.dumps([file["spec-id"], file["partition"]], sort_keys=True)
-        by_partition.setdefault(partition, []).append((file, positions))
+        by_partition.setdefault(file.partition_key, []).append((file, positions))
     with ThreadPoolExecutor(WRITERS) as threads:
         written = threads.map(lambda some: _write_puffin(output_files, some), by_partition.values())
         return [file for files in written for file in files]
 
 
-def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[DeleteFile]:
-    content, places = puffin_file([(str(file["file-path"]), positions) for file, positions in lost])
+def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
+    content, places = puffin_file([(file.path, positions) for file, positions in lost])
     location, size = _write(output_files, content), sum(map(len, content))
     return [
-        _described(one, "puffin", location, size) | {"content-offset": start, "content-size-in-bytes": length}
+        replace(_described(one, "puffin", location, size), content_offset=start, content_bytes=length)
         for one, (start, length) in zip(lost, places, strict=True)
     ]
 
@@ -158,15 +145,19 @@ def _write(output_files: Any, content: Iterable[bytes]) -> str:
     return str(location)
 
 
-def _described(lost: Lost, file_format: str, location: str, size: int) -> DeleteFile:
+def _described(lost: Lost, file_format: str, location: str, size: int) -> FileFacts:
     data_file, positions = lost
-    return {
-        "spec-id": data_file["spec-id"],
-        "content": "position-deletes",
-        "file-path": location,
-        "file-format": file_format,
-        "partition": data_file["partition"],
-        "file-size-in-bytes": size,
-        "record-count": len(positions),
-        "referenced-data-file": data_file["file-path"],
-    }
+    return FileFacts(
+        content="position-deletes",
+        path=location,
+        file_format=file_format,
+        spec_id=data_file.spec_id,
+        partition=data_file.partition,
+        size_bytes=size,
+        records=len(positions),
+        column_sizes={},
+        null_value_counts={},
+        lower_hex={},
+        upper_hex={},
+        referenced_data_file=data_file.path,
+    )

@@ -20,20 +20,9 @@ from cleantail.lake.position_deletes import positions_of_file
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of
 from spark_jobs.iceberg.file_columns import Layout, has_offsets, parts_in, paths_in, topic_arrays
+from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedPositions:
-    """Says where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format
-    version 3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has.
-    """
-
-    path: str
-    start: int | None
-    length: int
-    count: int
 
 
 Deletes = tuple[DeletedPositions, ...]
@@ -131,7 +120,7 @@ def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> l
     ]
 
 
-def read_deletes(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
+def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
     """Returns the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
     behind the file's end."""
     positions = BitMap64()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,12 @@ from pyspark.errors import UnsupportedOperationException
 
 from cleantail.errors import TableError
 from spark_jobs.iceberg.few_records import FileSize
+from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_task
 from spark_jobs.iceberg.jvm.java_collections import PORTION, each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
 from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.log_files import Deletes
 
 UNKNOWN_TYPE = "Type: unknown"
 """What Iceberg says of a partition field whose source column was dropped."""
@@ -27,17 +28,17 @@ REPARTITION = (
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
     """Describes a data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata
-    say, as Iceberg writes it in JSON. One call for a file, where asking for each number takes thirty.
+    say, which Iceberg writes in JSON: one call for a file, where asking for each number takes thirty.
     `sequence_numbers`: that of its data, and that of the file, which the JSON does not have."""
 
     task: Any
-    data_file: Mapping[str, Any]
-    delete_files: Sequence[Mapping[str, Any]]
+    facts: FileFacts
+    delete_files: Deletes
     sequence_numbers: tuple[Any, Any]
 
     @property
     def path(self) -> str:
-        return str(self.data_file["file-path"])
+        return self.facts.path
 
     @property
     def arrived(self) -> int:
@@ -50,19 +51,8 @@ class PlannedFile:
         return int(self.sequence_numbers[1])
 
     @property
-    def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Returns the lower and the upper bounds of the columns, by field id."""
-        lower, upper = self.counts("lower-bounds"), self.counts("upper-bounds")
-        return ({n: bytes.fromhex(b) for n, b in lower.items()}, {n: bytes.fromhex(b) for n, b in upper.items()})
-
-    @property
     def size(self) -> FileSize:
-        return int(self.data_file["record-count"]), int(self.data_file["file-size-in-bytes"])
-
-    def counts(self, name: str) -> dict[int, Any]:
-        """Returns a mapping by field id, such as null-value-counts or lower-bounds; empty where there is none."""
-        pairs = self.data_file.get(name) or {"keys": (), "values": ()}
-        return dict(zip(pairs["keys"], pairs["values"], strict=True))
+        return self.facts.records, self.facts.size_bytes
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
@@ -87,8 +77,8 @@ def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
     told = answers((to_json, (task,)) for task in tasks)
     numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
     for task, text, (of_data, of_file) in zip(tasks, told, numbers, strict=True):
-        described = json.loads(text)
-        yield PlannedFile(task, described["data-file"], described.get("delete-files", ()), (of_data, of_file))
+        facts, deletes = facts_of_task(text)
+        yield PlannedFile(task, facts, deletes, (of_data, of_file))
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:

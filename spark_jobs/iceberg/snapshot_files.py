@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pyroaring import BitMap64
 
@@ -17,11 +17,12 @@ from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
-from spark_jobs.iceberg.delete_files import deleted_positions_of, read_deletes, write_deletes
+from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.few_records import FileSize
 from spark_jobs.iceberg.file_columns import NO_PATH, Layout, adopted_layout, layout_of, parts_in
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
+from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import elements_of
 from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
@@ -73,66 +74,65 @@ class SnapshotFiles:
 
     def sizes_of(self, logs: Collection[int]) -> list[FileSize]:
         """Returns the sizes of the files that can have records of the logs: of an adopted table those of all files."""
-        return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f) in logs]
+        return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
         """Returns path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
         to ask for more would take calls of the JVM for each."""
-        return {file.path: FileDeletes(_deleted(file), self._deletes_again(key)) for key, file in self._files.items()}
+        return {
+            file.path: FileDeletes(file.delete_files, self._deletes_again(key)) for key, file in self._files.items()
+        }
 
     def _deletes_again(self, key: int) -> tuple[Deletes, ...]:
-        return tuple(_deleted(file) for file in self._again.get(key, ()))
+        return tuple(file.delete_files for file in self._again.get(key, ()))
 
     def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
-        facts = file.data_file
-        if facts["file-format"].upper() != "PARQUET":
-            raise TableError(f"{file.path} is {facts['file-format']}, and only Parquet can be read. {AS_PARQUET}")
-        lowest, highest = file.bounds
-        nulls, known_keys = file.counts("null-value-counts"), self._keys_are_bytes
+        facts = file.facts
+        if not facts.is_parquet:
+            raise TableError(f"{file.path} is {facts.file_format}, and only Parquet can be read. {AS_PARQUET}")
+        nulls = facts.null_value_counts
         again = self._again.get(file_hash, ())
         lineage = lineage_of((file, *again), with_updates=OFFSET not in ids)
         if OFFSET in ids:
-            low, high = (_as_long(side.get(ids[OFFSET])) for side in (lowest, highest))
+            low, high = map(_as_long, facts.bounds_of(ids[OFFSET]))
         else:
             low, high = made_bounds(file, lineage)
+        low_key, high_key = facts.bounds_of(ids[KEY]) if self._keys_are_bytes else (None, None)
         return LogFile(
             hash=file_hash,
             path=file.path,
-            records=int(facts["record-count"]),
-            log=self._log_of(file, lowest, highest, ids),
+            records=facts.records,
+            log=self._log_of(facts, ids),
             lower_offset=low,
             upper_offset=high,
-            low_key=lowest.get(ids[KEY]) if known_keys else None,
-            high_key=highest.get(ids[KEY]) if known_keys else None,
+            low_key=low_key,
+            high_key=high_key,
             null_keys=_null_keys(nulls, ids),
             null_values=None if self._has_marks else nulls.get(ids[VALUE]) if VALUE in ids else 0,
             marked=self._has_marks or (TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0),
-            before=_deleted(file),
+            before=file.delete_files,
             arrived=min(f.arrived for f in (file, *again)),
             first_row_id=lineage.first_row_id,
             updated=lineage.updated,
             again=self._deletes_again(file_hash),
-            key_bytes=sum(file.counts("column-sizes").get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
-            row_groups=len(facts.get("split-offsets") or (0,)),
+            key_bytes=sum(facts.column_sizes.get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
+            row_groups=facts.row_groups,
         )
 
-    def _log_of(
-        self, file: PlannedFile, lowest: Mapping[int, bytes], highest: Mapping[int, bytes], ids: Mapping[str, int]
-    ) -> int | None:
+    def _log_of(self, facts: FileFacts, ids: Mapping[str, int]) -> int | None:
         """Returns the one log that a file has records of; None where an adopted table's file may have several."""
         if self.columns is None:
-            return self._own_log(file)
+            return self._own_log(facts)
         if self.columns.partition is None:
             return 0
-        low, high = (_as_long(side.get(ids[PARTITION])) for side in (lowest, highest))
-        without_log = file.counts("null-value-counts").get(ids[PARTITION])
+        low, high = map(_as_long, facts.bounds_of(ids[PARTITION]))
+        without_log = facts.null_value_counts.get(ids[PARTITION])
         return low if low is not None and low == high and not without_log else None
 
-    def _own_log(self, file: PlannedFile) -> int:
+    def _own_log(self, facts: FileFacts) -> int:
         """Returns the log of a file of Cleantail's own: the table's one partition value."""
-        partition = file.data_file["partition"]
-        [number] = partition.values() if isinstance(partition, dict) else partition
-        return int(number)
+        [number] = facts.partition_values
+        return int(cast(int, number))
 
     @cached_property
     def _keys_are_bytes(self) -> bool:
@@ -166,9 +166,9 @@ class SnapshotFiles:
         require_own_deletes(self._jvm, ((self._files[key].path, some) for key, some in deletes.items()))
         for key in changed:
             file = self._files[key]
-            before = [read_deletes(self._table, old, file.path) for old in file.delete_files]
+            before = [read_deletes_in_driver(self._table, old, file.path) for old in file.delete_files]
             if positions := BitMap64.union(by_file.get(key, BitMap64()), *before):
-                lost.append((file.data_file, positions))
+                lost.append((file.facts, positions))
             replaced += deletes[key]
         added = write_deletes(self._jvm, self._table, lost) if lost else []
         return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
@@ -186,17 +186,13 @@ class SnapshotFiles:
         return {key: list(some.values()) for key, some in by_key.items()}
 
 
-def _null_keys(nulls: Mapping[int, Any], ids: Mapping[str, int]) -> int | None:
+def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
     """Returns how many records have no key, if the metadata say: of a key of several parts none where a part is never
     null."""
     parts = [nulls.get(ids[name]) for name in parts_in(ids, KEY)]
     if parts:
         return 0 if 0 in parts else None
     return nulls.get(ids[KEY])
-
-
-def _deleted(file: PlannedFile) -> Deletes:
-    return tuple(deleted_positions_of(delete) for delete in file.delete_files)
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:

@@ -12,45 +12,37 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import judged_together
-from spark_jobs.quality.time_limit import TimeLimit
+from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, judged_round
 from spark_jobs.round.evidence import answer_rows, append_evidence
 from spark_jobs.round.evidence_store import append_rows_of, evidence_table
 
-CHECKS_MS = 300_000
-"""So long (ms) a topic's own checks may take where other topics wait for them, whatever checks.max.ms says."""
-_SHARED = f"in a pack with others they have {CHECKS_MS // 60_000} minutes at most: give the topic a DAG of its own"
-
 
 def check_together(
-    platform: Platform,
-    rounds: Sequence[MeasuredRound],
-    at: Callable[[str], AbstractContextManager[None]],
-    others_wait: bool,
-) -> list[CheckedRound | Exception]:
-    """Returns each of the rounds as it was checked, or what its own check raised. The evidence has the checked ones by
-    then; raises where it cannot be written. `at` is entered with the name of a topic whose records are looked at;
-    `others_wait`: whether the pack has other topics."""
+    platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
+) -> tuple[list[CheckedRound | Exception], bool]:
+    """Returns each of the rounds as it was checked, or what its own check raised, and whether cores are lost: then the
+    rounds after it were not looked at, and the list is shorter. The evidence has the checked ones by then; raises where
+    it cannot be written. `at` is entered with the name of a topic whose records are looked at."""
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
-    kept = []
+    kept, lost = [], False
     for measured, of_rules in zip(rounds, results, strict=True):
         try:
             with at(measured.table.topic.topic):
-                judged, all_results = judged_round(measured, platform, of_rules, time_limit(platform, others_wait))
+                judged, all_results = judged_round(measured, platform, of_rules)
         except Exception as error:
             checked.append(error)
             continue
         checked.append(judged)
         kept.append((measured.table, judged, all_results))
+        # without a core the checks of the topics after it would take too long as well, and hold their logs back
+        lost = bool(measured.table.topic.checks and judged.red) and are_cores_lost(measured.table.spark)
+        if lost:
+            break
     if kept:
         append_evidence(platform, kept)
-    return checked
-
-
-def time_limit(platform: Platform, others_wait: bool) -> TimeLimit | None:
-    """Returns how long the own checks of a round may take; None for what the platform says."""
-    return TimeLimit(CHECKS_MS, _SHARED) if others_wait and platform.limits.checks_max_ms > CHECKS_MS else None
+    return checked, lost
 
 
 def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.loading import find_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import ConfigError, OutsideError
+from cleantail.errors import ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.log.policy.shares import one_of, parallelism
@@ -37,6 +37,8 @@ from spark_jobs.packs.topic_batch import run_batch
 from spark_jobs.packs.topic_ingestion import Settings
 from spark_jobs.packs.topic_stations import TopicStations
 from spark_jobs.packs.untold_rounds import tell_evidence
+from spark_jobs.quality.lost_cores import LostCoresError
+from spark_jobs.quality.time_limit import IN_PACKS_MS
 
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
@@ -55,32 +57,39 @@ def run_pack(
     if len(request.topics) >= MANY:
         set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
-    found = find_topics(request.topics, platform.config_dir, os.environ)
-    for told in outcomes.published_last(BATCH):
-        if isinstance(topic := found.get(told.topic), Topic):
-            tell_evidence(TopicTable.of(spark, topic, platform), platform, told)
+    configured = find_topics(request.topics, platform.config_dir, os.environ)
+    for outcome in outcomes.published_last(BATCH):
+        if isinstance(topic := configured.get(outcome.topic), Topic):
+            tell_evidence(TopicTable.of(spark, topic, platform), platform, request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
+    bounded = _for_several(platform) if len(request.topics) > 1 else platform
     # the same threads to the end: each asks Great Expectations for a context of its own, and the JVM for a thread
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         batches = outcomes.batches(request.topics, BATCH)
         for number, names in enumerate(batches):
             threads = min(most, len(names))
-            of_each = platform.model_copy(update={"spark": one_of(platform.spark, threads)})
+            of_each = bounded.model_copy(update={"spark": one_of(platform.spark, threads)})
             topics = [
                 TopicStations(
                     spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name), silent
                 )
                 for name in names
-                if (topic := _to_do(name, found[name], outcomes)) is not None
+                if (topic := _to_do(name, configured[name], outcomes)) is not None
             ]
-            others_wait = len(request.topics) > 1
-            left = run_batch(platform, topics, outcomes, pool if threads > 1 else None, others_wait)
+            left = run_batch(bounded, topics, outcomes, pool if threads > 1 else None)
             if left is not None and (left := left + sum(map(len, batches[number + 1 :]))):
-                raise OutsideError(
+                raise LostCoresError(
                     "a check that was given up keeps its cores until this application ends: "
                     f"{counted(left, 'topic')} {be(left)} left to its next try"
                 )
     return PackResult.of(outcomes[name] for name in request.topics)
+
+
+def _for_several(platform: Platform) -> Platform:
+    """Returns the platform with less time for a topic's own checks, since other topics wait for them."""
+    limits = platform.limits
+    checks_max_ms = min(limits.checks_max_ms, IN_PACKS_MS)
+    return platform.model_copy(update={"limits": limits.model_copy(update={"checks_max_ms": checks_max_ms})})
 
 
 def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:

@@ -19,25 +19,22 @@ from cleantail.rounds.pack_results import COMPACT, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import PackOutcomes
 from spark_jobs.iceberg.session import is_gone
 from spark_jobs.packs.checked_together import Answers, check_together
-from spark_jobs.packs.lost_cores import are_cores_lost
 from spark_jobs.packs.topic_stations import StationError, TopicStations
 from spark_jobs.quality.judge import imported
+from spark_jobs.quality.lost_cores import LostCoresError
 
 logger = logging.getLogger("cleantail.packs")
 
 
 def run_batch(
-    platform: Platform,
-    topics: Sequence[TopicStations],
-    outcomes: PackOutcomes,
-    pool: Executor | None,
-    others_wait: bool,
+    platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
     """Takes topics through their stations together, side by side in the threads of the pool, where there is one.
 
     Returns None once all have come to their ends; where a check that was given up keeps its cores, how many topics are
-    left. `others_wait`: whether the pack has other topics. Raises only what ends the application.
+    left. Raises only what ends the application.
     """
+    ended: set[str] = set()
 
     def prepare(stations: TopicStations) -> None:
         def work() -> None:
@@ -55,35 +52,40 @@ def run_batch(
         round_or_error = checked.get(stations.topic.topic)
         if isinstance(round_or_error, Exception):
             stations.outcome = _failed(stations, COMPACT, round_or_error)
+        elif lost and round_or_error is not None:
+            _guarded(stations, partial(stations.publish_held, round_or_error, answers.keep))
         else:
-            _guarded(stations, partial(stations.finish, round_or_error, answers.keep, publish_only=lost))
+            _guarded(stations, partial(stations.finish, round_or_error, answers.keep))
         outcomes.ended(stations.outcome)
+        ended.add(stations.topic.topic)
+        if stations.lost_cores:
+            raise LostCoresError(f"a check of {stations.topic.topic} was given up, and keeps its cores")
 
     # 1. each to where its round waits to be checked
     _side_by_side(prepare, topics, pool)
     going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
     # 2. all checks at once
-    checked = _checked(
-        platform, [stations for stations in going if stations.measured is not None], outcomes, others_wait
-    )
-    held = [stations for stations in going if _held_by_own_checks(stations, checked)]
-    lost = bool(held) and are_cores_lost(held[0].spark)
+    checked, lost = _checked(platform, [s for s in going if s.measured is not None], outcomes)
     # 3. each to its end; without cores those whose check it was, since nothing is left to do for them but to say so
     answers = Answers(platform)
-    _side_by_side(finish, held if lost else going, pool)
+    try:
+        _side_by_side(finish, [s for s in going if _held_by_own_checks(s, checked)] if lost else going, pool)
+    except LostCoresError as error:
+        logger.warning("%s", error)
+        lost = True
     # 4. what became of the rounds
     try:
         answers.append()
     except Exception as error:
-        told = _told(topics[0], error)
-        logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", told)
-    return len(going) - len(held) if lost else None
+        cause = _cause_of(topics[0], error)
+        logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", cause)
+    return len(going) - len(ended) if lost else None
 
 
 def _held_by_own_checks(stations: TopicStations, checked: Mapping[str, CheckedRound | Exception]) -> bool:
     """Returns whether a log of a topic with checks of its own is held back."""
-    found = checked.get(stations.topic.topic)
-    return bool(stations.topic.checks) and isinstance(found, CheckedRound) and bool(found.red)
+    round_or_error = checked.get(stations.topic.topic)
+    return bool(stations.topic.checks) and isinstance(round_or_error, CheckedRound) and bool(round_or_error.red)
 
 
 def _side_by_side(
@@ -115,14 +117,14 @@ def _import_beforehand() -> None:
 
 
 def _checked(
-    platform: Platform, waiting: Sequence[TopicStations], outcomes: PackOutcomes, others_wait: bool
-) -> dict[str, CheckedRound | Exception]:
-    """Returns the checked round of each topic, or why its check failed; nothing where they could not be checked
-    together: each is made and checked anew then. While Spark goes by the topic's own checks through its records, the
-    application may die of it, so that is kept as well."""
+    platform: Platform, waiting: Sequence[TopicStations], outcomes: PackOutcomes
+) -> tuple[dict[str, CheckedRound | Exception], bool]:
+    """Returns the checked round of each topic, or why its check failed, and whether cores are lost: then some were not
+    checked. Where they could not be checked together nothing: each is made and checked anew then. While Spark goes by
+    the topic's own checks through its records, the application may die of it, so that is kept as well."""
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
-        return {}
+        return {}, False
     outcome_of = {stations.topic.topic: stations.outcome for stations in waiting if stations.topic.checks}
 
     @contextmanager
@@ -134,11 +136,11 @@ def _checked(
             outcomes.waits(outcome_of[topic], COMPACT)
 
     try:
-        results = check_together(platform, list(rounds.values()), at, others_wait)
+        results, lost = check_together(platform, list(rounds.values()), at)
     except Exception as error:
-        logger.warning("the rounds are checked one by one: %s", _told(waiting[0], error))
-        return {}
-    return dict(zip(rounds, results, strict=True))
+        logger.warning("the rounds are checked one by one: %s", _cause_of(waiting[0], error))
+        return {}, False
+    return dict(zip(rounds, results, strict=False)), lost
 
 
 def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:
@@ -150,21 +152,21 @@ def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:
 
 
 def _failed(stations: TopicStations, station: str, error: BaseException | None) -> TopicOutcome:
-    """Returns the outcome of a topic whose station raised this. Raises what ends the application, as _told does."""
-    told = _told(stations, error or StationError(station))
-    exit_code = told.exit_code if isinstance(told, CleantailError) else None
-    return stations.outcome.failed_at(station, str(told), exit_code)
+    """Returns the outcome of a topic whose station raised this. Raises what ends the application, as _cause_of does."""
+    cause = _cause_of(stations, error or StationError(station))
+    exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
+    return stations.outcome.failed_at(station, str(cause), exit_code)
 
 
-def _told(stations: TopicStations, error: BaseException) -> CleantailError | str:
+def _cause_of(stations: TopicStations, error: BaseException) -> CleantailError | str:
     """Returns what to say of an error. Raises it anew where the JVM is gone, and with it the application. Of an error
     that nobody foresaw the log has the frames, and no text that may quote a record."""
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
         raise error
     if is_gone(stations.spark):
         raise OutsideError(f"Spark's JVM ended while the pack was at {stations.topic.topic}") from None
-    told = error if isinstance(error, CleantailError) else explained(error)
-    if told is not None:
-        return told
+    known = error if isinstance(error, CleantailError) else explained(error)
+    if known is not None:
+        return known
     logger.error("%s: a defect of Cleantail\n%s", stations.topic.topic, stack_of(error))
     return f"a defect of Cleantail: {type(error).__name__}"

@@ -46,9 +46,10 @@ from cleantail.rounds.pack_results import (
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.packs.topic_ingestion import Settings, client_of, ingest_topic
-from spark_jobs.packs.untold_rounds import with_untold
+from spark_jobs.packs.untold_rounds import tell_evidence, with_untold
+from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
-from spark_jobs.round.publish import Answer
+from spark_jobs.round.publish import Answer, publish_round
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
 from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, stage_units
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
@@ -75,7 +76,8 @@ class TopicStations:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where none came;
     `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
     same run came to tell that ended while it was at the topic, None where none did; `silent_brokers`: those of all
-    topics; `outcome`: what became of it so far; `measured`: its round, once it waits to be checked."""
+    topics; `outcome`: what became of it so far; `measured`: its round, once it waits to be checked; `lost_cores`:
+    whether its work ended early, since a check that was given up keeps cores."""
 
     spark: SparkSession
     platform: Platform
@@ -88,6 +90,7 @@ class TopicStations:
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
+    lost_cores: bool = False
 
     def __post_init__(self) -> None:
         self.outcome = TopicOutcome(self.topic.topic)
@@ -105,6 +108,7 @@ class TopicStations:
             require_usable(self.topic, self.platform, os.environ)
             if not self.table.exists():
                 return self.died
+            tell_evidence(self.table, self.platform, self.request.now_ms)
             return with_untold(self.table, self.platform, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
@@ -138,30 +142,47 @@ class TopicStations:
             logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)
             return None
 
-    def finish(self, checked: CheckedRound | None, answer: Answer, publish_only: bool = False) -> None:
-        """Publishes the round, where it was checked, and goes on to the last station, but not where `publish_only` says
-        so. `answer`: says in the evidence that a round is published. Raises StationError."""
+    def publish_held(self, checked: CheckedRound, answer: Answer) -> None:
+        """Holds back what the check of the round has, publishes the rest, and goes no further: for that no core of
+        Spark is needed. Raises StationError, also where the round would have to start over."""
+        with self._at(COMPACT):
+            compacted = publish_round(self.table, self.platform, checked, None, answer)
+            self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
+
+    def finish(self, checked: CheckedRound | None, answer: Answer) -> None:
+        """Publishes the round, where it was checked, and goes on to the last station, or to the first after which cores
+        are lost. `answer`: says in the evidence that a round is published. Raises StationError."""
         if self.plan is None:
             return
         plan, run = self.plan, Run(self.table, self.platform)
         with self._at(COMPACT):
-            compacted = compact_round(replace(run, answer=answer), plan, checked)
+            compacted = _with_retained(compact_round(replace(run, answer=answer), plan, checked), plan)
             self.outcome = replace(self.outcome, compacted=done(compacted))
-        if publish_only:
-            self.outcome = replace(self.outcome, ok=compacted.ok)
+        if self._loses_cores():
             return
         with self._at(RECONCILE):
             self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
+        if self._loses_cores():
+            return
         with self._at(EXPIRE_TOMBSTONES):
             sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
             expired = expire_round(run, self.request.now_ms, sweep, plan.fresh_from)
             self.outcome = replace(self.outcome, expired=done(expired))
             run.table.drop_stale_branches()
+        if self._loses_cores():
+            return
         with self._at(RECLAIM):
             if plan.reclaim.due:
                 reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
                 self.outcome = replace(self.outcome, reclaimed=reclaimed)
         self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
+
+    def _loses_cores(self) -> bool:
+        """Returns whether a check of the topic's own was given up, and keeps its cores."""
+        self.lost_cores = bool(self.topic.checks and self.outcome.held_back) and are_cores_lost(self.spark)
+        if self.lost_cores:
+            self.outcome = replace(self.outcome, ok=False)
+        return self.lost_cores
 
     def _drop_branches_of_the_dead(self) -> None:
         """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
@@ -198,3 +219,10 @@ class TopicStations:
             yield
         except Exception as error:
             raise StationError(station) from error
+
+
+def _with_retained(result: RoundResult, plan: RunPlan) -> RoundResult:
+    """Returns the result, in which it shows of which logs in quarantine retention alone was published."""
+    compacted = {decision.partition for decision in plan.decisions if decision.compact}
+    resting = {log.partition for log in plan.logs if log.state.quarantine} - compacted
+    return replace(result, retained=tuple(sorted({*result.retained, *resting.intersection(result.published)})))

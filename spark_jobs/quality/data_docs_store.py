@@ -6,19 +6,21 @@ cluster begins with an empty folder each time, so the list of the pages lies in 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.codec import Codec
 from cleantail.config.platform import Platform
+from cleantail.errors import TableError
 from cleantail.lake.clients.exchange import read_document, write_document
 from spark_jobs.quality.data_docs_html import page
 from spark_jobs.quality.data_docs_pages import ListedPage, index_content
 from spark_jobs.quality.data_docs_site import NEWEST
 
 LIST = "pages.json"
+_LIST_JSON: Codec[tuple[ListedPage, ...]] = Codec(tuple[ListedPage, ...])
 logger = logging.getLogger("cleantail.expectations")
 
 
@@ -55,16 +57,16 @@ class DocsStore:
         pages = {listed.path: listed for listed in self._listed()}
         pages |= {listed.path: listed for listed in (ListedPage.of(site, file) for file in written)}
         newest = sorted(pages.values(), key=lambda listed: listed.path.split("/")[-2], reverse=True)[:NEWEST]
-        self._write(LIST, json.dumps([asdict(listed) for listed in newest]))
+        self._write(LIST, _LIST_JSON.text(tuple(newest)))
         # 3. the index
         self._write("index.html", page(index_content(self.topic, newest)))
 
-    def _listed(self) -> list[ListedPage]:
+    def _listed(self) -> tuple[ListedPage, ...]:
         text = read_document(self.platform, self.env, self._address(LIST))
         try:
-            return [ListedPage(str(row["path"]), tuple(row["title"])) for row in json.loads(text or "[]")]
-        except (ValueError, KeyError, TypeError):  # half of one, which a killed driver has left
-            return []
+            return _LIST_JSON.value(text or "[]", LIST)
+        except TableError:  # half of one, which a killed driver has left
+            return ()
 
     def _write(self, name: str, text: str) -> None:
         write_document(self.platform, self.env, self._address(name), text)

@@ -80,8 +80,8 @@ class Auditor:
         """Returns what a validation of many rounds, in which no rule was broken, says of this one, and keeps it as this
         round's own."""
         logs = [m[PARTITION] for m in measures]
-        own = as_of(validation, round_id, self._kind, logs)
-        return [finding for result in self.project.keep(own) for finding in rule_results(result, logs)]
+        of_round = as_of(validation, round_id, self._kind, logs)
+        return [finding for result in self.project.keep(of_round) for finding in rule_results(result, logs)]
 
     def _rule(self, measure: str, expectation: type[Any]) -> Any:
         meta, severity = {"rule": rule_text(measure)}, severity_of(measure)
@@ -181,5 +181,5 @@ def judged_together(rounds: Sequence[Asked]) -> list[list[CheckResult]]:
     frame = pd.DataFrame([measure for _, _, measures in rounds for measure in measures])
     validation = validate(MEASURES, auditor.rules(), frame, WHETHER, rounds[0][1])
     if not all(result.success for result in validation.results):
-        return [own.check_round(round_id, measures) for own, round_id, measures in rounds]
-    return [own.take_over(validation, round_id, measures) for own, round_id, measures in rounds]
+        return [round_auditor.check_round(round_id, measures) for round_auditor, round_id, measures in rounds]
+    return [round_auditor.take_over(validation, round_id, measures) for round_auditor, round_id, measures in rounds]

@@ -67,17 +67,17 @@ def validate(name: str, expectations: list[Any], frame: Any, result_format: Form
 def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int]) -> Any:
     """Returns a validation of many rounds, in which nothing was wrong, as that of one of them. It says of each rule
     only that it holds, so what it says of all logs it says of these."""
-    own = copy(validation)
-    own.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
-    own.results = [_of_logs(result, kind, logs) for result in validation.results]
-    return own
+    of_round = copy(validation)
+    of_round.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
+    of_round.results = [_of_logs(result, kind, logs) for result in validation.results]
+    return of_round
 
 
 def _of_logs(result: Any, kind: str, logs: Sequence[int]) -> Any:
-    own = copy(result)
-    own.expectation_config = copy(result.expectation_config)
-    own.expectation_config.meta = (result.expectation_config.meta or {}) | subject(kind, logs)
-    return own
+    of_logs = copy(result)
+    of_logs.expectation_config = copy(result.expectation_config)
+    of_logs.expectation_config.meta = (result.expectation_config.meta or {}) | subject(kind, logs)
+    return of_logs
 
 
 class _Known(threading.local):

@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from cleantail.config.settings.input_limits import CHECKS_MS, limit_text
+from spark_jobs.quality.lost_cores import note_given_up
 
+IN_PACKS_MS = 300_000
+"""So long the checks of a topic may take where other topics wait for them."""
 _AGAIN_SECONDS = 1.0
 """How often what is begun after the limit is given up."""
 
@@ -25,18 +28,19 @@ class TooLongError(Exception):
 
 
 class TimeLimit:
-    """Bounds the time of all own checks of one look at a round, from the first on. `reason`: where the limit is set,
-    for the error."""
+    """Bounds the time of all own checks of one look at a round, from the first on."""
 
-    def __init__(self, limit_ms: int, reason: str = "") -> None:
+    def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
-        self._reason = reason or limit_text(CHECKS_MS)
         self._end: float | None = None
 
     def require(self) -> None:
         """Raises TooLongError where the time is over."""
         if self._left() <= 0:
-            raise TooLongError(f"the topic's own checks took longer than {self._limit_ms} ms; {self._reason}")
+            raise TooLongError(
+                f"the topic's own checks took longer than {self._limit_ms} ms; {limit_text(CHECKS_MS)}, "
+                f"and in a pack with other topics {IN_PACKS_MS} at most"
+            )
 
     def _left(self) -> float:
         if self._end is None:
@@ -53,6 +57,7 @@ class TimeLimit:
         def give_up() -> None:
             wait = min(self._left(), threading.TIMEOUT_MAX)
             while not done.wait(max(wait, 0)):
+                note_given_up(spark, group)
                 context.cancelJobGroup(group)
                 wait = _AGAIN_SECONDS
 

@@ -32,7 +32,7 @@ from spark_jobs.iceberg.file_columns import (
     parts_in,
     paths_in,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 STAMP = "stamp"
 RECORD = pa.schema(
@@ -120,7 +120,7 @@ def file_batches(
     """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
     be seen. A column that the file has not is not in the mapping; the partition is read only where it has to be."""
     require_as_in_kafka(source.layout, file.path)
-    live = alive(file.records, read_deletes(io, file.before, file))
+    live = alive(file.records, read_deletes_in_task(io, file.before, file))
     read = [name for name in columns if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
         paths = paths_in(parquet.schema_arrow, source.layout, read)

@@ -28,11 +28,11 @@ from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
-from cleantail.rounds.checked.proof import Proof, ProvenLog
 from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
+from cleantail.rounds.checked.topic_proof import Proof, ProvenLog
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, prove_keys
-from spark_jobs.engine.proof import KeyCounts
+from spark_jobs.engine.unique_keys import KeyCounts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
@@ -119,14 +119,13 @@ def measured_round(
 
 
 def judged_round(
-    measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult], limit: TimeLimit | None = None
+    measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
 ) -> tuple[CheckedRound, list[CheckResult]]:
-    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already.
-    `limit`: how long the topic's own checks may take, where that is not what the platform says."""
+    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already."""
     table, auditor, measures = measured.table, measured.auditor, measured.measures
     keyless = keyless_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
-    limit = limit or TimeLimit(platform.limits.checks_max_ms)
+    limit = TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
         if judged := judged_logs(unit, measured.kind, keyless):
             with judged_records(table, unit, judged) as records:

@@ -121,8 +121,8 @@ def append_once(table: TopicTable, platform: Platform, rows: Sequence[EvidenceRo
         return
     evidence = evidence_table(platform)
     there = rows_of(evidence, {"topic": table.topic.topic, "kind": rows[0]["kind"]})
-    told = {_values(row, told_by) for row in there}
-    append_rows(evidence, table, [row for row in rows if _values(row, told_by) not in told])
+    recorded = {_values(row, told_by) for row in there}
+    append_rows(evidence, table, [row for row in rows if _values(row, told_by) not in recorded])
 
 
 def _values(row: Mapping[str, object], columns: Sequence[str]) -> tuple[object, ...]:

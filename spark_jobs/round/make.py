@@ -8,12 +8,15 @@ again (a retry, a killed job) starts from the same base snapshot on a fresh bran
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap64
+from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.lake.runs.planned_units import planned_unit
 from cleantail.log.policy.offset_map import map_slots
 from cleantail.log.policy.shares import ends_where_full, task_plan
 from cleantail.log.work_units import WorkUnit
@@ -28,6 +31,15 @@ from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, un
 from spark_jobs.iceberg.tables import TopicTable
 
 FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
+
+
+def compact_requested(
+    session: Callable[[], SparkSession], topic: Topic, platform: Platform, requested: WorkUnit, clock_ms: int
+) -> StagedUnit:
+    """Compacts the unit that a task was handed. Raises HeldError before the session is there where it is not as the
+    table's metadata plan it (planned_unit)."""
+    unit = planned_unit(topic, platform, requested, clock_ms)
+    return compact_unit(TopicTable.of(session(), topic, platform), platform, unit)
 
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:

@@ -29,6 +29,7 @@ from cleantail.rounds.checked.round_results import RoundResult, RunResult
 from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.evidence import append_answer, has_answer
@@ -184,9 +185,9 @@ def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
     """Moves the log start of logs that were held back, by a round of its own: a quarantine never stops retention.
-    Returns the logs whose start has moved. After a conflict, or where that round waits for approval, the next run does
-    it."""
-    if not (held_back and run.table.topic.deletes):
+    Returns the logs whose start has moved. After a conflict, where that round waits for approval, or where Spark has no
+    cores, the next run does it."""
+    if not (held_back and run.table.topic.deletes) or are_cores_lost(run.table.spark):
         return ()
     kind = compaction(run.table, run.platform, now_ms)
     nobody = replace(run, progress=silent, approved_by=None)

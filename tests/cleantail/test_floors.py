@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FLOORS = (
-    ("cleantail.errors", "cleantail.human"),
+    ("cleantail.errors", "cleantail.human", "cleantail.digests"),
     ("cleantail.codec", "cleantail.retries", "cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),

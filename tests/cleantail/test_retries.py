@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cleantail.errors import ConflictError, HeldError, OvertakenError
-from cleantail.retries import COMMITS, ROUNDS, Retries, repeated
+from cleantail.retries import COMMITS, ROUNDS, Retries, answered, repeated
 
 
 @dataclass
@@ -109,3 +109,35 @@ def test_what_leaves_something_undone_is_repeated_after_each_pause(left, last, s
     tries = iter(left)
     assert repeated(lambda: next(tries), (5, 20)) == last
     assert (sleeps.seconds, list(tries)) == (slept, [])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
+    """A clock that only sleeps move."""
+    slept = Sleeps()
+    monkeypatch.setattr(time, "sleep", slept)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(slept.seconds))
+    return slept
+
+
+def is_overtaken(error: BaseException) -> bool:
+    return isinstance(error, OvertakenError)
+
+
+def test_an_answer_is_asked_for_again_while_its_error_passes(clock):
+    assert answered(Losing([OvertakenError("a"), OvertakenError("b")]), is_overtaken, every_s=0.5, within_s=9) == 3
+    assert clock.seconds == [0.5, 0.5]
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once(clock):
+    action = Losing([OvertakenError("a"), HeldError("no")])
+    with pytest.raises(HeldError, match="no"):
+        answered(action, is_overtaken, every_s=0.5, within_s=9)
+    assert (action.calls, clock.seconds) == (2, [0.5])
+
+
+def test_the_last_error_is_raised_once_the_time_is_over(clock):
+    action = Losing([OvertakenError(str(n)) for n in range(1, 100)])
+    with pytest.raises(OvertakenError, match="^5$"):
+        answered(action, is_overtaken, every_s=0.5, within_s=2)
+    assert clock.seconds == [0.5] * 4

@@ -165,7 +165,7 @@ def check(call: Invocation, topic: str) -> int:
     """
     from cleantail.cli.reports.upkeep import Proven
     from cleantail.lake.runs.evaluate import log_states, read_facts
-    from cleantail.rounds.checked.proof import Proof
+    from cleantail.rounds.checked.topic_proof import Proof
 
     configured = call.topic(topic)
     facts = read_facts(configured, call.platform)

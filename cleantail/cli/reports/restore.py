@@ -10,6 +10,9 @@ from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.kafka.restore.restore_results import RESTORE_RESULT_JSON, RestoredLog, RestoreResult
 
+FOUND = "found"
+"""The name under which scripts read how many records an earlier run had written."""
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -19,8 +22,13 @@ class Restored:
     result: RestoreResult
 
     def document(self) -> dict[str, Any]:
-        totals = {"written": self.result.written, "found": self.result.found, "verified": self.result.verified}
-        return {"topic": self.topic.topic, **RESTORE_RESULT_JSON.plain(self.result), **totals}
+        result = self.result
+        totals = {"written": result.written, FOUND: result.already_written, "verified": result.verified}
+        plain = RESTORE_RESULT_JSON.plain(result)
+        partitions = [
+            {FOUND if name == "already_written" else name: n for name, n in log.items()} for log in plain["partitions"]
+        ]
+        return {"topic": self.topic.topic, **plain, "partitions": partitions, **totals}
 
     def tell(self, page: Page) -> None:
         result = self.result
@@ -39,8 +47,8 @@ class Restored:
 
 
 def _counts(log: RestoredLog) -> str:
-    found = f", {log.found} were there from an earlier run" if log.found else ""
-    return f"{counted(log.verified, 'record')}, {log.written} written now{found}"
+    earlier = f", {log.already_written} were there from an earlier run" if log.already_written else ""
+    return f"{counted(log.verified, 'record')}, {log.written} written now{earlier}"
 
 
 def _span(log: RestoredLog) -> str:

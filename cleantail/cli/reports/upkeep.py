@@ -13,7 +13,7 @@ from cleantail.human import counted, instant
 from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
-from cleantail.rounds.checked.proof import Proof
+from cleantail.rounds.checked.topic_proof import Proof
 from cleantail.rounds.ingest_results import (
     INGEST_RESULT_JSON,
     KAFKA_INGEST_RESULT_JSON,

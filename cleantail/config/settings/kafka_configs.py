@@ -31,7 +31,9 @@ ReconcilePolicy = Literal["trigger", "needed"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 
-def _split_policies(value: object) -> object:  # `compact,delete` as Kafka writes it, or a list
+def _split_policies(value: object) -> object:
+    """Returns the policies as a set, of `compact,delete` as Kafka writes them, or of a list. Raises ValueError for any
+    other value."""
     names: Any = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     is_some = isinstance(names, list | tuple | frozenset) and len(names) > 0
     if not is_some or any(name not in ("compact", "delete") for name in names):
@@ -40,7 +42,8 @@ def _split_policies(value: object) -> object:  # `compact,delete` as Kafka write
 
 
 def _empty_is_offset(value: object) -> object:
-    return "offset" if value == "" else value  # KIP-280: an empty strategy means offset
+    """Returns `offset` for an empty strategy, as KIP-280 says (semantics.md 2)."""
+    return "offset" if value == "" else value
 
 
 POLICY_SCHEMA = {
@@ -288,6 +291,7 @@ class KafkaConfigs(Configs):
 
     @model_validator(mode="after")
     def _lags_in_order(self) -> Self:
+        """Refuses a minimum lag above the maximum one, as Kafka does (semantics.md 1.1)."""
         low, high = self.min_compaction_lag_ms, self.max_compaction_lag_ms
         if low > high:
             allowed = f"at most max.compaction.lag.ms, which is {high}"
@@ -296,6 +300,7 @@ class KafkaConfigs(Configs):
 
     @model_validator(mode="after")
     def _header_is_named(self) -> Self:
+        """Refuses `header` without the key of the header that has the version (semantics.md 2)."""
         if self.compaction_strategy == "header" and not self.compaction_strategy_header:
             allowed = "the key of the version header"
             fact = "required with compaction.strategy: header"

@@ -50,8 +50,8 @@ class TableSource(Model):
     def _require_offsets(self) -> TableSource:
         """Refuses a source whose records have no offsets: a topic's own table needs them."""
         if not self.columns.has_offsets:
-            allowed = "a mapping with partition and offset: a table with `order` can only be adopted"
-            raise cross_field_error("columns.order", self.columns.order, allowed)
+            needed = "a mapping with partition and offset: a table with `order` can only be adopted"
+            raise cross_field_error("columns.order", self.columns.order, needed)
         return self
 
     @property

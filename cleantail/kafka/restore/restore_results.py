@@ -12,14 +12,14 @@ from cleantail.kafka.restore.restore_pin import Mode
 class RestoredLog:
     """Counts of one partition.
 
-    found     records that an earlier run of this restore had written, compared one by one
-    written   records that this run wrote
-    verified  records that were read back and are as the archive's: all of them
+    already_written  records that an earlier run of this restore had written, compared one by one
+    written          records that this run wrote
+    verified         all records of the partition, those of both: each was read back and is the archive's
     first_offset, last_offset  of the archive: record 0 of the partition in Kafka, and its last one; None without any
     """
 
     partition: int
-    found: int
+    already_written: int
     written: int
     verified: int
     first_offset: int | None = None
@@ -48,8 +48,8 @@ class RestoreResult:
         return sum(log.written for log in self.partitions)
 
     @property
-    def found(self) -> int:
-        return sum(log.found for log in self.partitions)
+    def already_written(self) -> int:
+        return sum(log.already_written for log in self.partitions)
 
 
 RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from cleantail.kafka.administrator import PAUSE_S, Administrator
 from cleantail.kafka.restore.client_errors import lasting
 from cleantail.kafka.restore.restore_target import CONFIGS, NOTHING, TargetTopic
 from cleantail.kafka.restore.target_settings import administrator
+from cleantail.retries import answered
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -33,16 +33,15 @@ class TargetBrokers:
     def describe(self, topic: str) -> TargetTopic | None:
         """Returns the topic; None where there is none. Raises TargetError where it may not be asked about, and
         TargetUnreachableError where nobody answers."""
-        until_s = time.monotonic() + KNOWN_WITHIN_S
-        while True:
-            try:
-                return self._admin.answer(
-                    partial(self._ask, topic), partial(self._problem, topic), partial(self._silence, topic)
-                )
-            except _UnknownTopicError:
-                if time.monotonic() > until_s:
-                    return None
-            time.sleep(PAUSE_S)
+        try:
+            return answered(partial(self._answer, topic), _is_unknown, every_s=PAUSE_S, within_s=KNOWN_WITHIN_S)
+        except _UnknownTopicError:
+            return None
+
+    def _answer(self, topic: str) -> TargetTopic:
+        return self._admin.answer(
+            partial(self._ask, topic), partial(self._problem, topic), partial(self._silence, topic)
+        )
 
     def _ask(self, topic: str) -> TargetTopic:
         from confluent_kafka import IsolationLevel
@@ -82,3 +81,7 @@ class TargetBrokers:
 
 class _UnknownTopicError(CleantailError):
     """Is raised for a topic that the brokers do not know."""
+
+
+def _is_unknown(error: BaseException) -> bool:
+    return isinstance(error, _UnknownTopicError)

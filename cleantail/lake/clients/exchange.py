@@ -7,11 +7,10 @@ secret.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 from cleantail.config.platform import Platform
+from cleantail.digests import digest_of
 from cleantail.lake.clients.client_properties import pyiceberg_properties
 
 OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
@@ -25,8 +24,7 @@ def is_address(text: str) -> bool:
 
 def folder_of(exchange: str, identity: Sequence[object]) -> str:
     """Returns the folder of one task, whatever its try."""
-    name = hashlib.sha256(json.dumps([str(part) for part in identity]).encode()).hexdigest()[:32]
-    return f"{exchange.rstrip('/')}/{name}"
+    return f"{exchange.rstrip('/')}/{digest_of(map(str, identity))}"
 
 
 def write_document(platform: Platform, env: Mapping[str, str], address: str, text: str) -> None:

@@ -74,8 +74,8 @@ def of_java(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns the properties as Spark's Iceberg catalog is told them."""
     translated = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
     theirs = {row.pyiceberg for row in NAMES}
-    own = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
-    return translated | _implied(_IMPLIED_BY_PYICEBERG, properties) | own
+    untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
+    return translated | _implied(_IMPLIED_BY_PYICEBERG, properties) | untranslated
 
 
 def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
@@ -83,8 +83,8 @@ def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     its region."""
     translated = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
     theirs = {row.java for row in NAMES} - {"client.region"}
-    own = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, JAVA_ONLY)}
-    return translated | _implied(_IMPLIED_BY_JAVA, properties) | own
+    untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, JAVA_ONLY)}
+    return translated | _implied(_IMPLIED_BY_JAVA, properties) | untranslated
 
 
 def _implied(table: Mapping[str, Mapping[str, Mapping[str, str]]], properties: Mapping[str, str]) -> dict[str, str]:

@@ -47,8 +47,10 @@ def _files(table: Table, schema: Any, tasks: list[FileScanTask], lineages: Linea
         if len(stored) != task.file.record_count:
             raise TableError(f"{path} has {counted(len(stored), 'record')}, its metadata say {task.file.record_count}")
         lineage = require_row_ids(lineages.get(path), path)
-        own = lineage_columns(table.io, path) if any(spans_of(table, task.file)) else {}
-        offsets = record_offsets(range(len(stored)), lineage, path, own.get(ROW_ID), own.get(LAST_UPDATED))
+        stored_lineage = lineage_columns(table.io, path) if any(spans_of(table, task.file)) else {}
+        offsets = record_offsets(
+            range(len(stored)), lineage, path, stored_lineage.get(ROW_ID), stored_lineage.get(LAST_UPDATED)
+        )
         live = np.ones(len(stored), np.bool_)
         for positions in deleted.get(path, ()):
             live[positions.to_numpy()] = False

@@ -10,7 +10,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.rollback_preview import LogUndo
-from cleantail.rounds.rollback import RollbackPlan, UndoneRound
+from cleantail.rounds.rollback import UNDONE, Commit, RollbackPlan, UndoneRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,13 @@ class RepeatedRollback:
     done_before: bool = True
     ok: bool = True
 
+    @classmethod
+    def of(cls, done: Commit, changed: ChangedLogs) -> RepeatedRollback:
+        """Returns the result of a request that commit `done` had answered before."""
+        return cls(done.snapshot_id, done.summary.get(UNDONE), changed.published, changed.checkpoints)
 
-ROLLBACK_RESULT_JSON: Codec[RollbackResult] = Codec(RollbackResult)
-REPEATED_ROLLBACK_JSON: Codec[RepeatedRollback] = Codec(RepeatedRollback)
+
+ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackResult | RepeatedRollback)
 
 
 def changed_logs(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> ChangedLogs:

@@ -1,7 +1,8 @@
 """Says what registered readers hold back: which tombstones wait, for whom, and until when (semantics.md 3.9). Pure.
 
 1. A tombstone past its horizon waits until the slowest registered reader of its log has read it.
-2. It waits at most cleantail.readers.hold.cap.ms beyond its horizon.
+2. It waits at most cleantail.readers.hold.cap.ms beyond its horizon. A sentence says until when that is. Where it is
+   further than a calendar goes, it names the config in place of a date.
 3. Without `compact` in cleanup.policy no tombstone ever goes, so none waits.
 4. The ledger counts tombstones by entry, not by offset. Where a reader stands inside an entry, all of the entry's
    tombstones count as an upper limit.
@@ -52,7 +53,8 @@ class Hold:
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> tuple[Hold, ...]:
-    """Returns the position of every reader of these logs, by partition and name."""
+    """Returns the position of every reader of these logs, also of one that holds nothing back, in the order of the logs
+    and then of the readers."""
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
@@ -72,8 +74,8 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 
 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """Yields each entry of the ledger that a reader at `offset` holds back, with the offset from which its tombstones
-    are still there."""
+    """Yields each entry of the ledger that a reader at `offset` holds back (1, 2), with the offset from which its
+    tombstones are still there: a sweep may have taken those below."""
     starts = [0, *(h.end_offset for h in log.horizons)]
     for start, h in zip(starts, log.horizons, strict=False):
         if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, offset, cap_ms):
@@ -119,6 +121,7 @@ def _readers(holds: Sequence[Hold]) -> str:
 
 
 def _until(holds: Sequence[Hold]) -> str:
+    """Returns when the last of them goes whoever has read it: where several wait, others may go before."""
     last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"

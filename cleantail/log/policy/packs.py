@@ -4,7 +4,8 @@
    the dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
 2. Small topics share a pack in that order, until it would have to read more than `pack.max.bytes`, or has
    `pack.max.topics`.
-3. A topic that has more to read than `pack.max.bytes` is a pack of its own.
+3. A topic that has more to read than `pack.max.bytes` is a pack of its own. It does not close the pack that small ones
+   before it share: those after it may still join them.
 4. A pack is as urgent as its first topic. A run has `run.max.packs`; the rest is left over, and the reason says so.
 """
 
@@ -68,13 +69,14 @@ def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
 
 
 def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
-    """Returns what is lowest of the most urgent topic."""
+    """Returns what is lowest of the most urgent topic, by rule 1: whether it was left over, since when, by how much it
+    is overdue, how dirty it is, and its name."""
     waits, since_ms = due.left_since_ms is not None, due.left_since_ms or 0
     return not waits, since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
 
 
 def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:
-    """Returns the topics of each pack. One that is large does not close the pack that others are in."""
+    """Returns the topics of each pack, by the rules 2 and 3. Packs are in the order of their first topics."""
     packs: list[list[DueTopic]] = []
     shared: list[DueTopic] = []
     for due in in_order:
@@ -99,6 +101,7 @@ def _packed(topics: Sequence[DueTopic]) -> Pack:
 
 
 def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> str:
+    """Returns how much is due, and what of it `run.max.packs` leaves to the next run (4)."""
     if not run:
         return "nothing is due"
     topics = sum(len(pack.topics) for pack in run)

@@ -3,7 +3,9 @@
 1. A log in quarantine waits for its next try: after a failed check by log.cleaner.backoff.ms, doubled with every try,
    and after a person's no by cleantail.approval.pause.ms.
 2. A log without cleanable bytes is empty, or clean up to its end, or its dirty records are in the active segment, or
-   they are younger than min.compaction.lag.ms (semantics.md 1.2).
+   they are younger than min.compaction.lag.ms (semantics.md 1.2). The first of these that holds is the reason.
+3. An active segment ends by its age, also where no record comes any more (semantics.md 3.1). One without timestamps has
+   no age: it ends by its size.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
         return f"the log is clean up to its end, offset {log.log_end_offset}"
     if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
         return _in_active_segment(log, configs)
+    # what is left is held by its age: the first segment that is not cleanable decides until when
     young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
     if not young or not configs.min_compaction_lag_ms:
         return f"nothing is cleanable below offset {log.first_uncleanable_offset}"
@@ -41,8 +44,8 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns when the active segment ends: by its age, min(segment.ms, max.compaction.lag.ms), or without timestamps
-    by its size."""
+    """Returns when the active segment ends (3): by its age, min(segment.ms, max.compaction.lag.ms), or without
+    timestamps by its size."""
     fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     if first_ms == NO_TIMESTAMP_MS:

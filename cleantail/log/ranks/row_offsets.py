@@ -105,11 +105,11 @@ def offset_range(records: int, lineage: Lineage, path: str, spans: Spans = (None
     return offset_of(changes[0], ids[0], path), offset_of(changes[1], ids[1], path)
 
 
-def _widened(own: Span | None, low: int, high: int) -> tuple[int, int]:
+def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
     """Returns the range of what records have themselves, and of what those inherit that have nothing."""
-    if own is None:
+    if span is None:
         return low, high
-    return (min(own.low, low), max(own.high, high)) if own.has_nulls else (own.low, own.high)
+    return (min(span.low, low), max(span.high, high)) if span.has_nulls else (span.low, span.high)
 
 
 def record_offsets(

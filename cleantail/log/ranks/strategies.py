@@ -1,4 +1,11 @@
-"""Holds what a topic's strategy says of versions, whoever compares them (semantics.md 2)."""
+"""Holds what a topic's strategy says of versions, whoever compares them (semantics.md 2). Pure.
+
+1. A version header has 8 bytes, which KIP-280 makes a big-endian long.
+2. Versions compare within one strategy alone. By `header` its name and which of repeated ones counts are part of it. So
+   what is remembered of deletions says nothing under another strategy (semantics.md 2, hazard 2).
+3. A timestamp counts up to now + message.timestamp.after.max.ms (semantics.md 2, hazard 4). By LogAppendTime every
+   timestamp counts.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,18 @@ from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 
 VERSION_BYTES = 8
-"""The length of a version header: KIP-280 makes it a big-endian long."""
+"""The length of a version header (1)."""
 
 
 def strategy_text(configs: KafkaConfigs) -> str:
-    """Returns the strategy as text. Ranks compare only within one strategy: a ledger written under another says
-    nothing."""
+    """Returns the strategy as text. Texts that are equal are of versions that compare (2)."""
     if configs.compaction_strategy != "header":
         return configs.compaction_strategy
     return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
 
 
 def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms`."""
+    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms` (3)."""
     return min(now_ms + future_ms(configs), LONG_MAX)
 
 

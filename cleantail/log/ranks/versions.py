@@ -4,8 +4,11 @@
 2. By `timestamp` the version is the record's timestamp in ms. One beyond message.timestamp.after.max.ms counts as no
    version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
 3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
-   headers the last counts, or the first by cleantail.header.occurrence.
-4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version.
+   headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
+4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version
+   (semantics.md 3.13).
+5. What a record has for a version and cannot be ranked by (2, 3) is unusable, which a check counts and reports. What it
+   lacks is not.
 
 cleantail.log.ranks.spark_sql says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
 numpy and pyarrow are imported where they are used: a DAG file imports the kernel each time that Airflow parses it.
@@ -33,18 +36,19 @@ MICROS_PER_MILLI = 1000
 @dataclass(frozen=True, slots=True)
 class Versions:
     """Holds one entry for each record: whether it has a version, the version (0 where it has none), and whether it has
-    one that the strategy cannot rank by, which counts as none."""
+    one that the strategy cannot rank by, which counts as none (5)."""
 
     has: Booleans
     version: Longs
     unusable: Booleans
 
     def where(self, chosen: Booleans) -> Versions:
+        """Returns the versions of these records alone, in their order."""
         return Versions(self.has[chosen], self.version[chosen], self.unusable[chosen])
 
 
 def no_versions(records: int) -> Versions:
-    """Returns what records have by `offset`."""
+    """Returns what records have by `offset` (1)."""
     import numpy as np
 
     none = np.zeros(records, np.bool_)
@@ -52,7 +56,7 @@ def no_versions(records: int) -> Versions:
 
 
 def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int) -> Versions:
-    """Returns the versions by `timestamp`, for a round whose clock is `now_ms`. `timestamps`: in microseconds."""
+    """Returns the versions by `timestamp`, for a round whose clock is `now_ms` (2). `timestamps`: in microseconds."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -66,15 +70,17 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
 
 
 def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
-    """Returns the versions by `header`. `headers`: of each record a list of structs (key, value), or null."""
+    """Returns the versions by `header` (3). `headers`: of each record a list of structs (key, value), or null."""
     import numpy as np
     import pyarrow.compute as pc
 
+    # of all headers, those of the configured name, and the record that each is of
     records = len(headers)
     flat = headers.flatten()
     named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
     owners = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
     values = pc.struct_field(flat, "value").filter(named)
+    # of each record the one that counts: where the first does, the last of the reversed order
     entries = np.arange(len(owners), dtype=np.int64)
     if configs.cleantail_header_occurrence == "first":
         owners, entries = owners[::-1], entries[::-1]
@@ -91,6 +97,7 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
 
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
     named = chosen >= 0
+    # a header that is null, or has another length, is unusable: no long can be made of it
     usable = np.zeros(len(chosen), np.bool_)
     usable[named] = lengths[chosen[named]] == VERSION_BYTES
     version = np.zeros(len(chosen), np.int64)
@@ -101,7 +108,7 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
 
 
 def order_versions(orders: pa.Array) -> Versions:
-    """Returns the versions by `order`. `orders`: whole numbers, or null."""
+    """Returns the versions by `order` (4). `orders`: whole numbers, or null."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -117,7 +124,10 @@ def versions_of(
     now_ms: int,
     orders: pa.Array | None = None,
 ) -> Versions:
-    """Returns the versions of the records by the topic's strategy; a column that it does not need may be None."""
+    """Returns the versions of the records by the topic's strategy; a column that it does not need may be None.
+
+    Where the column that it needs is None, no record has a version, so the highest offset wins.
+    """
     if configs.compaction_strategy == "order" and orders is not None:
         return order_versions(orders)
     if configs.compaction_strategy == "timestamp" and timestamps is not None:

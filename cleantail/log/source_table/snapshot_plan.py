@@ -2,14 +2,18 @@
 
 1. A first read takes the source's newest snapshot whole. Each later one goes along the branch's ancestry, from the
    snapshot after the one that was read last.
-2. An `append` brings its files. A `replace` is passed over: its files hold records that came before. Anything else
-   brings the files that it has added.
+2. An `append` brings its files: one scan reads those of all the appends of a commit. A `replace` is passed over: its
+   files hold records that came before. Anything else brings the files that it has added, by a scan of its own.
 3. A snapshot that has removed files, or added deletes, has changed what was read before. That is an error, unless
    on_change says to go on behind it.
 4. A history that has lost the last snapshot, or one after it, does not tell what is new. That is an error as well, or
    else a read of what lies at or beyond the next offset of each partition.
 5. A table of the same name that was made anew is never read on. Its uuid tells, or a history that begins anew: what
-   replaces a table (CREATE OR REPLACE TABLE) leaves it its uuid.
+   replaces a table (CREATE OR REPLACE TABLE) leaves it its uuid. A branch that was read and has no snapshot any more is
+   an error, too.
+6. One commit brings the next snapshots, as many as together have at most PORTION_BYTES to read and MOST_ONE_BY_ONE
+   scans of their own, but at least one, however large it is. The rest is left to the commits after it.
+7. What a read goes on behind is a gap: it is kept with the position, and shown as a warning of its lowest log.
 """
 
 from __future__ import annotations
@@ -65,10 +69,12 @@ def plan_snapshots(
     now_ms: int,
     most_bytes: int = PORTION_BYTES,
 ) -> SnapshotPlan | None:
-    """Plans the next commit of a read; None where nothing is new. Raises SourceError."""
+    """Plans the next commit of a read, by the rules of the module docstring; None where nothing is new. Raises
+    SourceError with what is wrong, and which config goes on behind it where one does."""
     # 5. the table is the one that was read
     if position is not None and position.table_uuid != source.uuid:
         raise SourceError(_another_table(position, source))
+    # 5. its branch has snapshots, or never had one
     if not source.history:
         if position is None:
             return None
@@ -104,7 +110,8 @@ def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSn
 
 
 def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int | None:
-    """Returns a snapshot that a plan on `source` reads, and that is not kept `later`; None where all are."""
+    """Returns a snapshot that a plan on `source` reads, and that is not kept `later`; None where all are. The one that
+    was read last may have gone before the plan was made: nothing of it is read."""
     read = {plan.end.snapshot_id}
     if plan.start_id is not None:
         since = [s.snapshot_id for s in _since(plan.start_id, source.history) or ()]
@@ -115,7 +122,8 @@ def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int 
 def _portion(
     start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
 ) -> SnapshotPlan:
-    """Returns the first snapshots, at least one, as many as fit into one commit."""
+    """Returns the first snapshots, at least one, as many as fit into one commit (6), with a gap for each of them that
+    has changed what was read before (7)."""
     chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
     for snapshot in since[1:]:
         size, scans = size + snapshot.added_bytes, scans + snapshot.is_read_by_itself
@@ -137,8 +145,12 @@ def _portion(
 
 
 def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
-    """Returns a read of what lies beyond the position, where the history does not lead back to it. Raises SourceError
-    unless it may go on."""
+    """Returns a read of what lies beyond the position, where the history does not lead back to it (4). Raises
+    SourceError unless it may go on.
+
+    It takes the newest snapshot whole, as a first read does, without what lies below the next offset of each partition:
+    so a record that was read before is not read again. What came and went meanwhile is the gap.
+    """
     if _begins_anew(position, source):
         raise SourceError(_replaced_text(position, source))
     if on_change != CONTINUE:

@@ -29,6 +29,7 @@ _REMOVALS = (
 )
 """Iceberg's entries of a snapshot's summary that count what it has taken away."""
 _ADDITIONS = ("added-data-files", "added-records")
+"""Those that count what it has brought."""
 _KEEPS_COUNTS = "total-records"
 """The entry by which it is known that a writer counts at all: what it did not do is left out of a summary."""
 
@@ -52,7 +53,8 @@ class SourceSnapshot:
     def of_summary(
         cls, snapshot_id: int, parent_id: int | None, at_ms: int, operation: str, summary: Mapping[str, str]
     ) -> SourceSnapshot:
-        """Returns what a snapshot has done, by its operation and its summary."""
+        """Returns what a snapshot has done, by its operation and its summary, as the rules of the module docstring read
+        these."""
         removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
         unknown = not (removed or added or _KEEPS_COUNTS in summary)
         removes = operation != REPLACE and (removed or (unknown and operation != APPEND))

@@ -86,7 +86,7 @@ def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what stays of `result`, by an allow-list, so that what a later version adds is left out. `hidden`: that
-    something was observed which is not kept. What was made by this function comes through as it is."""
+    something was observed which is not kept. Applying it twice changes nothing."""
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
     if offsets := offsets_in(result):
         kept[OFFSETS] = offsets

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
@@ -54,6 +54,8 @@ class RoundReference:
 
 
 _ROUND_PART_JSON: Codec[RoundPart] = Codec(RoundPart)
+_FIELDS_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
+"""A part as any version has written it: its fields by name."""
 REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
@@ -83,11 +85,11 @@ def _without_values(verdict: Verdict) -> Verdict:
 
 def _part(text: str, where: str) -> RoundPart:
     """Parses a part of this version, or of the one before."""
-    plain = json.loads(text)
-    horizons = plain["measure"].get("horizons", ())
-    plain["measure"]["horizons"] = [
-        dict(zip(_HORIZON, horizon, strict=True)) if isinstance(horizon, list) else horizon for horizon in horizons
-    ]
+    plain = _FIELDS_JSON.value(text, where)
+    measure = plain.get("measure")
+    if isinstance(measure, dict):
+        horizons = measure.get("horizons", ())
+        measure["horizons"] = [dict(zip(_HORIZON, h, strict=True)) if isinstance(h, list) else h for h in horizons]
     return _ROUND_PART_JSON.of_plain(plain, where)
 
 

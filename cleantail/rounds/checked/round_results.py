@@ -18,11 +18,11 @@ from cleantail.rounds.checked.staged_units import LeftBehind
 class RoundResult:
     """Describes the result of a round, or of several one after the other. Without arguments: there was nothing to do.
 
-    `published`, `held_back`, `rejected`, `retained`: partitions; `retained` are those of `held_back` of which retention
-    has moved the log start all the same. `checkpoints`: the clean point of every log of the topic; `ends`: partition ->
-    end offset of the round. `expired`: tombstones that went. `checked`: the round that waits for approval, None where
-    none does. `red_before`: what the check had held back before publish made the round anew. `heads`:
-    partition -> the snapshot that was checked, of the logs that were held back.
+    `published`, `held_back`, `rejected`, `retained`: partitions; `retained` are those of `held_back`, and of the logs
+    that rest in quarantine, of which retention has moved the log start all the same. `checkpoints`: the clean point of
+    every log of the topic; `ends`: partition -> end offset of the round. `expired`: tombstones that went. `checked`:
+    the round that waits for approval, None where none does. `red_before`: what the check had held back before publish
+    made the round anew. `heads`: partition -> the snapshot that was checked, of the logs that were held back.
     """
 
     ok: bool = True

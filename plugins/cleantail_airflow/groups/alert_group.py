@@ -52,8 +52,11 @@ class AlertGroupOperator(BaseOperator):
         outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
         skipped = _not_begun(plan, results, context)
         # 2. what is first in the next run
-        waiting = {*plan.left_over, *skipped}
-        remember(self.group, waiting, left_since(self.group), plan.now_ms, context["params"][TOPIC] or None)
+        waiting, before = {*plan.left_over, *skipped}, left_since(self.group)
+        still = (
+            waiting if plan.partition is None else {*waiting, *before}
+        )  # the other logs of a topic were not asked for
+        remember(self.group, still, before, plan.now_ms, context["params"][TOPIC] or None)
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. the channels

@@ -107,7 +107,8 @@ class EvaluateGroupOperator(BaseOperator):
         self.log.info("%s", plan.reason)
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
-            remember(self.group, (), looked.waiting, now_ms, asked.topic)  # what had waited was done by other means
+            if asked.partition is None and asked.now_ms is None:  # else others of its logs may wait, or later ones
+                remember(self.group, (), looked.waiting, now_ms, asked.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
             self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
         self._hand_on(context, plan, looked.not_due)
@@ -151,7 +152,7 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.metrics.run_metrics import send_plan
 
-        new = new_bytes(topic, platform, kept, looked.silent)
+        new = new_bytes(topic, platform, kept, looked.silent)  # 0, not None, where only deletes by values are new
         # until its deletes by values were converted, what is due is told as if their records were there
         unconverted = new is not None and topic.columns is not None
         plan = evaluate_topic(

@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.groups.group_params import TOPIC
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.station_tasks import alias_of
@@ -30,9 +31,9 @@ class GroupRollbackOperator(RollbackOperator):
             list(topics_of_group(self.group, self.config_dir, self.topic))  # raises where it is another group's
         return ["--topic", self.topic, *super().arguments(context)]
 
-    def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
+    def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         if not report.published:
-            context["ti"].xcom_push("return_value", result)
+            context["ti"].xcom_push("return_value", ended.xcom)
             self.skip(NOTHING_PUBLISHED)
         extra = extra_of(self.topic, self.operation, report)
         context["outlet_events"][alias_of(self.group)].add(asset_of(self.topic), extra=extra)

@@ -1,4 +1,4 @@
-"""Says whether there is something to do for a topic before it can be evaluated, told without Spark."""
+"""Says, without Spark, whether a topic has new input: what has to be brought in before the topic can be evaluated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ RECORD_BYTES_IN_KAFKA = 256
 def new_bytes(
     topic: Topic, platform: Platform, kept: KeptFacts | None = None, silent: SilentBrokers | None = None
 ) -> int | None:
-    """Returns how large the new files are, None where nothing is new. `kept`: as in evaluate_topic; `silent`: brokers
+    """Returns how large the new input is, None where nothing is new. `kept`: as in evaluate_topic; `silent`: brokers
     that it remembers are not waited for again. Raises CleantailError.
 
-    What is new in Kafka is reckoned by its offsets. Deletes that are to be converted bring no file: they count as 0.
+    What is new in Kafka is reckoned by its offsets. Deletes by values, which are to be converted first, bring no file:
+    they are new input of 0 bytes.
     """
     if topic.source.kafka is not None:
         return _unread_bytes(topic, platform, silent or SilentBrokers())

@@ -13,6 +13,7 @@ from cleantail.human import counted
 from cleantail.rounds import pack_results
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.alerts.red_check import Failure, failures_of
 from cleantail_airflow.groups.group_plan import parsed
 from cleantail_airflow.task_ids import (
@@ -118,6 +119,11 @@ BY_TASK: Mapping[str, Station] = {station.task_id: station for station in STATIO
 def pack_result(result: Mapping[str, Any]) -> PackResult:
     """Parses the XCom of `run_pack`. Raises AirflowFailException for one that it cannot have written."""
     return parsed(PACK_RESULT_JSON, dict(result), f"the XCom of {RUN_PACK}")
+
+
+def reported_pack(ended: EndedJob) -> PackResult | None:
+    """Parses what the application of a pack has left; None where it did not come to a result."""
+    return pack_result(ended.xcom) if "topics" in ended.xcom else None
 
 
 def result_of_pack(context: Context) -> PackResult | None:

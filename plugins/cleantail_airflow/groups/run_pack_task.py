@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,9 +15,11 @@ from airflow.sdk import Context
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.loading import find_topics
 from cleantail.config.topic import Topic
+from cleantail.digests import digest_of
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import append_line
 from cleantail.human import counted, duration
+from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.rounds.pack_results import (
     PACK_REQUEST_JSON,
     PACK_RESULT_JSON,
@@ -28,12 +28,14 @@ from cleantail.rounds.pack_results import (
     TopicOutcome,
 )
 from cleantail.rounds.packs.kept_outcomes import read_outcomes
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
 from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.groups.pack_report import STATIONS, pack_result
+from cleantail_airflow.groups.pack_report import STATIONS, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.crashes import cause_of_crash
+from cleantail_airflow.outcomes.job_reports import report_of
 from cleantail_airflow.task_ids import EVALUATE
 from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
@@ -63,6 +65,7 @@ class RunPackOperator(SparkJobOperator):
         self.pack = pack
         self.clients: Path | None = None
         self.outcomes = ""
+        self.result: PackResult | None = None
 
     @property
     def label(self) -> str:
@@ -72,11 +75,12 @@ class RunPackOperator(SparkJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
         clients = self._clients_file(context)
         try:
-            report = pack_result(super().execute(context)).in_short()
+            super().execute(context)
         finally:
             with suppress(OSError):
                 clients.unlink()
-        return dict(PACK_RESULT_JSON.plain(report))
+        assert self.result is not None, "received has kept it, or has raised"
+        return dict(PACK_RESULT_JSON.plain(self.result.in_short()))
 
     def arguments(self, context: Context) -> list[str]:
         plan, pack = group_plan_of(context), planned_pack(self.pack)
@@ -140,17 +144,17 @@ class RunPackOperator(SparkJobOperator):
             return []
         assert self.clients is not None, "execute has named it"
         with os.fdopen(os.open(self.clients, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            json.dump({name: dict(client) for name, client in settings.items()}, stream)
+            stream.write(CLIENTS_JSON.text(settings))
         return ["--client-settings", str(self.clients)]
 
-    def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
+    def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
         """Raises where the application crashed, or something may be tried again. Its result is an XCom also then."""
-        if "topics" not in result:
+        self.result = report = reported_pack(ended)
+        if report is None:
             self._hand_on_kept(context)
-            if text := result.get("error"):
+            if text := report_of(ended.xcom, self.job).error:
                 raise as_airflow(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
-        report = pack_result(result)
         self._send_metrics(report.topics)
         again = [f"{o.topic}: {o.station} failed: {o.error}" for o in report.topics if o.may_retry]
         plan = group_plan_of(context)
@@ -198,4 +202,4 @@ def _name_of(context: Context) -> str:
 
     ti = context["ti"]
     evaluated_ms = ti.xcom_pull(task_ids=EVALUATE, key=EVALUATED)
-    return hashlib.sha256(json.dumps([ti.dag_id, ti.run_id, ti.map_index, evaluated_ms]).encode()).hexdigest()[:32]
+    return digest_of([ti.dag_id, ti.run_id, ti.map_index, evaluated_ms])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from cleantail.config.claims.source_paths import beginning_of
 from cleantail.config.platform import Platform
@@ -16,6 +15,7 @@ from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_s
 from cleantail.log import round_state
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.pack_results import TopicOutcome
+from cleantail.watch.job_results import EndedJob, ReadRecords
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.job_reports import JobReport
 
@@ -43,27 +43,24 @@ def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLine
 
 
 def done(
-    station: str,
-    topic: Topic,
-    platform: Platform,
-    result: Mapping[str, Any],
-    report: JobReport,
-    read: tuple[int, ...] = (),
+    topic: Topic, platform: Platform, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()
 ) -> StationLineage | None:
-    """Returns what a job has read and written. `result`: what it reports, empty where it crashed; `report`: the same,
-    parsed; `read`: the snapshots that it went by, where another task names them."""
+    """Returns what a job has read and written. `report`: what its task goes by; `read`: the snapshots that it went by,
+    where another task names them."""
+    station = ended.job
     tables = told_tables(topic, platform, told_evidence(platform))
     if tables is None:
         return None
+    appended = _appended(ended)
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
     facts = StationFacts(
         read=read or heads,
         written=_written(station, tables, report),
-        commits=_commits(station, result, report),
-        records=result.get("records") if station in INGESTING else None,
+        commits=_commits(ended, appended, report),
+        records=appended.records if appended else None,
         checks=_checks(station, topic, platform, report.round),
     )
-    files = [Path(file["file"]) for file in result.get("files", ()) if not file["skipped"]]
+    files = [Path(file.file) for file in appended.files if not file.skipped] if appended else []
     return lineage_of(station, tables, facts, _source(station, topic, platform, files))
 
 
@@ -97,11 +94,17 @@ def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:
     return tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
 
 
-def _commits(station: str, result: Mapping[str, Any], report: JobReport) -> bool:
-    if report.error or not result:
+def _appended(ended: EndedJob) -> ReadRecords | None:
+    """Returns what an ingestion has appended; None for every other job."""
+    result = ended.result if ended.job in INGESTING else None
+    return result if isinstance(result, ReadRecords) else None
+
+
+def _commits(ended: EndedJob, appended: ReadRecords | None, report: JobReport) -> bool:
+    if report.error or ended.is_empty:
         return False
-    if station in INGESTING:
-        return bool(result.get("records"))
+    if appended:
+        return bool(appended.records)
     return bool(report.published) if report.published is not None else True
 
 

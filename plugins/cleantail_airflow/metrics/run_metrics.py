@@ -8,13 +8,13 @@ as in Airflow's own names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
 from cleantail.rounds.pack_results import COMPACT, RECLAIM, TopicOutcome
-from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
+from cleantail.watch.job_results import EndedJob, JobResult
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
@@ -58,25 +58,24 @@ def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
     return [Sample(TIME_SINCE_LAST_RUN, (topic,), since_ms) for topic in topics]
 
 
-def send_result(job: str, topic: str, result: Mapping[str, Any]) -> None:
+def send_result(topic: str, ended: EndedJob) -> None:
     """Sends what a Spark job said at its end, red or green."""
-    _send(lambda: job_samples(job, topic, result))
+    _send(lambda: job_samples(ended.job, topic, ended.result))
 
 
 def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> None:
     """Sends what became of one topic of a pack, as the jobs of its stations would, but for what an `earlier` try had
     sent. The gauges of its last compaction are on the page of metrics alone: the table keeps them."""
     for job, result in _station_results(outcome, earlier or TopicOutcome(outcome.topic)):
-        send_result(job, outcome.topic, result)
+        _send(partial(job_samples, job, outcome.topic, result))
 
 
-def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, JobResult]]:
     for station, result in outcome.rounds.items():
-        plain = ROUND_RESULT_JSON.plain(result)
         new = JOBS_OF.get(station, (station,)) if result != sent.rounds.get(station) else ()
-        yield from ((job, plain) for job in new)
+        yield from ((job, result) for job in new)
     if outcome.reclaimed not in (None, sent.reclaimed):
-        yield RECLAIM, RECLAIM_RESULT_JSON.plain(outcome.reclaimed)
+        yield RECLAIM, outcome.reclaimed
 
 
 def _send(samples: Callable[[], Iterable[Sample]]) -> None:

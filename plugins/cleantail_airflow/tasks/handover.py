@@ -22,6 +22,7 @@ from airflow.models.connection import Connection
 from cleantail.config.platform import Platform
 from cleantail.lake.clients.exchange import folder_of, read_document, remove_document, write_document
 from cleantail.rounds.task_runs import VARIABLES
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
@@ -55,9 +56,8 @@ class Handover(Protocol):
     def clear(self) -> None:
         """Removes what an earlier driver has reported, before another one is started."""
 
-    def report(self) -> tuple[dict[str, Any], int | None]:
-        """Returns what the job reported, {} where it left nothing or half of it, and its exit code where that is
-        reported as well."""
+    def report(self, job: str) -> EndedJob:
+        """Returns what the job has left. It reports its exit code only where nobody sees that of its driver."""
 
 
 def is_on_cluster(connection: Connection | Any) -> bool:
@@ -111,12 +111,11 @@ class _Files:
     def clear(self) -> None:
         pass
 
-    def report(self) -> tuple[dict[str, Any], int | None]:
+    def report(self, job: str) -> EndedJob:
         try:
-            result: dict[str, Any] = json.loads(Path(self.result).read_text())
+            return EndedJob(job, json.loads(Path(self.result).read_text()))
         except (OSError, ValueError):
-            return {}, None
-        return result, None
+            return EndedJob(job, {})
 
 
 @dataclass
@@ -140,9 +139,9 @@ class _Stored:
     def clear(self) -> None:
         remove_document(self.platform, os.environ, self.result)
 
-    def report(self) -> tuple[dict[str, Any], int | None]:
+    def report(self, job: str) -> EndedJob:
         try:
-            document = json.loads(read_document(self.platform, os.environ, self.result) or "")
-            return dict(document["result"]), int(document["exit_code"])
+            reported = json.loads(read_document(self.platform, os.environ, self.result) or "")
+            return EndedJob(job, dict(reported["result"]), int(reported["exit_code"]))
         except (ValueError, KeyError, TypeError):
-            return {}, None
+            return EndedJob(job, {})

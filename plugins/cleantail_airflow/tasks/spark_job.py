@@ -18,6 +18,7 @@ from airflow.sdk import BaseHook, Context
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.home.earlier_driver import note_of
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
@@ -62,8 +63,8 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
         raise NotImplementedError
 
-    def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
-        """Goes by the job's result, {} where it left none; `error`: with what spark-submit ended."""
+    def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
+        """Goes by what the job has left; `error`: with what spark-submit ended."""
         raise NotImplementedError
 
     def require_configured(self) -> None:
@@ -93,10 +94,11 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
             arguments = [documents.argument(argument) for argument in arguments]
             self.application_args = [*(self.application_args or ()), *arguments, "--result", documents.result]
             error = self._submit(context)
-            result, self.reported_exit_code = documents.report()
+            ended = documents.report(self.job)
         # 4. what it reports, red or green
-        self.received(context, result, error)
-        return result
+        self.reported_exit_code = ended.exit_code
+        self.received(context, ended, error)
+        return ended.xcom
 
     def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, records: int | None) -> None:
         """Sets the job's settings and environment. A driver on a cluster has its own environment there."""

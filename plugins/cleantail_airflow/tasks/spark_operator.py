@@ -18,6 +18,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.lineage.datasets import StationLineage
+from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
 from cleantail_airflow.outcomes.crashes import cause_of_crash
@@ -37,7 +39,7 @@ class CleantailSparkOperator(SparkJobOperator):
         super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
 
-    def done_before(self, context: Context) -> dict[str, Any] | None:
+    def done_before(self, context: Context) -> RoundResult | None:
         """Returns what this task's job would report, where the application of an earlier task has done its work as
         well; None where it is to be started."""
         return None
@@ -51,8 +53,9 @@ class CleantailSparkOperator(SparkJobOperator):
             return super()._run_job(context)
         self.reason = DONE_BEFORE
         self.log.info("%s", self.reason)
-        self.received(context, result, None if result.get("ok") else AirflowException(f"{self.job} is red"))
-        return result
+        ended = EndedJob(self.job, dict(ROUND_RESULT_JSON.plain(result)))
+        self.received(context, ended, None if result.ok else AirflowException(f"{self.job} is red"))
+        return ended.xcom
 
     def require_configured(self) -> None:
         find_topic(self.topic, Path(self.config_dir), os.environ)
@@ -61,26 +64,26 @@ class CleantailSparkOperator(SparkJobOperator):
         plan = plan_of(context)
         return plan.records if plan else None
 
-    def received(self, context: Context, result: dict[str, Any], error: AirflowException | None) -> None:
+    def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
         from cleantail_airflow.metrics.run_metrics import send_result
 
-        send_result(self.job, self.topic, result)
-        report = report_of(result, self.job)
-        self.keep_lineage(lambda: self.told(context, result, report))
+        send_result(self.topic, ended)
+        report = report_of(ended.xcom, self.job)
+        self.keep_lineage(lambda: self.told(context, ended, report))
         if error:
-            self.failed(context, result, report, error)
-        elif result:
-            self.succeeded(report)
-        else:  # a job that ended well has left one
+            self.failed(context, ended, report, error)
+        elif ended.is_empty:  # a job that ended well has left a document
             raise AirflowException(f"{self.job} wrote no result")
-        self.ended(context, result, report)
+        else:
+            self.succeeded(report)
+        self.ended(context, ended, report)
 
-    def told(self, context: Context, result: dict[str, Any], report: JobReport) -> StationLineage | None:
+    def told(self, context: Context, ended: EndedJob, report: JobReport) -> StationLineage | None:
         """Returns what the job has read and written, red or green."""
         from cleantail_airflow.lineage.told_stations import done
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
-        return done(self.job, topic, platform, result, report, self.snapshots_read(context))
+        return done(topic, platform, ended, report, self.snapshots_read(context))
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
         """Returns the snapshots that the job went by, where its own report does not name them."""
@@ -91,7 +94,7 @@ class CleantailSparkOperator(SparkJobOperator):
         for warning in warnings_of(self.topic, report.verdicts):
             self.log.warning("%s", warning)
 
-    def failed(self, context: Context, result: dict[str, Any], report: JobReport, error: AirflowException) -> None:
+    def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:
         """Raises the error that says most; a subclass may return where the failure is not its task's.
 
         1. The expectations that failed, as RedCheck; the channels hear of them at once.
@@ -99,14 +102,14 @@ class CleantailSparkOperator(SparkJobOperator):
         3. What spark-submit printed, where the job crashed and reports nothing.
         """
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
-            context["ti"].xcom_push("return_value", result)
+            context["ti"].xcom_push("return_value", ended.xcom)
             self._tell(context, red)
             raise RedCheck(self.topic, red) from None
         if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         raise as_airflow(report.error, self.exit_code) from None
 
-    def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
+    def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         """Does what is left to do after a task that is not red."""
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:

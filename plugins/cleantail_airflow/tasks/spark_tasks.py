@@ -18,7 +18,8 @@ from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of
 from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
@@ -102,9 +103,9 @@ class PublishingOperator(CleantailSparkOperator):
             where = (reader.name, reader.offset, reader.partition)
             self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
 
-    def ended(self, context: Context, result: dict[str, Any], report: JobReport) -> None:
+    def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         if not report.published:
-            context["ti"].xcom_push("return_value", result)
+            context["ti"].xcom_push("return_value", ended.xcom)
             self.skip(NOTHING_PUBLISHED)
         announce(context, self.topic, self.operation, report)
 
@@ -126,14 +127,13 @@ class PublishOperator(PublishingOperator):
         self.after_publishing_check = after_publishing_check
         self.operation = kind_of(source)
 
-    def done_before(self, context: Context) -> dict[str, Any] | None:
+    def done_before(self, context: Context) -> RoundResult | None:
         """Returns what the evidence and the table say of the round that this run has checked."""
         if not self.after_publishing_check:
             return None
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         run, heads = context["ti"], self.snapshots_read(context)
-        result = recorded_publication(topic, platform, run.dag_id, run.run_id, heads)
-        return None if result is None else dict(ROUND_RESULT_JSON.plain(result))
+        return recorded_publication(topic, platform, run.dag_id, run.run_id, heads)
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)
@@ -152,7 +152,7 @@ class PublishOperator(PublishingOperator):
         checked = checked_by(context, self.source)
         return tuple(unit.head_snapshot_id for unit in checked.units) if checked else ()
 
-    def failed(self, context: Context, result: dict[str, Any], report: JobReport, error: AirflowException) -> None:
+    def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:
         """Raises only for partitions that were not red before.
 
         The check was red for those that it held back already. A round that started over was checked anew, and what
@@ -160,9 +160,9 @@ class PublishOperator(PublishingOperator):
         """
         new = tuple(verdict for verdict in report.verdicts if verdict.partition not in report.red_before)
         if report.published is None:
-            super().failed(context, result, report, error)
+            super().failed(context, ended, report, error)
         elif failures_of(self.topic, new):
-            super().failed(context, result, replace(report, verdicts=new), error)
+            super().failed(context, ended, replace(report, verdicts=new), error)
         else:
             self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
 

@@ -35,8 +35,8 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
             parquet = pq.ParquetFile(stream)
             paths = paths_in(parquet.schema_arrow, task.layout, (PARTITION, OFFSET, KEY, VALUE))
             bounded = _with_bounds(file, {path: name for name, path in paths.items()}, parquet.metadata)
-            made = None if has_offsets(task.layout) else _with_made_offsets(file, bounded, parquet, task.layout)
-            files.append(made or bounded)
+            with_offsets = None if has_offsets(task.layout) else _with_made_offsets(file, bounded, parquet, task.layout)
+            files.append(with_offsets or bounded)
     return files
 
 

@@ -29,8 +29,8 @@ class OffsetSet:
         """Returns which of the offsets are in the set."""
         if len(self._ordered):
             at = np.searchsorted(self._ordered, offsets).clip(max=len(self._ordered) - 1)
-            found: Booleans = self._ordered[at] == offsets
-            return found
+            members: Booleans = self._ordered[at] == offsets
+            return members
         at = offsets - self._first
         inside: Booleans = (at >= 0) & (at < len(self._flags))
         if inside.all():

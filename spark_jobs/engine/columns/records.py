@@ -79,10 +79,10 @@ def records_of(
 ) -> Iterator[Records]:
     """Yields the records of a file that `keep` has, and that are of the task's logs. Raises TableError for a file that
     is not what its metadata say."""
-    wanted = [*(() if file.log is not None else (PARTITION,)), OFFSET, *((KEY,) if keys else ())]
-    wanted += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
-    wanted += _tombstone_columns(file, tombstones)
-    for at, arrays in column_batches(io, file, task.layout, wanted):
+    columns = [*(() if file.log is not None else (PARTITION,)), OFFSET, *((KEY,) if keys else ())]
+    columns += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
+    columns += _tombstone_columns(file, tombstones)
+    for at, arrays in column_batches(io, file, task.layout, columns):
         if OFFSET not in arrays or (file.log is None and PARTITION not in arrays):
             raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
         records = _records(task, file, at, arrays, keys, tombstones)

@@ -107,7 +107,7 @@ class FileMetrics:
 
     def _bounds(self, footer: FileMetaData) -> dict[int, tuple[bytes, bytes | None]]:
         """Returns field id -> lower and upper bound; no text that is cut short may have an upper one."""
-        found: dict[int, tuple[bytes, bytes | None]] = {}
+        by_field_id: dict[int, tuple[bytes, bytes | None]] = {}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         for position in range(footer.num_columns if groups else 0):
             column = self.plan[self.ids[groups[0].column(position).path_in_schema]]
@@ -115,8 +115,8 @@ class FileMetrics:
                 ends = _ends([group.column(position) for group in groups])
                 bounds = _serialized(column.iceberg_type, column.mode.length, *ends) if ends else None
                 if bounds is not None:
-                    found[column.field_id] = bounds
-        return found
+                    by_field_id[column.field_id] = bounds
+        return by_field_id
 
 
 def _collector(

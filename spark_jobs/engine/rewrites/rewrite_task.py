@@ -22,7 +22,7 @@ from spark_jobs.engine.rewrites.live_batches import OffsetOrder, Source, live_ba
 from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema, as_written
 from spark_jobs.iceberg.file_columns import Layout
-from spark_jobs.iceberg.log_files import alive, read_deletes
+from spark_jobs.iceberg.log_files import alive, read_deletes_in_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten
 def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> int:
     """Returns how many records live in the file."""
     file = source.file
-    live = alive(file.records, read_deletes(io, file.before, file))
+    live = alive(file.records, read_deletes_in_task(io, file.before, file))
     with opened(io, file) as parquet:
         written = task.schema.written(parquet.schema_arrow, file.path)
         new.begin(written, parquet.metadata)

@@ -49,10 +49,10 @@ class TableSchema:
         or that has no field ids: such a file needs Iceberg's schema evolution, which here only Spark's reader has.
         """
         table = Schema.model_validate_json(self.json)
-        own = pa.schema([field for field in of_file if _id_of(field) not in LINEAGE_IDS.values()])
-        _require_types_of_iceberg(own, path)
-        _require_same(self._described(own, path), _columns(table), self.computed, path)
-        by_id = {_id_of(field): _optional(field) for field in own}
+        data_columns = pa.schema([field for field in of_file if _id_of(field) not in LINEAGE_IDS.values()])
+        _require_types_of_iceberg(data_columns, path)
+        _require_same(self._described(data_columns, path), _columns(table), self.computed, path)
+        by_id = {_id_of(field): _optional(field) for field in data_columns}
         fields = [by_id.get(column.field_id) or _computed(column.field_id, column.name) for column in table.fields]
         lineage = [_field(name, pa.int64(), number) for name, number in LINEAGE_IDS.items()] if self.lineage else []
         return pa.schema([*fields, *lineage])

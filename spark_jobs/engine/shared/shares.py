@@ -62,10 +62,10 @@ def tasks_of_shares(task: LogTask) -> list[LogTask]:
     end = min(work.end_offset for work in task.works)
     above = [file for file in task.files if file.upper_offset is None or file.upper_offset >= end]
     shares = [{_name(task.files[number]): task.files[number] for number in share} for share in shares_of(task)]
-    others = [[file for file in above if _name(file) not in own] for own in shares]
+    others = [[file for file in above if _name(file) not in files_of_share] for files_of_share in shares]
     return [
-        replace(task, files=(*own.values(), *rest), share=tuple(range(len(own))))
-        for own, rest in zip(shares, others, strict=True)
+        replace(task, files=(*files_of_share.values(), *rest), share=tuple(range(len(files_of_share))))
+        for files_of_share, rest in zip(shares, others, strict=True)
     ]
 
 

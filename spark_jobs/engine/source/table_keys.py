@@ -18,7 +18,7 @@ from spark_jobs.engine.shared.key_buckets import RESULT, Message
 from spark_jobs.engine.shared.shares import task_of_share
 from spark_jobs.engine.source.broker_keys import in_buckets
 from spark_jobs.engine.tasks import Failed
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 TABLE = "table"
 """What a message to a bucket holds: records of the table."""
@@ -67,10 +67,11 @@ def _records(
     task: LogTask, io: FileIO, count: Counting | None
 ) -> Iterator[tuple[LogFile, Records, Booleans, Booleans]]:
     for _, file in task.numbered_files():
-        before = alive(file.records, read_deletes(io, file.before, file))
+        before = alive(file.records, read_deletes_in_task(io, file.before, file))
         after = before
         if count:
-            after = alive(file.records, all_of(file.records) if file.lost else read_deletes(io, file.after, file))
+            deleted = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
+            after = alive(file.records, deleted)
         for records in records_of(io, task, file, before | after, tombstones=True):
             if count:
                 count(task, records, before[records.pos], after[records.pos])

@@ -58,7 +58,7 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
                 yield package, ""
 
     try:
-        found = set(context.parallelize(range(tasks), tasks).mapPartitions(installed).collect())
+        package_versions = set(context.parallelize(range(tasks), tasks).mapPartitions(installed).collect())
     except PythonException as e:
         return [str(e).strip().splitlines()[-1]]
     except Exception as e:  # noqa: BLE001
@@ -66,7 +66,8 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
             return [next(line for line in str(e).splitlines() if "PYTHON_VERSION" in line or "Cannot run" in line)]
         raise
     needed = needed_versions()
-    return sorted({text for package, has in found for text in _wrong(package, has, needed)} | set(differing(found)))
+    wrong = {text for package, has in package_versions for text in _wrong(package, has, needed)}
+    return sorted(wrong | set(differing(package_versions)))
 
 
 def needed_versions() -> dict[str, SpecifierSet]:
@@ -97,8 +98,8 @@ def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterat
         yield f"it has {package} {has}, and {needed[package]} is needed"
 
 
-def differing(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+def differing(package_versions: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yields that two workers have two versions of DuckDB: a key has to have the same hash in all tasks."""
-    versions = sorted({has for package, has in found if package == "duckdb" and has})
+    versions = sorted({has for package, has in package_versions if package == "duckdb" and has})
     if len(versions) > 1:
         yield f"some have duckdb {versions[0]}, others {', '.join(versions[1:])}, and all need the same"

@@ -8,12 +8,13 @@ never was.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
 from py4j.java_gateway import JavaClass
 
+from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_file
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.jvm.static_members import static
@@ -46,11 +47,10 @@ def schema_json(jvm: Any, schema: Any) -> str:
     return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
 
 
-def described_file(jvm: Any, table: Any, file: Any) -> dict[str, Any]:
-    """Returns a data or delete file as Iceberg writes it in JSON."""
+def described_file(jvm: Any, table: Any, file: Any) -> FileFacts:
+    """Returns what Iceberg's metadata say of a data or delete file."""
     to_json = static(jvm, f"{ICEBERG}.ContentFileParser", "toJson")
-    facts: dict[str, Any] = json.loads(to_json(file, table.specs().get(file.specId())))
-    return facts
+    return facts_of_file(to_json(file, table.specs().get(file.specId())))
 
 
 class DescribedFiles:
@@ -67,12 +67,11 @@ class DescribedFiles:
             made += ask(answers((self._from_json, (text, True)) for text in texts), "file")
         return made
 
-    def delete_files(self, described: Iterable[Described]) -> list[Any]:
+    def delete_files(self, files: Sequence[FileFacts]) -> list[Any]:
         """Returns all of them by one parse."""
-        files = list(described)
         if not files:
             return []
-        task = self._task(NO_FILE | {"partition": files[0]["partition"]}, files)
+        task = self._task(NO_FILE | {"partition": files[0].partition}, [file.as_delete_json() for file in files])
         return list(each(self._from_json(task, True).deletes()))
 
     @property

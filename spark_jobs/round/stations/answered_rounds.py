@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.lake.recorded_rounds import AnsweredRound
+from cleantail.lake.recorded_rounds import AnsweredRound, answered_round
 from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Rejection, held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import require_open
+from cleantail.rounds.checked.recorded_checks import RoundReference, require_open
 from cleantail.rounds.checked.round_results import RoundResult
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.quality.judge import preload
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.published_rounds import published_as
 from spark_jobs.round.round_kinds import kind_of, write_back
 from spark_jobs.round.run import Run, run_round
+
+
+def publish_recorded(
+    session: Callable[[], SparkSession], topic: Topic, platform: Platform, reference: RoundReference, kind: str
+) -> RoundResult:
+    """Publishes the round that a task names, as the evidence has it and the answer to it says. Raises HeldError before
+    the session is there as answered_round does."""
+    answered = answered_round(topic, platform, reference, kind)
+    if _may_retain(topic, answered):
+        preload()
+    return publish_answered(Run(TopicTable.of(session(), topic, platform), platform), answered)
+
+
+def _may_retain(topic: Topic, answered: AnsweredRound) -> bool:
+    """Returns whether logs that are held back may get a round of their own, with a check, which moves their log
+    start."""
+    nobody_asked, checked = answered.answer is None, answered.checked
+    return nobody_asked and checked.kind == COMPACT and bool(checked.red) and topic.deletes
 
 
 def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:

@@ -77,8 +77,8 @@ def _publish(run: Run, checked: CheckedRound) -> None:
         why = "a person has answered"
     except Exception as error:
         # of what nobody foresaw the log has the frames, and no text that may quote a record
-        told = error if isinstance(error, CleantailError) else explained(error)
-        why = str(told or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
+        cause = error if isinstance(error, CleantailError) else explained(error)
+        why = str(cause or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
     logger.warning("round %s is left to the task publish: %s", checked.round, why)
 
 

@@ -3,27 +3,69 @@
 `--to` is `last` (before the last published round) or the id of a snapshot in main's history. The rounds after it are
 undone, appends are kept, files rewritten since are as they were. Where another round is published meanwhile nothing
 is done (exit code 3); appends meanwhile are kept as well.
+
+A task may be tried again, or cleared days later, so what a task asks for is done once (`undo_once`). A person's command
+shows its plan, and carries out that very plan (`rollback_topic`): each call is another rollback.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError, HeldError
-from cleantail.lake.runs.rollback_preview import LogUndo
-from cleantail.lake.runs.rollback_results import RollbackResult, changed_logs
+from cleantail.lake.runs.rollback_preview import LogUndo, done_already, preview
+from cleantail.lake.runs.rollback_results import RepeatedRollback, RollbackResult, changed_logs
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rounds.rollback import BY, REQUEST, ROLLBACK, UNDONE, Commit, RollbackPlan, plan_rollback, restored
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.undo.evidence_of_undoing import append_rollback
+from spark_jobs.round.undo.evidence_of_undoing import append_rollback, require_new
 
 LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRollback:
+    """Says which rollback a task asks for. `to`: the snapshot's id, None for the state before the last round; `by`: who
+    asked; `request`: a name for what asked, empty where it has none; `asked_ms`: when it was asked for, Unix ms, None
+    where nobody knows."""
+
+    to: int | None
+    by: str
+    request: str = ""
+    asked_ms: int | None = None
+
+
+def undo_once(
+    asked: AskedRollback,
+    topic: Topic,
+    platform: Platform,
+    now_ms: int,
+    begin_session: Callable[[], Callable[[], SparkSession]],
+) -> RollbackResult | RepeatedRollback:
+    """Does what was asked for, however often it is tried, once.
+
+    1. What an earlier try has done is told again, without Spark.
+    2. What was done so long ago that the table does not know it any more is refused, and so are rounds that nobody who
+       asked had seen. This goes on while the session starts.
+    3. What was planned is carried out.
+    """
+    if done := done_already(topic, platform, asked.request):
+        return RepeatedRollback.of(done, changed_logs(topic, platform))
+    session = begin_session()
+    require_new(platform, topic, asked.request)
+    planned, logs = preview(topic, platform, asked.to)
+    require_meant(topic, planned, asked.asked_ms)
+    table = TopicTable.of(session(), topic, platform)
+    return rollback_topic(table, platform, planned, logs, asked.by, now_ms, asked.request)
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:

@@ -7,6 +7,7 @@ a file deletes stays deleted; those of files that are gone go. `cleantail mend` 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.rounds.size_history import MEND, OPERATION
 from spark_jobs.iceberg.commit_errors import conflict
-from spark_jobs.iceberg.delete_files import Lost, read_deletes, write_deletes
+from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
@@ -30,7 +31,7 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
     for vector in _vectors(jvm, table):
         if (path := str(vector.referencedDataFile())) in by_file:
             by_file[path].append(vector)
-    lost = [_together(jvm, table, by_file[path]) for path in damaged.unreadable]
+    lost = [_together(jvm, table, path, by_file[path]) for path in damaged.unreadable]
     delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).set(OPERATION, MEND)
     for vector in (vector for vectors in by_file.values() for vector in vectors):
         delta.removeDeletes(vector)
@@ -52,9 +53,8 @@ def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
             reader.close()
 
 
-def _together(jvm: Any, table: Any, vectors: list[Any]) -> Lost:
+def _together(jvm: Any, table: Any, path: str, vectors: list[Any]) -> Lost:
     """Returns a data file, as far as its vectors know it, and what any of them deletes."""
     described = [described_file(jvm, table, vector) for vector in vectors]
-    path = str(described[0]["referenced-data-file"])
-    positions = BitMap64.union(*(read_deletes(table, vector, path) for vector in described))
-    return described[0] | {"file-path": path}, positions
+    positions = BitMap64.union(*(read_deletes_in_driver(table, v.deleted_positions, path) for v in described))
+    return replace(described[0], path=path), positions

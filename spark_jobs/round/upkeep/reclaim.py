@@ -62,7 +62,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
-    own = require_own(table, platform) if plan.expired_snapshots else None
+    folder = require_own(table, platform) if plan.expired_snapshots else None
     table.drop_stale_branches()
     for branch in plan.branches:
         table.drop_branch(branch)
@@ -73,9 +73,9 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
         if result.reclaimed_bytes > 0:
             append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
     result = replace(result, evidence_files_merged=merge_evidence(table, platform))
-    if own is None:
+    if folder is None:
         return result
-    location, alone = own
+    location, alone = folder
     expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
     removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
     return replace(result, expired_snapshots=expired, orphans_removed=removed)

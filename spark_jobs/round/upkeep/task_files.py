@@ -12,7 +12,7 @@ from spark_jobs.engine.rewrites.live_batches import Source
 from spark_jobs.engine.rewrites.rewrite_task import RewriteTask
 from spark_jobs.engine.rewrites.table_files import offset_paths, write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
-from spark_jobs.iceberg.delete_files import deleted_positions_of, format_version
+from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import require_own_deletes, texts
 from spark_jobs.iceberg.jvm.java_collections import elements_of
@@ -59,23 +59,21 @@ def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
 def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
     """Raises RefusedError unless the files are Parquet, of one partition by the table's present spec, and as
     readable as any file is."""
-    partitions = {(file.data_file["spec-id"], str(file.data_file["partition"])) for file in files}
-    if len(partitions) > 1 or int(files[0].data_file["spec-id"]) != int(iceberg.spec().specId()):
+    partitions = {file.facts.partition_key for file in files}
+    if len(partitions) > 1 or files[0].facts.spec_id != int(iceberg.spec().specId()):
         raise RefusedError("the table is partitioned in another way since the files were written")
-    if any(file.data_file["file-format"].upper() != "PARQUET" for file in files):
+    if any(not file.facts.is_parquet for file in files):
         raise RefusedError("not all files are Parquet")
     encrypted = str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
-    if encrypted or any(file.data_file.get("key-metadata") for file in files):
+    if encrypted or any(file.facts.key_metadata for file in files):
         raise RefusedError("the files are encrypted")
 
 
 def _source(file: PlannedFile) -> Source:
-    facts = file.data_file
-    row_id = facts.get("first-row-id")
     log_file = LogFile(
         hash=NO_HASH,
         path=file.path,
-        records=int(facts["record-count"]),
+        records=file.facts.records,
         log=None,
         lower_offset=None,
         upper_offset=None,
@@ -84,7 +82,7 @@ def _source(file: PlannedFile) -> Source:
         null_keys=None,
         null_values=None,
         marked=False,
-        before=tuple(deleted_positions_of(delete) for delete in file.delete_files),
-        first_row_id=None if row_id is None else int(row_id),
+        before=file.delete_files,
+        first_row_id=file.facts.first_row_id,
     )
     return Source(log_file, file.updated)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cleantail.config.sources.kafka_source import KafkaSource
-from cleantail.errors import CleantailError
-from cleantail.kafka.client_settings import DEFAULTS, settings_of, settings_of_environment
+from cleantail.errors import CleantailError, TableError
+from cleantail.kafka.client_settings import CLIENTS_JSON, DEFAULTS, SETTINGS_JSON, settings_of, settings_of_environment
 
 
 def source(**fields) -> KafkaSource:
@@ -74,3 +74,17 @@ def test_what_the_connection_sets_wins_over_the_yaml_and_that_over_the_defaults(
     tuned = source(connection="k", properties={"fetch.min.bytes": 5, "client.id": "mine", "check.crcs": True})
     found = settings_of(tuned, {}, lambda _: ("kafka", {"bootstrap.servers": "b:1", "client.id": "ours"}))
     assert (found["client.id"], found["fetch.min.bytes"], found["check.crcs"]) == ("ours", "5", "true")
+
+
+def test_a_job_reads_the_settings_that_a_task_has_written():
+    settings = {"bootstrap.servers": "here:9092", "sasl.password": "hünter2"}
+    assert SETTINGS_JSON.value(json.dumps(settings), "--client-settings") == settings
+    clients = {"orders": settings, "sales": {}}
+    assert CLIENTS_JSON.value(CLIENTS_JSON.text(clients), "--client-settings") == clients
+
+
+@pytest.mark.parametrize("text", ['{"sasl.password": "hunter2"', '{"sasl.password": ["hunter2"]}', '["hunter2"]'])
+def test_a_file_that_holds_no_settings_is_told_without_what_it_holds(text):
+    with pytest.raises(TableError, match="--client-settings cannot be read") as caught:
+        SETTINGS_JSON.value(text, "--client-settings")
+    assert "hunter2" not in str(caught.value)

@@ -4,13 +4,39 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.log.partition_state import Horizon
-from cleantail.log.tombstones import as_due, due_spans, due_tombstones, held_tombstones, past_readers, swept
+from cleantail.log.tombstones import (
+    as_due,
+    due_spans,
+    due_tombstones,
+    held_tombstones,
+    new_horizon_ms,
+    past_readers,
+    swept,
+)
 from cleantail.log.work_units import PartitionWork
-from tests.cleantail.kernel_builders import log_state
+from tests.cleantail.kernel_builders import configs, log_state
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)
 LEDGER = (Horizon(10, 500, 2), Horizon(15, 600, 1), Horizon(20, 700, 3))
+
+
+# ---- the horizon
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "now_ms", "expected"),
+    [
+        pytest.param(900, 100, 1_000, id="the clock of the round and delete.retention.ms"),
+        pytest.param(0, 100, 100, id="at once, for a later round"),
+        pytest.param(LONG_MAX, 100, LONG_MAX, id="for ever"),
+        pytest.param(LONG_MAX - 100, 100, LONG_MAX, id="just for ever"),
+    ],
+)
+def test_the_horizon_is_delete_retention_ms_after_the_round_that_first_keeps_a_tombstone(delay_ms, now_ms, expected):
+    """semantics.md 1.5"""
+    assert new_horizon_ms(configs(delete_retention_ms=delay_ms), now_ms) == expected
 
 
 # ---- spans that are due

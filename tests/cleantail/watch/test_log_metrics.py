@@ -14,6 +14,7 @@ from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResul
 from cleantail.rounds.checked.staged_units import UnitCounts
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.watch import metrics as m
+from cleantail.watch.job_results import EndedJob
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
 from cleantail.watch.metric import Sample
 from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
@@ -181,7 +182,7 @@ MEASURES = [
 
 
 def said(job, **result):
-    return counted(job_samples(job, "orders", result))
+    return counted(job_samples(job, "orders", EndedJob(job, result).result))
 
 
 def test_a_check_says_its_rounds_and_failures_and_what_the_compaction_cost():

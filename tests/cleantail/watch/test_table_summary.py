@@ -12,7 +12,7 @@ from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import FILE, FOLDER, MetadataCache
 from cleantail.watch.observed_table import size_points
 from cleantail.watch.table_reads import UNLISTED_LIVE_S
-from cleantail.watch.table_summary import SUMMARY_JSON, policy_digest, summary_of
+from cleantail.watch.table_summary import SUMMARY_JSON, summary_digest, summary_of
 
 WAIT_S, DAY_MS = 20, 86_400_000
 STATE = PartitionState(
@@ -95,7 +95,7 @@ def test_another_policy_is_another_summary(filled, reads):
     MetadataCache(filled.platform).summaries([filled.topic], WAIT_S)
     config = filled.topic.config.model_copy(update={"segment_bytes": 1})
     other = filled.topic.model_copy(update={"config": config})
-    assert policy_digest(other) != policy_digest(filled.topic)
+    assert summary_digest(other) != summary_digest(filled.topic)
     assert len(MetadataCache(filled.platform).summaries([other], WAIT_S)["orders"].logs[0].segments) > 1
     assert reads == ["orders", "orders"]
 

@@ -21,7 +21,8 @@ from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.deletion_vectors import vector_blob
 from spark_jobs.iceberg.file_columns import ColumnPath
-from spark_jobs.iceberg.log_files import DeletedPositions, LogFile, alive, read_deletes
+from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
+from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 LAYOUT = {name: ColumnPath((), ((name,),)) for name in ("offset", "key", "value")}
 LAYOUT = {name: replace(path, ids=(0,)) for name, path in LAYOUT.items()}
@@ -77,7 +78,7 @@ def on_branch(task, folder, removed, draw):
     """The task as its branch has the files, where some records were deleted or came back that nobody asked for."""
     files = []
     for file in task.files:
-        gone = read_deletes(load_file_io({}, str(folder)), file.before, file)
+        gone = read_deletes_in_task(load_file_io({}, str(folder)), file.before, file)
         gone |= BitMap64(pos for places in removed.values() for pos in places.get((0, file.hash), ()))
         gone ^= BitMap64(draw.sample(range(file.records), draw.randrange(4)))
         after = vector(folder / f"{file.hash}.after", gone) if gone else ()
@@ -108,7 +109,9 @@ def dirty_part_of(task):
     io = load_file_io({}, task.location)
     with task_keys(task) as keys:
         dirty = dirty_part.read_dirty_part(task, io, keys)
-    return [dirty.decides(file, alive(file.records, read_deletes(io, file.before, file))) for file in task.files]
+    return [
+        dirty.decides(file, alive(file.records, read_deletes_in_task(io, file.before, file))) for file in task.files
+    ]
 
 
 def test_only_files_that_are_dirty_as_a_whole_are_decided_without_their_keys(tmp_path):

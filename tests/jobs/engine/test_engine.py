@@ -15,8 +15,8 @@ from cleantail.rounds.last_compaction import COUNTS
 from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
 from spark_jobs.engine.measures import measure_unit, prove_keys
-from spark_jobs.engine.proof import KeyCounts
 from spark_jobs.engine.shared.shares import tasks_of_shares
+from spark_jobs.engine.unique_keys import KeyCounts
 from spark_jobs.round.expire import expire_unit, expiry_unit
 from spark_jobs.round.make import compact_unit
 from tests.model import compacted

@@ -19,12 +19,12 @@ from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.iceberg.deletion_vectors import vector_blob
 from spark_jobs.iceberg.file_columns import ColumnPath, paths_in
+from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import (
-    DeletedPositions,
     LogFile,
     alive,
     column_batches,
-    read_deletes,
+    read_deletes_in_task,
     with_branch,
 )
 
@@ -121,7 +121,7 @@ def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions
     (tmp_path / "v.puffin").write_bytes(b"PFA1" + blob)
     deletes = DeletedPositions(str(tmp_path / "v.puffin"), 4, len(blob), count)
     with pytest.raises(TableError, match=f"v.puffin at 4 has {len(positions)} positions, its metadata say {count}"):
-        read_deletes(load_file_io({}, str(tmp_path)), (deletes,), file_of("f"))
+        read_deletes_in_task(load_file_io({}, str(tmp_path)), (deletes,), file_of("f"))
 
 
 @pytest.mark.parametrize("records", [1, 3, 4, 7, 100])

@@ -24,9 +24,9 @@ from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.packs import checked_together, pack_run, topic_batch, topic_ingestion, topic_stations
-from spark_jobs.packs.lost_cores import are_cores_lost
-from spark_jobs.quality.time_limit import TooLongError
-from tests.jobs.round.test_rounds import record
+from spark_jobs.quality.lost_cores import are_cores_lost
+from spark_jobs.quality.time_limit import IN_PACKS_MS
+from tests.jobs.round.test_rounds import NOW, record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 ENDLESS = {"expectation": LETTERS["expectation"], "kwargs": {"column": "value", "regex": r"(.*)*\1b"}}
@@ -314,10 +314,10 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
     real = checked_together.judged_round
 
-    def dies(measured, platform, of_rules, limit):
+    def dies(measured, platform, of_rules):
         if measured.table.topic.topic == names[1]:
             raise KeyboardInterrupt
-        return real(measured, platform, of_rules, limit)
+        return real(measured, platform, of_rules)
 
     monkeypatch.setattr(checked_together, "judged_round", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -337,15 +337,17 @@ def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_pu
         made("pack-unsaid-1", [*DIGITS, record(3, "a", "x", partition=1)], checks=[LETTERS]),
     ]
 
+    now_ms = int(time.time() * 1000)
+
     def dies(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checked_together.Answers, "append", dies)
     with pytest.raises(KeyboardInterrupt):
-        run(*names)
+        run(*names, now_ms=now_ms)
     assert "published" not in {row["outcome"] for name in names for row in workshop.evidence(name)}
     monkeypatch.undo()
-    code, _, outcomes = run(*names)
+    code, _, outcomes = run(*names, now_ms=now_ms)
     assert (code, published(outcomes[names[0]]), published(outcomes[names[1]])) == (1, [0], [1])
     for name in names:
         assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
@@ -361,32 +363,85 @@ def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(worksho
     assert f"another process holds the lock ingest-{names[0]}" in locked["error"]
 
 
+def first_try(workshop, *names, now_ms):
+    """What the application says on stderr that has one core, and a second for the checks of a topic. It is a process of
+    its own: nothing but its end stops the threads that match."""
+    settings = {"limits": {"checks.max.ms": 1_000}, "spark": {"master": "local[1]"}, "allow_clock": True}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
+    request = PackRequest(names, now_ms, outcomes=OUTCOMES)
+    command = [sys.executable, job.__file__, "--config", workshop.config, "--request", PACK_REQUEST_JSON.text(request)]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == OutsideError.exit_code, done.stderr
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": True}}))
+    return done.stderr
+
+
+def quarantine(workshop, topic, now_ms):
+    [log] = workshop.json("status", topic, "--now", now_ms)["topics"][topic]
+    return log["state"].get("quarantine")
+
+
 @pytest.mark.integration
 def test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests(workshop, made, run, spark):
-    """The application is a process of its own: nothing but its end stops the threads that match."""
-    names = [made("pack-endless", checks=[ENDLESS], records=[record(n, "k", "a" * 60 + "!") for n in range(2)])]
-    names += [made(f"pack-beside-endless-{n}") for n in range(2)]
-    settings = {"limits": {"checks.max.ms": 1_000}, "spark": {"master": "local[1]"}}
-    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
-    request = PackRequest(tuple(names), int(time.time() * 1000), outcomes=OUTCOMES)
-    command = [sys.executable, job.__file__, "--config", workshop.config, "--request", PACK_REQUEST_JSON.text(request)]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == OutsideError.exit_code, done.stderr
-    assert "a check that was given up keeps its cores" in done.stderr and "2 topics are left" in done.stderr
-    (workshop.config / "defaults.yaml").unlink()
-    code, _, outcomes = run(*names, now_ms=request.now_ms)
+    """Nothing waits for the core that is lost: not the retention of the log, nor the checks of the next topic, which
+    would be held back for it."""
+    old, new = (record(n, "k", "a" * 60 + "!", ts=NOW - age) for n, age in enumerate((60_000, 1_000)))
+    policy = {"cleanup.policy": "compact,delete", "retention.ms": 5_000}
+    names = (
+        made("pack-endless", [old], checks=[ENDLESS], config=policy),
+        made("pack-beside-endless-0", checks=[LETTERS]),
+        made("pack-beside-endless-1"),
+    )
+    workshop.ok("ingest", names[0], "--file", workshop.file("new.jsonl", [new]))
+    told = first_try(workshop, *names, now_ms=NOW)
+    assert "a check that was given up keeps its cores" in told and "2 topics are left" in told
+    assert "took longer than 1000 ms; the limit is checks.max.ms" in quarantine(workshop, names[0], NOW)["reason"]
+    assert quarantine(workshop, names[1], NOW) is None
+    code, _, outcomes = run(*names, now_ms=NOW)
     assert (code, outcomes[names[0]]["compacted"]["held_back"]) == (1, [0])
     assert [published(outcomes[name]) for name in names[1:]] == [[0]] * 2
-    [log] = workshop.json("status", names[0], "--now", request.now_ms)["topics"][names[0]]
-    assert "took longer than 1000 ms; the limit is checks.max.ms" in log["state"]["quarantine"]["reason"]
     assert not are_cores_lost(spark)
 
 
-def test_own_checks_have_less_time_where_other_topics_wait(workshop, monkeypatch):
-    monkeypatch.setattr(checked_together, "CHECKS_MS", 0)
-    with pytest.raises(TooLongError, match="in a pack with others they have 5 minutes at most"):
-        checked_together.time_limit(workshop.platform(), others_wait=True).require()
-    assert checked_together.time_limit(workshop.platform(), others_wait=False) is None
+@pytest.mark.deep
+@pytest.mark.integration
+def test_a_check_that_is_given_up_at_an_expiry_ends_the_application_as_well(workshop, made, run):
+    values = [record(0, "k", "a" * 60 + "!"), record(1, "gone", None)]
+    names = [made("pack-endless-expiry", values, config={"delete.retention.ms": 1_000})]
+    workshop.ok("compact", names[0], "--now", NOW)
+    file = workshop.config / "topics" / f"{names[0]}.yaml"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"checks": [ENDLESS]}))
+    names += [workshop.topic(f"pack-nothing-{n}") for n in range(19)]
+    names += [made("pack-after-expiry", checks=[LETTERS])]
+    told = first_try(workshop, *names, now_ms=NOW + 60_000)
+    assert "a check of pack-endless-expiry was given up" in told
+    code, _, outcomes = run(*names, now_ms=NOW + 60_000)
+    assert (code, outcomes[names[0]]["expired"]["held_back"]) == (1, [0])
+    assert published(outcomes[names[-1]]) == [0]
+
+
+def test_own_checks_have_less_time_where_other_topics_wait(workshop):
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"limits": {"checks.max.ms": 9}}}))
+    assert pack_run._for_several(workshop.platform()).limits.checks_max_ms == 9
+    (workshop.config / "defaults.yaml").unlink()
+    assert pack_run._for_several(workshop.platform()).limits.checks_max_ms == IN_PACKS_MS
+
+
+def test_what_an_application_published_that_died_at_a_later_station_is_in_the_evidence(
+    workshop, made, run, monkeypatch
+):
+    topic, now_ms = made("pack-died-later"), int(time.time() * 1000)
+
+    def dies(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TopicTable, "drop_stale_branches", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(topic, now_ms=now_ms)
+    monkeypatch.undo()
+    code, _, outcomes = run(topic, now_ms=now_ms)
+    assert (code, published(outcomes[topic])) == (0, [0])
+    assert [row["outcome"] for row in workshop.evidence(topic)].count("published") == 1
 
 
 def test_a_line_that_was_cut_in_the_file_of_outcomes_is_passed_over(workshop, made, run):

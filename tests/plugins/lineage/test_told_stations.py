@@ -1,14 +1,18 @@
-"""What the stations of a group's pack tell of one topic, from a real table that PyIceberg has written."""
+"""What the tasks of a topic's DAG, and the stations of a group's pack, tell of one topic, from a real table that PyIceberg has written."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cleantail.lineage.datasets import StationLineage
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
-from cleantail_airflow.lineage.told_stations import asked, done_by_pack, evaluated
+from cleantail.watch.job_results import EndedJob
+from cleantail_airflow.lineage.told_stations import asked, done, done_by_pack, evaluated
+from cleantail_airflow.outcomes.job_reports import report_of
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 
@@ -52,3 +56,34 @@ def test_evaluate_and_approve_tell_what_they_went_by(orders: OrdersTable) -> Non
     assert looked and newest and [d.snapshot_id for d in looked.inputs] == [newest.snapshot_id]
     assert shown and [d.snapshot_id for d in shown.inputs] == [5, 6]
     assert not (looked.outputs or shown.outputs)
+
+
+def told(orders: OrdersTable, job: str, **document: Any) -> StationLineage:
+    """What the task of a topic's own DAG tells of the document that its job has left."""
+    lineage = done(orders.topic, orders.platform, EndedJob(job, document), report_of(document, job))
+    assert lineage
+    return lineage
+
+
+def test_an_ingestion_reads_the_files_that_were_new_and_says_how_many_records_it_has_appended(
+    orders: OrdersTable,
+) -> None:
+    files = [{"file": f"/landing/{name}", "sha256": "0" * 64, "skipped": name == "old"} for name in ("old", "new")]
+    lineage = told(orders, "ingest", files=files, records=5)
+    assert [d.dataset.name for d in lineage.inputs] == ["/landing/new"]
+    assert [d.records for d in lineage.outputs] == [5]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"ok": False, "error": "no table"}, {"files": [], "records": 0}, {"ok": True}],
+    ids=["killed", "failed", "nothing new", "of a version that told less"],
+)
+def test_an_ingestion_that_has_appended_nothing_has_written_nothing(
+    orders: OrdersTable, document: dict[str, Any]
+) -> None:
+    assert told(orders, "ingest", **document).outputs == ()
+
+
+def test_what_only_the_metrics_of_a_check_go_by_hides_none_of_its_lineage(orders: OrdersTable) -> None:
+    assert told(orders, "check_quality", round="r1", measures="of another version").inputs

@@ -15,6 +15,7 @@ import pytest
 
 from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON
 from cleantail.rounds.reclaim_results import ReclaimResult
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.metrics.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT
 from tests.airflow_site import failure, verdict
@@ -34,7 +35,7 @@ CHECKED = {
 
 
 def test_plain_statsd_gets_topic_and_partition_in_the_name(statsd: UdpSink) -> None:
-    send_result("check_quality", "orders.v2", CHECKED)
+    send_result("orders.v2", EndedJob("check_quality", CHECKED))
     assert statsd.cleantail(12) == [
         "checks-failed.orders__v2.3.critical:1|c",
         "cleaner-recopy-percent.orders__v2:40.0|g",
@@ -57,7 +58,7 @@ def test_statsd_with_tags_gets_them_as_tags(statsd: UdpSink, monkeypatch: pytest
 
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED", "True")
     stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
-    send_result("reclaim", "orders", {"reclaimed_bytes": 77})
+    send_result("orders", EndedJob("reclaim", {"reclaimed_bytes": 77}))
     assert statsd.cleantail() == ["bytes-reclaimed,topic=orders:77|c"]
 
 
@@ -68,7 +69,7 @@ def test_what_an_earlier_try_of_a_pack_has_sent_is_not_sent_again(statsd: UdpSin
     after = replace(before, reclaimed=ReclaimResult((), reclaimed_bytes=77))
     send_outcome(after, after)
     send_outcome(after, before)
-    send_result("reclaim", "the-last-one", {"reclaimed_bytes": 1})
+    send_result("the-last-one", EndedJob("reclaim", {"reclaimed_bytes": 1}))
     assert statsd.cleantail(2) == ["bytes-reclaimed.orders:77|c", "bytes-reclaimed.the-last-one:1|c"]
 
 
@@ -78,8 +79,13 @@ def test_a_backend_that_fails_never_fails_the_task(
     from airflow.sdk.observability import stats
 
     monkeypatch.setattr(stats, "incr", lambda *_, **__: 1 / 0)
-    send_result("reclaim", "orders", {"reclaimed_bytes": 77})
+    send_result("orders", EndedJob("reclaim", {"reclaimed_bytes": 77}))
     assert "metrics were not sent: ZeroDivisionError" in caplog.text
+
+
+def test_a_result_that_cannot_be_read_never_fails_the_task(caplog: pytest.LogCaptureFixture) -> None:
+    send_result("orders", EndedJob("publish", {"published": "all"}))
+    assert "metrics were not sent: TableError: the result of publish cannot be read: published" in caplog.text
 
 
 class OtlpSink(BaseHTTPRequestHandler):
@@ -105,8 +111,9 @@ TASK = """
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
+from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.metrics.run_metrics import send_result
-send_result("check_quality", "orders", %r)
+send_result("orders", EndedJob("check_quality", %r))
 """
 
 

@@ -121,6 +121,13 @@ def test_a_part_that_cannot_be_read_is_an_error_that_names_it(changes):
         recorded(TOPIC, "r1", "compact", [damaged])
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"measure": 1}'], ids=["half of one", "a list", "no measures"])
+def test_what_is_no_part_at_all_is_the_same_error(text):
+    [row] = rows_of(checked_round())
+    with pytest.raises(TableError, match="orders: column checked_round of the evidence"):
+        recorded(TOPIC, "r1", "compact", [row | {CHECKED_ROUND: text}])
+
+
 def test_every_rule_has_its_measure():
     assert LogMeasure(0).violations((*RULES, *WARNINGS)) == dict.fromkeys((*RULES, *WARNINGS), 0)
 

@@ -19,6 +19,7 @@ from cleantail.rounds.evidence_row import CHECKED_ROUND
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence_store import evidence_table
+from spark_jobs.round.undo import rollback as undo
 from tests import round_builders
 from tests.jobs.round.test_held_rounds import ONE_KEY, SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.round.test_rounds import NOW, offsets, record
@@ -248,7 +249,7 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     monkeypatch.setenv("AIRFLOW_CTX_DAG_RUN_ID", "manual__1")
     code, result = call(rollback, topic, *argv, published_ms)
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
-    monkeypatch.setattr(rollback, "done_already", lambda *_: None)  # its snapshot has expired
+    monkeypatch.setattr(undo, "done_already", lambda *_: None)  # its snapshot has expired
     workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     code, result = call(rollback, topic, *argv, published_ms + 3_600_000)
     assert (code, "run manual__1 has rolled back before" in result["error"]) == (5, True)

@@ -2,7 +2,7 @@
 
 A few keys are compared as they are. Of more, hashes are sorted, eight bytes for a key; only keys whose hash occurs
 twice are then compared as they are.
-A log of several tasks is proven by spark_jobs.engine.shared.proof.
+A log of several tasks is proven by spark_jobs.engine.shared.unique_shared_keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.columns.task_keys import held_batches, held_bytes
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.iceberg.log_files import BATCH_RECORDS, alive, read_deletes
+from spark_jobs.iceberg.log_files import BATCH_RECORDS, alive, read_deletes_in_task
 
 KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary())])
 Repeated = dict[int, tuple[int, int]]
@@ -59,7 +59,7 @@ def keyed_records(task: LogTask, io: FileIO) -> Iterator[Records]:
     bounds = Bounds.of(task)
     for _, file in task.numbered_files():
         if file.may_hold(0, int(bounds.end.max())):
-            keep = alive(file.records, read_deletes(io, file.before, file))
+            keep = alive(file.records, read_deletes_in_task(io, file.before, file))
             for records in records_of(io, task, file, keep):
                 inside = records.offset < bounds.end[records.log]
                 inside &= records.offset >= bounds.start[records.log]

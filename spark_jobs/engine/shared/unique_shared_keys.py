@@ -24,10 +24,10 @@ from cleantail.log.ranks.versions import Booleans
 from spark_jobs.engine.columns.key_filter import Hashes
 from spark_jobs.engine.columns.task_database import task_database
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.proof import KEYS, KeyCounts, all_hashes, hashes_twice, key_batches, repeated_keys
 from spark_jobs.engine.shared.key_buckets import blobs, bucket_of, hashed, slices_by
 from spark_jobs.engine.shared.shares import Share, shares_of, task_of_share
 from spark_jobs.engine.tasks import Failed, described, require_done, require_python
+from spark_jobs.engine.unique_keys import KEYS, KeyCounts, all_hashes, hashes_twice, key_batches, repeated_keys
 from spark_jobs.iceberg.tables import TopicTable
 
 HASHES, COUNT, KEYS_OF_BUCKET = "hashes", "count", "keys"

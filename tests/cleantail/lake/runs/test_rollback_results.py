@@ -1,0 +1,25 @@
+"""What a rollback hands on is written and read as what it is: done now, or told again."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON, ChangedLogs, RepeatedRollback, RollbackResult
+from cleantail.rounds.rollback import UNDONE, Commit
+
+DONE_NOW = RollbackResult(
+    to_snapshot_id=1, to_at_ms=2, undone=(), appends_kept=0, rewrites_undone=0, earlier=(), partitions=(), snapshot_id=5
+)
+TOLD_AGAIN = RepeatedRollback(snapshot_id=5, undone="r1", published=(0,), checkpoints={0: 7})
+
+
+@pytest.mark.parametrize("result", [DONE_NOW, TOLD_AGAIN], ids=["done now", "told again"])
+def test_both_results_are_written_and_read(result):
+    plain = ROLLBACK_RESULT_JSON.plain(result)
+    assert ROLLBACK_RESULT_JSON.of_plain(plain, "XCom") == result
+    assert ("done_before" in plain) == isinstance(result, RepeatedRollback)
+
+
+def test_what_was_done_before_is_told_as_its_snapshot_has_it():
+    commit = Commit(5, 4, 1_000, "overwrite", {UNDONE: "r1"})
+    assert RepeatedRollback.of(commit, ChangedLogs((0,), {0: 7})) == TOLD_AGAIN
