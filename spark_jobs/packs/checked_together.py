@@ -33,11 +33,11 @@ def check_together(
                 judged, all_results = judged_round(measured, platform, of_rules)
         except Exception as error:
             checked.append(error)
-            continue
-        checked.append(judged)
-        kept.append((measured.table, judged, all_results))
+        else:
+            checked.append(judged)
+            kept.append((measured.table, judged, all_results))
         # without a core the checks of the topics after it would take too long as well, and hold their logs back
-        lost = bool(measured.table.topic.checks and judged.red) and are_cores_lost(measured.table.spark)
+        lost = bool(measured.table.topic.checks) and are_cores_lost(measured.table.spark)
         if lost:
             break
     if kept:

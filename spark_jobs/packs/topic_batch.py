@@ -21,7 +21,7 @@ from spark_jobs.iceberg.session import is_gone
 from spark_jobs.packs.checked_together import Answers, check_together
 from spark_jobs.packs.topic_stations import StationError, TopicStations
 from spark_jobs.quality.judge import imported
-from spark_jobs.quality.lost_cores import LostCoresError
+from spark_jobs.quality.lost_cores import GRACE_S, LostCoresError, are_cores_lost
 
 logger = logging.getLogger("cleantail.packs")
 
@@ -83,16 +83,17 @@ def run_batch(
 
 
 def _held_by_own_checks(stations: TopicStations, checked: Mapping[str, CheckedRound | Exception]) -> bool:
-    """Returns whether a log of a topic with checks of its own is held back."""
+    """Returns whether a log of a topic with checks of its own is held back, or its check has failed."""
     round_or_error = checked.get(stations.topic.topic)
-    return bool(stations.topic.checks) and isinstance(round_or_error, CheckedRound) and bool(round_or_error.red)
+    failed = isinstance(round_or_error, Exception) or (round_or_error is not None and bool(round_or_error.red))
+    return bool(stations.topic.checks) and failed
 
 
 def _side_by_side(
     work: Callable[[TopicStations], None], topics: Sequence[TopicStations], pool: Executor | None
 ) -> None:
     """Does the work for each topic. After an error, which only the end of the application is, no further one is
-    begun, and those that are under way come to their ends."""
+    begun. Those that are under way come to their ends; where cores are lost, as far as they need none of these."""
     if pool is None:
         for stations in topics:
             work(stations)
@@ -103,6 +104,13 @@ def _side_by_side(
         wait(begun, return_when=FIRST_EXCEPTION)
         for future in (future for future in begun if future.done()):
             future.result()
+    except LostCoresError:
+        under_way = [future for future in begun if not future.cancel()]
+        wait(under_way, timeout=GRACE_S)
+        for future in (future for future in under_way if future.done()):
+            if not isinstance(future.exception(), LostCoresError):
+                future.result()
+        raise
     finally:
         for future in begun:
             future.cancel()
@@ -139,7 +147,7 @@ def _checked(
         results, lost = check_together(platform, list(rounds.values()), at)
     except Exception as error:
         logger.warning("the rounds are checked one by one: %s", _cause_of(waiting[0], error))
-        return {}, False
+        return {}, are_cores_lost(waiting[0].spark)
     return dict(zip(rounds, results, strict=False)), lost
 
 

@@ -143,8 +143,9 @@ class TopicStations:
             return None
 
     def publish_held(self, checked: CheckedRound, answer: Answer) -> None:
-        """Holds back what the check of the round has, publishes the rest, and goes no further: for that no core of
-        Spark is needed. Raises StationError, also where the round would have to start over."""
+        """Holds back what the check of the round has, publishes the rest, and goes no further. For that no core of
+        Spark is needed, but where records without a key are moved (cleantail.keyless.policy: quarantine). Raises
+        StationError, also where the round would have to start over."""
         with self._at(COMPACT):
             compacted = publish_round(self.table, self.platform, checked, None, answer)
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
@@ -156,7 +157,7 @@ class TopicStations:
             return
         plan, run = self.plan, Run(self.table, self.platform)
         with self._at(COMPACT):
-            compacted = _with_retained(compact_round(replace(run, answer=answer), plan, checked), plan)
+            compacted = compact_round(replace(run, answer=answer), plan, checked)
             self.outcome = replace(self.outcome, compacted=done(compacted))
         if self._loses_cores():
             return
@@ -219,10 +220,3 @@ class TopicStations:
             yield
         except Exception as error:
             raise StationError(station) from error
-
-
-def _with_retained(result: RoundResult, plan: RunPlan) -> RoundResult:
-    """Returns the result, in which it shows of which logs in quarantine retention alone was published."""
-    compacted = {decision.partition for decision in plan.decisions if decision.compact}
-    resting = {log.partition for log in plan.logs if log.state.quarantine} - compacted
-    return replace(result, retained=tuple(sorted({*result.retained, *resting.intersection(result.published)})))

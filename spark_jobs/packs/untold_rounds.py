@@ -52,10 +52,10 @@ def tell_evidence(table: TopicTable, platform: Platform, now_ms: int) -> None:
     for commit in commits:
         try:
             _answered(table, platform, commit)
-        except CleantailError as error:
-            logger.warning(
-                "%s: what became of round %s is not told: %s", table.topic.topic, commit.summary[ROUND], error
-            )
+        except Exception as error:  # of a store or a catalog, for one: no topic waits for what the evidence lacks
+            cause = error if isinstance(error, CleantailError) else type(error).__name__
+            named = commit.summary[ROUND]
+            logger.warning("%s: what became of round %s is not told: %s", table.topic.topic, named, cause)
 
 
 def _untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:

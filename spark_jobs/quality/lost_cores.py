@@ -5,7 +5,8 @@ goes on until its process ends. An application without a free core does nothing 
 
 1. The jobs of each check that was given up are known by their group. While a task of theirs runs, its core is lost.
 2. Tasks that are only slow to end are waited for.
-3. A process that goes on to other topics has to end then. Where it waits for a core instead, it is ended.
+3. A process that goes on to other topics has to end then. Where it waits for a core instead, so that for two minutes
+   no other task runs, it is ended.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import os
 import threading
 import time
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -24,7 +26,7 @@ logger = logging.getLogger("cleantail.checks")
 ENDED_WITHIN_S = 5.0
 """So long (s) tasks are waited for that are only slow to end."""
 GRACE_S = 120.0
-"""So long (s) a process without these cores may go on: what needs none is published, and other cores end their work."""
+"""So long (s) a process may go on in which no other task runs: what needs no core is published."""
 LOOKS_EVERY_S = 10.0
 _given_up: set[str] = set()
 """The groups of Spark's jobs that were given up, in this process."""
@@ -54,12 +56,24 @@ def lost_tasks(spark: SparkSession) -> int:
     return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
+def running_tasks(spark: SparkSession) -> int:
+    """Returns how many tasks the executors are at, those of given up checks among them."""
+    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
+    return sum(int(executor.numRunningTasks()) for executor in tracker.getExecutorInfos())
+
+
 def _watch(spark: SparkSession) -> None:
-    """Ends the process, as if it had failed, once cores have been lost for GRACE_S."""
+    """Ends the process, as if it had failed, once no other task has run for GRACE_S beside those of given up checks."""
     since_s: float | None = None
     while True:
         time.sleep(LOOKS_EVERY_S)
-        if not lost_tasks(spark):
+        try:
+            lost = lost_tasks(spark)
+            waits = lost > 0 and running_tasks(spark) <= lost
+        except Exception as error:  # the session has ended, or does not answer
+            logger.warning("whether cores are lost is not known: %s", type(error).__name__)
+            waits = since_s is not None
+        if not waits:
             since_s = None
             continue
         since_s = time.monotonic() if since_s is None else since_s

@@ -131,7 +131,8 @@ def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> 
     result = _until_published(run, kind, start)
     if kind.kind != COMPACT or result.checked:
         return result
-    return replace(result, retained=retain_held_back(run, kind.now_ms, result.held_back))
+    retained = retain_held_back(run, kind.now_ms, result.held_back)
+    return replace(result, retained=(*result.retained, *retained))
 
 
 def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:

@@ -39,10 +39,10 @@ def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
 def _is_unreadable(file: Path) -> bool:
     try:
         file.open().close()
-    except PermissionError:
+    except FileNotFoundError:  # gone since the folder was listed, unless a link leads nowhere
+        return file.is_symlink()
+    except OSError:
         return True
-    except OSError:  # gone since the folder was listed
-        return False
     return False
 
 

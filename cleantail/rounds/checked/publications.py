@@ -22,6 +22,8 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
     """Returns the result of a published round. `states`: of all logs of the topic, also of those that the round did not
     touch."""
     green = set(checked.green)
+    works = [work for _, work in checked.works() if work.partition in green]
+    resting = {partition for partition, state in states.items() if state.quarantine}
     left_behind = (reader for unit in checked.units for reader in unit.left_behind)
     expired = (m.deleted.get(EXPIRED, 0) for m in checked.measures if m.partition in green)
     return RoundResult.of_check(
@@ -29,7 +31,8 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
         published=tuple(checked.green),
         snapshot_id=snapshot_id,
         checkpoints={p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None},
-        ends={work.partition: work.end_offset for _, work in checked.works() if work.partition in green},
+        retained=tuple(work.partition for work in works if work.only_retention and work.partition in resting),
+        ends={work.partition: work.end_offset for work in works},
         left_behind=tuple(reader for reader in left_behind if reader.partition in green),
         expired=sum(expired),
     )

@@ -370,7 +370,7 @@ def first_try(workshop, *names, now_ms):
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
     request = PackRequest(names, now_ms, outcomes=OUTCOMES)
     command = [sys.executable, job.__file__, "--config", workshop.config, "--request", PACK_REQUEST_JSON.text(request)]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=240)
     assert done.returncode == OutsideError.exit_code, done.stderr
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": True}}))
     return done.stderr

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from cleantail.errors import OutsideError
 from tests.jobs.round.test_rounds import NOW, record
 
 FOR_EVER = r"(.*)*\1b"
@@ -36,6 +37,36 @@ def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_pro
     assert len(workshop.read(topic)) == 4
     logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert all("checks.max.ms" in log["state"]["quarantine"]["reason"] for log in logs)
+
+
+WAITS = """
+import sys
+from pathlib import Path
+from cleantail.config.loading import load_platform
+from spark_jobs.iceberg.session import start_session
+from spark_jobs.quality import lost_cores
+from spark_jobs.quality.time_limit import TimeLimit, TooLongError
+lost_cores.GRACE_S, lost_cores.LOOKS_EVERY_S = 8.0, 0.5
+spark = start_session(load_platform(Path(sys.argv[1]), __import__("os").environ), "waits")
+endless = spark.range(1).selectExpr("repeat('a', 60) || '!' AS v", "id").where(f"v || id RLIKE '{sys.argv[2]}'")
+try:
+    with TimeLimit(1_000).watched(spark):
+        endless.count()
+except TooLongError:
+    assert lost_cores.are_cores_lost(spark) and lost_cores.lost_tasks(spark) == 1
+    print("GIVEN UP", flush=True)
+spark.range(1).count()
+print("NOT REACHED", flush=True)
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.integration
+def test_a_process_that_waits_for_a_core_that_is_lost_ends_as_one_that_failed(workshop):
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[1]"}}}))
+    command = [sys.executable, "-c", WAITS, str(workshop.config), FOR_EVER.replace("\\", "\\\\")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()[-2:]) == (OutsideError.exit_code, ["GIVEN", "UP"]), done.stderr
 
 
 SQL = "x') or raise_error('SQL RAN') is null --"

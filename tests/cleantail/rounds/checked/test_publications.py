@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleantail.log.partition_state import PartitionState
+from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.round_state import COMPACT
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.checked.recorded_checks import last_compaction
@@ -75,3 +76,12 @@ def test_a_round_of_which_nothing_passed_is_done_once_the_table_names_its_measur
     assert quarantine_of(red, {}) is None
     assert quarantine_of(red, {PROPERTY_COMPACTION: replace(last, clean_ms=99).as_json()}) is None
     assert quarantine_of(measured(), properties) is None  # something passed, which only a commit says
+
+
+def test_of_a_log_that_rests_in_quarantine_retention_alone_is_told():
+    resting = {
+        0: PartitionState(quarantine=Quarantine(since_ms=1, kind=COMPACT, reason="red", attempts=1, retry_at_ms=9))
+    }
+    assert publication_of(retention(), 7, resting).retained == (0,)
+    assert publication_of(retention(), 7, {0: PartitionState()}).retained == ()
+    assert publication_of(measured(), 7, {0: PartitionState()}).retained == ()
