@@ -18,7 +18,7 @@ NONE, AIRFLOW, SPARK, KAFKA = "none", "airflow", "spark", "kafka"
 NEEDS = {NONE: {NONE}, AIRFLOW: {AIRFLOW}, SPARK: {SPARK}, KAFKA: {KAFKA, SPARK}}
 """System of a file -> the systems that a process has started once it has run the file; NONE is there as soon as it has
 run a file that needs nothing."""
-WORTH_S = 200.0
+WORTH_S = 120.0
 """So many seconds of a system's files must be left for each process at it, for one more to start that system. It is
 meant for few cores, which the other processes keep busy; where there are many, a broker could be started sooner."""
 BROKER = re.compile(r"^ *def \w+\([^)]*\bkafka\b", re.MULTILINE)
