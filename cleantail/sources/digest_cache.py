@@ -7,9 +7,11 @@ everything works, only slower.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +29,7 @@ MOST_FILES = 100_000
 """The number of digests that are kept, about 25 MB. When the cache is full, deleted files make room; where there are
 none, new files are read every time."""
 _BUSY_SECONDS = 5
+_MAKING = threading.Lock()
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL)"
 
 
@@ -98,7 +101,7 @@ def _opened(file: Path) -> sqlite3.Connection | None:
     """Returns the database, made for its owner only, or None. A damaged one is deleted, and made anew at the next
     time."""
     try:
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        _make_file(file)
         database = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
         database.execute(_TABLE)
         return database
@@ -110,6 +113,19 @@ def _opened(file: Path) -> sqlite3.Connection | None:
     except OSError as e:
         logger.debug("digests of files are not remembered: %s", e)
     return None
+
+
+def _make_file(file: Path) -> None:
+    """Makes the file for its owner only, where there is none. One that is there is never opened beside SQLite: who
+    closes it again takes the locks of all threads of this process from them. Raises OSError for what is no file."""
+    with _MAKING:
+        if file.is_symlink():
+            raise OSError(errno.ELOOP, "is a link", str(file))
+        try:
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        except FileExistsError:
+            if not file.is_file():
+                raise
 
 
 def _changed_ms(file: Path) -> int:

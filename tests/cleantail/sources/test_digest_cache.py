@@ -148,3 +148,14 @@ def test_processes_share_the_cache(tmp_path, source):
     writers = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(3)]
     assert [(w.communicate()[1], w.returncode) for w in writers] == [("", 0)] * 3
     assert {digest for _, digest in rows(tmp_path)} == {content_digest(f) for f in source.parent.iterdir()}
+
+
+def test_who_opens_the_cache_takes_no_lock_from_another_thread(tmp_path):
+    """A process loses its locks of a file when it closes any descriptor of it. Of two writers that believe to be alone
+    one damages what the other writes; topics of a pack are ingested side by side."""
+    with DigestCache(tmp_path) as first:
+        first._execute("BEGIN IMMEDIATE")
+        DigestCache(tmp_path).__exit__(None, None, None)
+        other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+        done = subprocess.run([sys.executable, "-c", other, tmp_path / FILE_NAME], capture_output=True, text=True)
+    assert "database is locked" in done.stderr
