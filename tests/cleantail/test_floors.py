@@ -1,11 +1,9 @@
-"""The floors of the house (docs/architecture.md): what may import what, how large a folder and a file may be, and where
-the tests of a module lie.
+"""The floors of the house (docs/architecture.md): what may import what, and where the tests of a module lie.
 
 Read from the source, imports inside of functions included. There is no list of exceptions.
 """
 
 import ast
-from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -50,11 +48,8 @@ FLOORS = (
     ("cleantail_topics", "cleantail_broken_topics"),
 )
 """From the ground up. What stands beside each other does not import each other."""
-MOST_MODULES, MOST_LINES = 16, 250
 TESTED = {"tests/cleantail": "cleantail", "tests/jobs": "spark_jobs", "tests/plugins": "plugins/cleantail_airflow"}
 """The folders of tests that are laid out as the code -> the code."""
-TABLES = ("cleantail.config.settings.kafka_configs",)
-"""Tables of configuration may be as long as what they list."""
 
 
 def _files():
@@ -66,12 +61,6 @@ def _files():
     ):
         yield from ((base, file) for file in sorted((base / folder).rglob("*.py")))
     yield from ((ROOT / "dags", file) for file in sorted((ROOT / "dags").glob("*.py")))
-
-
-def _of_programs():
-    """The files of what is beside the product: to show it, to measure it, to compare it, to document it."""
-    for folder in ("benchmarks", "demo", "deploy", "differential", "docs_site"):
-        yield from (ROOT / folder).rglob("*.py")
 
 
 @cache
@@ -126,50 +115,6 @@ def test_no_modules_import_each_other_in_a_circle():
         for others in graph.values():
             others -= set(free)
     assert graph == {}
-
-
-def test_a_folder_has_few_modules():
-    files = {*(file for _, file in _files()), *_of_programs(), *(ROOT / "tests").rglob("*.py")}
-    found = Counter(file.parent for file in files if file.name != "__init__.py")
-    assert {folder: many for folder, many in found.items() if many > MOST_MODULES} == {}
-
-
-def test_a_module_has_one_thing_in_it():
-    assert too_long(file for module, file in modules().items() if module not in TABLES) == set()
-
-
-def too_long(files):
-    return {file for file in files if len(file.read_text().splitlines()) > MOST_LINES}
-
-
-def drawn_floors(package):
-    """The rooms of a package (folders and files right in it), from the ground up, as their imports place them."""
-    below = {}
-    for module, others in imports().items():
-        if module.startswith(f"{package}."):
-            below.setdefault(room_in(package, module), set()).update(room_in(package, o) for o in others)
-    floors, standing = [], set()
-    while rest := below.keys() - standing:
-        floors.append({room for room in rest if below[room] & below.keys() <= standing | {room}})
-        standing |= floors[-1]
-    return floors
-
-
-def room_in(package, module):
-    return module.removeprefix(f"{package}.").split(".")[0] if module.startswith(f"{package}.") else None
-
-
-def test_the_kernel_has_six_floors_and_the_command_line_above_the_jobs():
-    *kernel, top = drawn_floors("cleantail")
-    assert (len(kernel), top) == (6, {"cli"})
-
-
-def test_the_jobs_have_five_floors():
-    assert len(drawn_floors("spark_jobs")) == 5
-
-
-def test_so_has_a_module_of_the_programs_beside_them():
-    assert too_long(_of_programs()) == set()
 
 
 @pytest.mark.parametrize(("tests", "code"), TESTED.items())
