@@ -21,7 +21,6 @@ from cleantail.cli.commands.reconcile import reconcile
 from cleantail.cli.commands.recovery import mend, release, rollback
 from cleantail.cli.commands.restore import restore
 from cleantail.cli.commands.rounds import check, compact, ingest, reclaim
-from cleantail.cli.commands.upgrade import upgrade
 from cleantail.cli.completion import answer_shell
 from cleantail.home.process import end_process, run_process
 
@@ -46,7 +45,6 @@ COMMANDS = (
     restore,
     reader,
     jars,
-    upgrade,
     completion,
 )
 

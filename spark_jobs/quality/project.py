@@ -69,7 +69,7 @@ class Project:
             for validation in self._validations:
                 write_result(store, validation)
             site = site_of(self._home, self._topic)
-            written = write_pages(site, self._topic, store, self._validations)
+            written = write_pages(site, self._topic, self._validations)
             if self._store is not None:
                 self._store.copy(site, written)
         except OSError as e:

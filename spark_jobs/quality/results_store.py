@@ -40,19 +40,6 @@ def write_result(store: Path, validation: Any) -> None:
     write_whole(store / place_of(validation, ".json"), text)
 
 
-def read_result(file: Path) -> Any:
-    """Returns the result in a file of the store. Raises ValueError, or one of marshmallow's errors, where a killed
-    run has left it half written."""
-    from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
-    from great_expectations.core.run_identifier import RunIdentifier
-
-    validation = expectationSuiteValidationResultSchema.loads(file.read_text())
-    run = validation.meta["run_id"]
-    if isinstance(run, dict):
-        validation.meta["run_id"] = RunIdentifier(run_name=run["run_name"], run_time=run["run_time"])
-    return validation
-
-
 def write_whole(file: Path, text: str) -> None:
     """Writes a file that others read meanwhile: as it was, or as it is now."""
     file.parent.mkdir(parents=True, exist_ok=True)

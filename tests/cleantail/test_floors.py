@@ -22,7 +22,6 @@ FLOORS = (
         "cleantail.lineage",
         "cleantail.adopt",
         "cleantail.kafka",
-        "cleantail.upgrade",
         "cleantail.api",
     ),
     ("spark_jobs.iceberg", "spark_jobs.quality"),

@@ -57,21 +57,6 @@ def test_each_validation_names_topic_partition_kind_round_and_status_and_no_host
         assert target in pages
 
 
-def test_a_site_of_an_earlier_version_is_built_anew_with_the_next_round(workshop):
-    topic = workshop.topic("docs-before")
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "v") for i in range(3)]))
-    workshop.ok("compact", topic, "--now", NOW)
-    before = pages_of(workshop, topic)
-    site = workshop.platform().home / "data_docs" / topic / "gx/uncommitted/data_docs/local_site"
-    for path in before:
-        (site / path).write_text("<title>Data Docs created by Great Expectations</title>")
-    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(9, "k", "v")]))
-    workshop.ok("compact", topic, "--now", NOW, "--force")
-    after = pages_of(workshop, topic)
-    assert len(after) == len(before) + 1
-    assert all("cleantail data docs" in html for html in after.values())
-
-
 @pytest.mark.parametrize(
     ("red", "logs", "groups"),
     [
