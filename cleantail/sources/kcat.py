@@ -5,6 +5,10 @@ tombstone, a null key no key, "" an empty one. kcat writes bytes that are not UT
 with surrogate escapes and such bytes survive. Fields may instead be base64, marked by `key_encoding`,
 `payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
 
+kcat decodes Avro where it is asked to (`-s`). A line of which it could not decode key or payload has a null in its
+place and the reason beside it (`key_error`, `payload_error`): such a line is not a record, and is refused. So is one
+whose key or payload is Avro's null: in Kafka that is a value of some bytes, and no tombstone.
+
 A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
 without `topic` is taken for one of the topic at hand.
 
@@ -20,8 +24,9 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,14 @@ FIELDS = frozenset(
     + ("key_encoding", "payload_encoding", "headers_encoding")
 )
 """The names in a line that are the envelope's, and not data."""
+ERRORS = {"key_error": "key", "payload_error": "payload"}
+"""Field in which kcat writes why it could not decode another one -> that other one."""
+SCHEMA_IDS = {"key_schema_id": "key", "value_schema_id": "payload"}
+"""Field in which kcat writes the Avro schema that it decoded another one by -> that other one."""
+OTHER_FIELDS = frozenset(("broker", *ERRORS, *SCHEMA_IDS))
+"""Further names that kcat writes."""
+IGNORED_MAX, IGNORED_SHOWN, IGNORED_CHARS = 100, 10, 40
+"""Names of ignored fields that are counted of one file, those that a warning shows, and characters of each."""
 BLANK_LINES = 100_000
 BLANK_LINES_A_RECORD = 10
 """The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
@@ -65,9 +78,14 @@ class Record:
 
 
 def read_records(
-    file: Path, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+    file: Path,
+    encoding: str = "text",
+    topic: str | None = None,
+    limits: InputLimits = DEFAULT_LIMITS,
+    ignored: set[str] | None = None,
 ) -> Iterator[Record]:
-    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` is as in parse_line.
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` and `ignored` are as in
+    parse_line.
 
     Raises BadLineError with the line's number, also where a limit is passed.
     """
@@ -76,7 +94,7 @@ def read_records(
         with Content(file, limits) as content:
             for line in content.lines():
                 if line.strip():
-                    yield parse_line(line, encoding, topic, limits)
+                    yield parse_line(line, encoding, topic, limits, ignored)
                 elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
                     raise ValueError(
                         f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
@@ -92,17 +110,25 @@ def read_records(
 
 
 def parse_line(
-    line: bytes, encoding: str = "text", topic: str | None = None, limits: InputLimits = DEFAULT_LIMITS
+    line: bytes,
+    encoding: str = "text",
+    topic: str | None = None,
+    limits: InputLimits = DEFAULT_LIMITS,
+    ignored: set[str] | None = None,
 ) -> Record:
     """Returns the record of one line.
 
-    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Raises ValueError saying
-    which field is wrong, of what kind it is, and what is allowed.
+    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Adds to `ignored` the names
+    of fields that kcat does not write, up to IGNORED_MAX. Raises ValueError saying which field is wrong, of what kind
+    it is, and what is allowed.
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)
     fields = _json_object(line)
     _require_topic(fields, topic)
+    _require_decoded(fields)
+    if ignored is not None and len(ignored) < IGNORED_MAX:
+        ignored.update(islice(fields.keys() - FIELDS - OTHER_FIELDS - ignored, IGNORED_MAX - len(ignored)))
     timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
     return Record(
         partition=_integer(fields, "partition", 0, INT_MAX),
@@ -155,15 +181,42 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
     )
 
 
+def _require_decoded(fields: dict[str, Any]) -> None:
+    """Raises ValueError for a line in which a null stands for what kcat has decoded, or could not decode: taken for a
+    record it would delete its key, or lose it. The error's text may quote the record and is not shown."""
+    for error, name in ERRORS.items():
+        if fields.get(error) is not None:
+            raise ValueError(
+                f'"{error}" says that kcat could not decode the {name}: the line is not a record. Read the topic again '
+                "without kcat's -s, or with the schema registry that has the schema"
+            )
+    for schema, name in SCHEMA_IDS.items():
+        if fields.get(schema) is not None and fields.get(name) is None:
+            raise ValueError(
+                f'"{schema}" is there and "{name}" is null: Avro\'s null, which has bytes in Kafka and does not delete '
+                "a key. Read the topic again without kcat's -s"
+            )
+
+
+def ignored_text(file: object, names: Collection[str]) -> str:
+    """Returns the warning that names fields of a file which are ignored: a few of them, each shortened and on one
+    line."""
+    few = ", ".join(json.dumps(name[:IGNORED_CHARS]) for name in sorted(names)[:IGNORED_SHOWN])
+    most = "at least " if len(names) >= IGNORED_MAX else ""
+    more = f" and {most}{len(names) - IGNORED_SHOWN} more" if len(names) > IGNORED_SHOWN else ""
+    fields = "field" if len(names) == 1 else "fields"
+    return f"{file}: {fields} that kcat does not write, ignored: {few}{more}"
+
+
 def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns an object whose names occur once. Raises ValueError otherwise: of two offsets nobody knows which is
     meant."""
-    fields = dict(pairs)
+    fields, envelope = dict(pairs), FIELDS | OTHER_FIELDS
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
         twice = next(name for name, count in times.items() if count > 1)
         # an object within the line is data, and so may be its names
-        raise ValueError(f'"{twice}" occurs twice' if twice in FIELDS else "a name occurs twice in an object")
+        raise ValueError(f'"{twice}" occurs twice' if twice in envelope else "a name occurs twice in an object")
     return fields
 
 

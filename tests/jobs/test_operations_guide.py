@@ -277,7 +277,7 @@ def past_ingestion(workshop, spark, topic, file):
     """As another program writes to the table."""
     from spark_jobs.round.intake.line_tasks import parsed_records
 
-    parsed_records(spark, [file], "text").writeTo(f"cleantail.cleantail.`{topic}`").append()
+    parsed_records(spark, [file]).writeTo(f"cleantail.cleantail.`{topic}`").append()
 
 
 def offsets(workshop, topic):

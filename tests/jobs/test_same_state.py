@@ -65,7 +65,7 @@ def play(workshop, spark, topic, steps):
 
 def append(workshop, spark, topic, file):
     """Past ingestion, which would refuse it."""
-    parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
+    parsed_records(spark, [file]).writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
 def latest(workshop, topic, now):

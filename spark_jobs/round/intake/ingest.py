@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pyspark.accumulators import Accumulator
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,13 +29,16 @@ from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.size_history import OPERATION
 from cleantail.sources.digest_cache import DigestCache
+from cleantail.sources.kcat import ignored_text
 from cleantail.sources.source_files import file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.line_files import LineReading, write_files_of_lines
+from spark_jobs.round.intake.line_files import write_files_of_lines
 from spark_jobs.round.intake.line_tasks import (
+    IgnoredFields,
+    LineReading,
     SuspectLinesError,
     bad_line,
     is_suspect,
@@ -77,7 +81,8 @@ def ingest_files(
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         try:
-            reading = LineReading(encoding, None if any_topic else topic.line_topic, limits)
+            ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
+            reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
             read = {file: states[file] for file in fresh.values()}
             records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         except CleantailError:
@@ -86,7 +91,8 @@ def ingest_files(
             raise
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
-    return IngestResult(rows, records, warnings)
+    notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))
+    return IngestResult(rows, records, (*warnings, *notes))
 
 
 def _append(
@@ -130,7 +136,7 @@ def _new_records(
 ) -> NewRecords:
     """Writes the records of the files: by tasks, or by Spark, which appends them to the branch. Raises BadLineError for
     a line that is no record."""
-    work = (table.spark, files, reading.encoding, reading.topic, reading.limits)
+    work = (table.spark, files, reading)
     try:
         return NewRecords.of_tasks(table, write_files_of_lines(table, platform, files, reading))
     except UnwritableError as e:

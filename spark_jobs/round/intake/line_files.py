@@ -8,7 +8,6 @@ UnwritableError says so, no file is left, and Spark sorts them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic_table import PARTITION
 from cleantail.human import counted
 from cleantail.sources.file_ranges import FileRange
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.line_tasks import line_tasks, range_batches
+from spark_jobs.round.intake.line_tasks import LineReading, line_tasks, range_batches
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -36,15 +34,6 @@ from spark_jobs.round.intake.record_files import (
 
 LOGS_MAX = 64
 """A task has a file open for each log that it meets: of more of them Spark makes fewer files."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineReading:
-    """Says how lines are read, as cleantail.sources.kcat.parse_line does."""
-
-    encoding: str
-    topic: str | None
-    limits: InputLimits
 
 
 def write_files_of_lines(
@@ -100,7 +89,7 @@ def write_lines(
 def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yields the records of each log, in the order of the lines."""
     for lines in ranges:
-        for batch in range_batches(lines, reading.encoding, reading.topic, reading.limits):
+        for batch in range_batches(lines, reading):
             logs = batch.column(PARTITION).to_numpy()
             order = np.argsort(logs, kind="stable")
             starts = np.flatnonzero(np.diff(logs[order], prepend=-1))

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,6 +34,37 @@ SUSPECT = "cleantail.suspect-lines"
 """Marks what a worker says of a range in which something is wrong."""
 
 
+class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
+    """Collects in the driver, by file, the names of fields that its tasks have ignored. A task that runs twice adds
+    nothing to them."""
+
+    def zero(self, value: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        return {}
+
+    def addInPlace(
+        self, value1: dict[str, frozenset[str]], value2: dict[str, frozenset[str]]
+    ) -> dict[str, frozenset[str]]:
+        return value1 | {file: value1.get(file, frozenset()) | names for file, names in value2.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LineReading:
+    """Says how lines are read, as cleantail.sources.kcat.parse_line does. `ignored`: of IgnoredFields."""
+
+    encoding: str = "text"
+    topic: str | None = None
+    limits: InputLimits = DEFAULT_LIMITS
+    ignored: Accumulator[dict[str, frozenset[str]]] | None = None
+
+    @contextmanager
+    def names_ignored_in(self, file: Path) -> Iterator[set[str]]:
+        """Yields a set that takes the names of ignored fields of a file, and hands them to the driver."""
+        names: set[str] = set()
+        yield names
+        if names and self.ignored is not None:
+            self.ignored.add({str(file): frozenset(names)})
+
+
 class SuspectLinesError(CleantailError):
     """Is raised where something is wrong with a range of lines."""
 
@@ -38,9 +72,7 @@ class SuspectLinesError(CleantailError):
 def parsed_records(
     spark: SparkSession,
     files: Sequence[Path],
-    encoding: str,
-    topic: str | None = None,
-    limits: InputLimits = DEFAULT_LIMITS,
+    reading: LineReading = LineReading(),
 ) -> DataFrame:
     """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; a large file is read
     by several tasks, small ones together by one."""
@@ -49,7 +81,7 @@ def parsed_records(
     def read(number: int) -> Iterator[pa.RecordBatch]:
         try:
             for each in tasks[number]:
-                yield from range_batches(each, encoding, topic, limits)
+                yield from range_batches(each, reading)
         except SuspectLinesError:
             raise RuntimeError(SUSPECT) from None
 
@@ -62,15 +94,15 @@ def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRa
     return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
 
 
-def parsed_line_by_line(
-    spark: SparkSession, files: Sequence[Path], encoding: str, topic: str | None, limits: InputLimits
-) -> DataFrame:
+def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: LineReading) -> DataFrame:
     """Returns the same, of whole files: one task reads one of them, line by line."""
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
+        file = files[number]
         try:
-            for chunk in chunks(read_records(files[number], encoding, topic, limits)):
-                yield arrow_batch(chunk)
+            with reading.names_ignored_in(file) as ignored:
+                for chunk in chunks(read_records(file, reading.encoding, reading.topic, reading.limits, ignored)):
+                    yield arrow_batch(chunk)
         except BadLineError as e:
             raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
 
@@ -89,11 +121,12 @@ def _frame(spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.Re
     return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
 
 
-def range_batches(lines: FileRange, encoding: str, topic: str | None, limits: InputLimits) -> Iterator[pa.RecordBatch]:
+def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordBatch]:
     """Yields the records of a range. Raises SuspectLinesError where something is wrong with it."""
+    encoding, topic, limits = reading.encoding, reading.topic, reading.limits
     blank = 0
     try:
-        with Content(lines.file, limits) as content:
+        with Content(lines.file, limits) as content, reading.names_ignored_in(lines.file) as ignored:
             for block in content.line_blocks(lines.start, lines.end):
                 batch = plain_batch(block, topic, limits) if encoding == "text" else None
                 if batch is not None:
@@ -103,7 +136,7 @@ def range_batches(lines: FileRange, encoding: str, topic: str | None, limits: In
                 blank += _lines_in(block) - len(filled)
                 if blank > lines.blank_lines or max(map(len, filled), default=0) > limits.line_bytes:
                     raise ValueError("more blank lines, or a longer one, than this range can answer for")
-                for chunk in chunks(parse_line(line, encoding, topic, limits) for line in filled):
+                for chunk in chunks(parse_line(line, encoding, topic, limits, ignored) for line in filled):
                     yield arrow_batch(chunk)
     except (ValueError, OSError, EOFError, zlib.error, CleantailError):
         raise SuspectLinesError(f"{lines.file} has to be looked at line by line") from None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.sources.kcat import Record, parse_line, read_records
+from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records
 from cleantail.sources.kcat_output import format_record
 
 LONG_MAX = 9223372036854775807
@@ -126,6 +126,72 @@ def test_a_record_may_have_no_headers(headers):
 
 def test_repeated_and_empty_headers_keep_their_order():
     assert parsed(headers=["a", "1", "", "", "a", None]).headers == (("a", b"1"), ("", b""), ("a", None))
+
+
+# ---- lines that kcat has decoded, or could not decode
+
+UNDECODED = "which Kafka has; schema not found"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param({"payload": None, "payload_error": UNDECODED}, '"payload_error"', id="the value"),
+        pytest.param({"key": None, "key_error": UNDECODED}, '"key_error"', id="the key"),
+        pytest.param({"payload_error": ""}, '"payload_error"', id="an empty reason, a value nevertheless"),
+        pytest.param({"payload_error": False}, '"payload_error"', id="a reason that is no text"),
+        pytest.param({"payload": None, "value_schema_id": 7}, '"value_schema_id"', id="Avro's null as a value"),
+        pytest.param({"key": None, "key_schema_id": 7}, '"key_schema_id"', id="Avro's null as a key"),
+    ],
+)
+def test_a_line_whose_null_stands_for_bytes_in_kafka_is_not_a_record(fields, reason):
+    with pytest.raises(ValueError, match=f"{reason} .*without kcat's -s") as e:
+        parsed(**fields)
+    assert UNDECODED not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"payload_error": None, "key_error": None}, id="no error"),
+        pytest.param({"key_schema_id": 3, "value_schema_id": 7}, id="text by Avro"),
+        pytest.param({"payload": None, "value_schema_id": None}, id="a tombstone, and no schema"),
+    ],
+)
+def test_a_line_without_an_error_is_a_record(fields):
+    assert parsed(**fields) == parsed(payload=fields.get("payload", "v"))
+
+
+def test_fields_that_kcat_does_not_write_are_collected_by_name():
+    ignored: set[str] = set()
+    known = {"broker": 1, "key_schema_id": 1, "value_schema_id": 1, "key_error": None, "payload_error": None}
+    parse_line(line(**known, key_encoding="text"), ignored=ignored)
+    assert ignored == set()
+    for name in ("Key", "lag", "lag"):
+        parse_line(line(**{name: SECRET}), ignored=ignored)
+    assert ignored == {"Key", "lag"}
+    parse_line(line(**{f"f{n}": n for n in range(500)}), ignored=ignored)
+    assert len(ignored) == 100
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        pytest.param({"lag"}, 'a.jsonl: field that kcat does not write, ignored: "lag"', id="one"),
+        pytest.param({"b", "a"}, 'a.jsonl: fields that kcat does not write, ignored: "a", "b"', id="two"),
+        pytest.param({"\x1b[2J\n"}, r'a.jsonl: field that kcat does not write, ignored: "\u001b[2J\n"', id="escaped"),
+        pytest.param({"x" * 500}, f'a.jsonl: field that kcat does not write, ignored: "{"x" * 40}"', id="long"),
+        pytest.param(
+            {f"f{n:02}" for n in range(12)},
+            "a.jsonl: fields that kcat does not write, ignored: "
+            + ", ".join(f'"f{n:02}"' for n in range(10))
+            + " and 2 more",
+            id="many",
+        ),
+    ],
+)
+def test_ignored_fields_are_named_briefly_and_on_one_line(names, text):
+    assert ignored_text("a.jsonl", names) == text
 
 
 # ---- base64

@@ -88,7 +88,7 @@ def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, 
     for partition, (change, _) in enumerate(DIFFERENCES):
         first = record(4, "a", "v", partition, headers=["h", "v"])
         lines += [first, record(5, "b", "v", partition), first | change]
-    records = parsed_records(spark, [workshop.file("differences.jsonl", lines)], "text")
+    records = parsed_records(spark, [workshop.file("differences.jsonl", lines)])
     found = {c.partition: c.difference for c in contradictions_in(all_candidates(records), few)}
     assert found == {p: text for p, (_, text) in enumerate(DIFFERENCES) if text}
 
@@ -191,7 +191,7 @@ def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of
 def appended(workshop, spark, topic, records):
     """Past ingestion, as two processes at once or another program would."""
     file = workshop.file(f"past-{records[0]['offset']}-{len(records)}.jsonl", records)
-    parsed_records(spark, [file], "text").writeTo(f"cleantail.{workshop.find(topic).table}").append()
+    parsed_records(spark, [file]).writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
 def test_a_round_that_meets_two_records_at_one_offset_is_held_back_and_other_logs_are_published(

@@ -46,6 +46,38 @@ def test_a_bad_line_stops_the_run_with_file_and_line_and_nothing_is_appended(wor
     assert workshop.run("read", topic)[0] == 2  # not even a table was made
 
 
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        pytest.param({"payload": None, "payload_error": "MARKER: Schema not found"}, "payload_error", id="value"),
+        pytest.param({"key": None, "key_error": "MARKER: Schema not found"}, "key_error", id="key"),
+        pytest.param({"payload": None, "value_schema_id": 7}, "value_schema_id", id="Avro's null"),
+    ],
+)
+def test_a_record_that_kcat_could_not_decode_deletes_no_key(workshop, fields, name):
+    topic = workshop.topic("undecoded")
+    if workshop.run("read", topic)[0] == 2:
+        workshop.ok("ingest", topic, "--file", workshop.file("good.jsonl", [record(0, "alpha", "x")]))
+    bad = workshop.file("bad.jsonl", [record(1, "b", "y"), record(2, "alpha", "x") | fields])
+    code, _, err = workshop.run("ingest", topic, "--file", bad)
+    assert code == 2
+    assert f'bad.jsonl:2: "{name}"' in err and "nothing was appended" in err and "MARKER" not in err
+    assert offsets(workshop.read(topic)) == [0]
+
+
+@pytest.mark.parametrize(
+    "in_order", [pytest.param(True, id="written by tasks"), pytest.param(False, id="sorted by Spark")]
+)
+def test_fields_that_kcat_does_not_write_are_named_once_a_file(workshop, in_order):
+    topic = workshop.topic(f"further-fields-{in_order}")
+    lines = [record(n, "a", "x", Key="MARKER", **{"lag\x07": n}) for n in range(3)]
+    odd = workshop.file("odd.jsonl", lines if in_order else lines[::-1])
+    plain = workshop.file("plain.jsonl", [record(3, "a", "x", broker=1)])
+    result = workshop.json("ingest", topic, "--file", odd, "--file", plain)
+    assert result["records"] == 4
+    assert result["warnings"] == [f'{odd}: fields that kcat does not write, ignored: "Key", "lag\\u0007"']
+
+
 OTHERS = {
     "other": '"topic" is "other": a record of another topic; "own-lines" is allowed, or no "topic" at all',
     "Own-lines": '"topic" is "Own-lines"',

@@ -15,7 +15,7 @@ from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.sources.file_ranges import RANGE_BYTES_MIN, FileRange, file_tasks
 from cleantail.sources.input_content import LINE_BLOCK_BYTES, Content
 from cleantail.sources.kcat import BLANK_LINES, parse_line
-from spark_jobs.round.intake.line_tasks import SuspectLinesError, range_batches
+from spark_jobs.round.intake.line_tasks import LineReading, SuspectLinesError, range_batches
 from spark_jobs.round.intake.plain_lines import plain_batch
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, arrow_batch
 
@@ -44,6 +44,9 @@ OTHERS = [
     b'{"partition":0,"offset":13,"headers":["\\u00e9","\xff"],"payload":"x"}',
 ]
 BAD = [
+    b'{"partition":0,"offset":1,"payload":null,"payload_error":"Schema not found"}',
+    b'{"partition":0,"offset":1,"key":null,"key_\\u0065rror":"Schema not found","payload":"x"}',
+    b'{"partition":0,"offset":1,"payload":null,"value_schema_id":7}',
     b"{not json",
     b"[]",
     b'{"partition":0,"offset":1,"payload":"x"}{"partition":0,"offset":2,"payload":"x"}',
@@ -160,7 +163,7 @@ def test_a_block_beyond_a_limit_has_no_batch(limits, line):
 
 def ranged(file, cuts, encoding="text", limits=DEFAULT_LIMITS):
     ranges = [FileRange(file, start, end) for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
-    batches = [batch for each in ranges for batch in range_batches(each, encoding, "t", limits)]
+    batches = [batch for each in ranges for batch in range_batches(each, LineReading(encoding, "t", limits))]
     return pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
 
 
@@ -194,7 +197,7 @@ def test_each_range_of_a_file_that_is_too_large_says_so(tmp_path):
     limits = replace(DEFAULT_LIMITS, file_bytes=file.stat().st_size - 1)
     for lines in (FileRange(file, 0, 10), FileRange(file, 150, None)):
         with pytest.raises(SuspectLinesError, match="line by line"):
-            list(range_batches(lines, "text", "t", limits))
+            list(range_batches(lines, LineReading("text", "t", limits)))
 
 
 def test_base64_is_read_line_by_line(tmp_path):
@@ -208,9 +211,9 @@ def test_base64_is_read_line_by_line(tmp_path):
 def test_a_range_answers_for_its_part_of_the_blank_lines(tmp_path):
     file = tmp_path / "blank.jsonl"
     file.write_bytes(PLAIN + b"\n" * 12)
-    assert len(list(range_batches(FileRange(file, blank_lines=11), "text", "t", DEFAULT_LIMITS))) == 1
+    assert len(list(range_batches(FileRange(file, blank_lines=11), LineReading(topic="t")))) == 1
     with pytest.raises(SuspectLinesError, match="line by line"):
-        list(range_batches(FileRange(file, blank_lines=10), "text", "t", DEFAULT_LIMITS))
+        list(range_batches(FileRange(file, blank_lines=10), LineReading(topic="t")))
 
 
 def test_a_packed_file_is_one_range_and_small_files_share_a_task(tmp_path):
