@@ -93,8 +93,11 @@ def plan_restore(
 
 
 def _partitions(table: Table, request: RestoreRequest) -> int:
-    """Returns how many partitions the archive has. One that was read from Kafka knows of all; of files it knows the
-    last that has ever had a record, and somebody may know of more. Raises CleantailError for fewer."""
+    """Return the number of partitions of the archive.
+
+    An archive that was read from Kafka has all partitions of the last read, also empty ones. An archive of files has
+    those up to the last one with a record, and `--partitions` may add more. Raises CleantailError for fewer.
+    """
     known = max(log_ends(table), default=-1) + 1
     if request.partitions is not None and request.partitions < known:
         raise CleantailError(f"--partitions {request.partitions} is not allowed: the archive has {known}")

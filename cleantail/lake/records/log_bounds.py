@@ -29,11 +29,10 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
-    """Returns partition -> next offset, for every log at a snapshot, the current one when None.
+    """Return partition -> next offset of every log at a snapshot, the current one if None.
 
-    Today's ends include records that have gone since (the state knows), and what was read of a source; those
-    of an older snapshot are the ends of its files, beyond which it has no record either. Raises TableError for an
-    unknown snapshot.
+    Today's ends include records that were removed since, and the position in the source: a partition that is empty
+    there ends at 0. The ends of an older snapshot are those of its files. Raises TableError for an unknown snapshot.
     """
     ends: dict[int, int] = {}
     for file in live_files(table, snapshot_id):
@@ -44,4 +43,5 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
         states = with_source_ends(states_of_properties(table.properties, name), position)
         for partition, state in states.items():
             ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
+        ends |= {p: 0 for p in (position.next_offsets if position else ()) if p not in ends}
     return ends

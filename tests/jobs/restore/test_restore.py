@@ -239,6 +239,31 @@ def test_partitions_that_never_had_a_record_are_as_many_as_somebody_says(kafka, 
     assert [p["verified"] for p in done["partitions"]] == [2, 2, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("name", "filled"), [pytest.param("last", (0, 1), id="last"), pytest.param("all-but-one", (1,), id="all_but_one")]
+)
+def test_partitions_that_are_empty_in_kafka_count_as_the_archives(kafka, workshop, name, filled):
+    topic = workshop.topic(f"restored-empty-{name}", source=kafka.source())
+    kafka.create(topic, 4)
+    for partition in filled:
+        kafka.send(topic, [(b"k", b"v", None, AT)], partition=partition)
+    workshop.ok("ingest", topic)
+    kafka.create(f"{topic}-fewer", 2)
+    code, error = refused(workshop, kafka, topic, f"{topic}-fewer")
+    assert code == 2 and "has 2 partitions, the archive 4" in error
+    kafka.create(f"{topic}-same", 4)
+    done = restore(workshop, kafka, topic, f"{topic}-same")
+    assert [p["verified"] for p in done["partitions"]] == [int(p in filled) for p in range(4)]
+
+
+def test_the_archive_of_a_topic_without_a_record_has_its_partitions(kafka, workshop):
+    topic = workshop.topic("restored-nothing", source=kafka.source())
+    kafka.create(topic, 2)
+    workshop.ok("ingest", topic)
+    kafka.create(f"{topic}-2", 2)
+    assert [p["verified"] for p in restore(workshop, kafka, topic, f"{topic}-2")["partitions"]] == [0, 0]
+
+
 def test_a_restore_that_has_ended_is_not_done_again(kafka, workshop, archive):
     kafka.create("ended", 2)
     restore(workshop, kafka, archive, "ended")
