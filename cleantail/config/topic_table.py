@@ -47,6 +47,8 @@ FILE_BYTES = 512 << 20
 FILE_BYTES_MIN = 1 << 20
 
 
+FILE_FORMAT = "write.format.default"
+"""Table property that names the format of new data files. Tasks read and write Parquet only."""
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 """Table properties of retries. Iceberg gives a commit up after four tries: too few where reclaim rewrites several files
 at once."""
@@ -57,6 +59,7 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
     return {
         PROPERTY_TOPIC: topic,
         "format-version": "3",
+        FILE_FORMAT: "parquet",
         "write.delete.mode": "merge-on-read",
         "write.update.mode": "merge-on-read",
         "write.merge.mode": "merge-on-read",

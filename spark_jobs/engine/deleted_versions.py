@@ -24,7 +24,7 @@ from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
 
 COLUMNS = {
     PARTITION: "int",
@@ -92,7 +92,7 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
         (F.col("rank.version") if versioned else F.lit(0).cast("bigint")).alias("version"),
         OFFSET,
         F.lit(forget_at_ms).cast("bigint").alias("forget_at_ms"),
-    ).coalesce(1).writeTo(ledger_table(table)).append()
+    ).coalesce(1).writeTo(ledger_table(table)).option(*AS_PARQUET).append()
 
 
 def ensure_ledger(table: TopicTable) -> None:

@@ -16,6 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import (
     COLUMNS,
+    FILE_FORMAT,
     OFFSET,
     PARTITION,
     PROPERTY_SIDE_OF,
@@ -41,6 +42,8 @@ from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
+AS_PARQUET = ("write-format", "parquet")
+"""Option of Spark's writers: write Parquet, whatever write.format.default is."""
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
@@ -94,7 +97,7 @@ class TopicTable:
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-            f"TBLPROPERTIES ({owner}, {properties})"
+            f"TBLPROPERTIES ({owner}, '{FILE_FORMAT}'='parquet', {properties})"
         )
         side_table = iceberg_table(self.spark, name)
         if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
@@ -209,7 +212,7 @@ class TopicTable:
         the frame's tasks have one log each, in that order already. A topic's own table gets `tombstone` as well."""
         if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
             frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
-        writer = frame.writeTo(f"{self.name}.`branch_{branch}`")
+        writer = frame.writeTo(f"{self.name}.`branch_{branch}`").option(*AS_PARQUET)
         if as_it_is:
             writer = writer.option("use-table-distribution-and-ordering", "false")
         writer.append()

@@ -17,7 +17,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT
 from cleantail.errors import OvertakenError
 from cleantail.home.locks import exclusive
 from cleantail.lake.catalogs import kept_catalog
@@ -36,6 +36,7 @@ logger = logging.getLogger("cleantail.evidence")
 SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
 FORMAT = {"format-version": "2"}
 PROPERTIES = {
+    FILE_FORMAT: "parquet",  # PyIceberg writes no other
     "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, each of which takes milliseconds

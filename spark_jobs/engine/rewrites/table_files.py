@@ -41,7 +41,8 @@ def offset_paths(columns: Columns | None) -> dict[str, str]:
 
 def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSettings:
     """Returns how a table of these properties has its files written; a row group takes a quarter of the task's memory
-    at most. Raises RefusedError for a property that asks for something else."""
+    at most. Raises RefusedError for a property that asks for something else. Files are Parquet even if
+    write.format.default is another format: rounds read no other."""
     asked = {name.removeprefix(PARQUET): text for name, text in properties.items() if name.startswith(PARQUET)}
     codec = asked.pop("compression-codec", DEFAULT_CODEC).lower()
     level = asked.pop("compression-level", None)
@@ -50,10 +51,8 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
         raise RefusedError("a size or level that the table asks for is no number")
     sizes = {name: int(asked.pop(name, default)) for name, default in SIZES.items()}
     others = sorted(asked.keys() - set(WITHOUT_EFFECT))
-    format_ = properties.get("write.format.default", "parquet").lower()
-    if codec not in CODECS or others or format_ != "parquet":
-        asks = f"{PARQUET}{others[0]}" if others else codec if codec not in CODECS else format_
-        raise RefusedError(f"the table asks for {asks}")
+    if codec not in CODECS or others:
+        raise RefusedError(f"the table asks for {f'{PARQUET}{others[0]}' if others else codec}")
     return WriteSettings(
         codec="none" if codec == "uncompressed" else codec,
         level=CODECS[codec] if level is None or CODECS[codec] is None else int(level),

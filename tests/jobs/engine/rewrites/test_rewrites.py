@@ -326,6 +326,44 @@ def test_an_unpartitioned_table_gets_names_without_empty_parts(workshop, spark, 
     assert "//" not in file.file_path.removeprefix("file://")
 
 
+@pytest.mark.parametrize(
+    ("properties", "overlap"),
+    [
+        pytest.param({"write.format.default": "orc"}, False, id="orc"),
+        pytest.param({"write.format.default": "AVRO", "write.delete.format.default": "orc"}, False, id="avro, deletes"),
+        pytest.param({"write.format.default": "ORC"}, True, id="orc, rewritten by Spark"),
+        pytest.param(
+            {"write.format.default": "avro", "write.delete.format.default": "avro"}, True, id="avro, by Spark"
+        ),
+    ],
+)
+def test_reclaim_writes_parquet_whatever_other_format_the_table_names(
+    workshop, spark, lake, table_of, on_branches, properties, overlap
+):
+    """As where the sink writes Parquet by an option of its own."""
+    asked = {"format-version": "2"} | properties
+    topic = "-".join(properties.values()).lower() + f"-{overlap}"
+    records = [(0, o, NOW - HOUR, f"k{o % 3}", f"v{o}") for o in range(20)]
+    groups = [records[::2], records[1::2]] if overlap else [records[:10], records[10:]]
+    table = lake(topic, f"redpanda {REDPANDA}, value binary", [], SINK)
+    sets = ", ".join(f"'{k}'='{v}'" for k, v in asked.items())
+    spark.sql(f"ALTER TABLE cleantail.sinks.`{topic}` SET TBLPROPERTIES ({sets})")
+    for rows_of_file in groups:
+        frame = spark.createDataFrame(rows_of_file, "p int, o bigint, ms bigint, k string, v string").coalesce(1)
+        frame.selectExpr(*SINK).writeTo(f"cleantail.sinks.`{topic}`").option("write-format", "parquet").append()
+    workshop.ok("adopt", table)
+    settings(workshop, topic, **ALL_GOES)
+    workshop.ok("compact", topic, "--now", NOW)
+    left = workshop.read(topic)
+    assert workshop.json("reclaim", topic, "--now", NOW)["rewritten_files"] == 2
+    assert bool(on_branches) == overlap
+    formats = spark.sql(f"SELECT DISTINCT file_format FROM cleantail.sinks.`{topic}`.all_files").collect()
+    assert [row.file_format for row in formats] == ["PARQUET"]
+    assert workshop.read(topic) == left and [r["offset"] for r in left] == [17, 18, 19]
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert workshop.json("check", topic)["ok"]
+
+
 def test_a_type_that_icebergs_writers_do_not_write_is_refused():
     field = pa.field("timestamp", pa.timestamp("ms", "UTC"), metadata={b"PARQUET:field_id": b"1"})
     table = Schema(NestedField(1, "timestamp", TimestamptzType(), required=False))
@@ -338,7 +376,6 @@ def test_a_type_that_icebergs_writers_do_not_write_is_refused():
     [
         pytest.param({"write.parquet.bloom-filter-enabled.column.key": "true"}, "bloom-filter", id="a filter"),
         pytest.param({"write.parquet.compression-codec": "brotli"}, "brotli", id="a codec"),
-        pytest.param({"write.format.default": "orc"}, "orc", id="another format"),
         pytest.param({"write.target-file-size-bytes": "much"}, "no number", id="no number"),
     ],
 )

@@ -78,6 +78,26 @@ def test_fields_that_kcat_does_not_write_are_named_once_a_file(workshop, in_orde
     assert result["warnings"] == [f'{odd}: fields that kcat does not write, ignored: "Key", "lag\\u0007"']
 
 
+def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark):
+    """As a property that a person has set, or a default of the catalog."""
+    config = {"cleantail.keyless.policy": "quarantine", "cleantail.tombstone.lateness.ms": 60_000}
+    topic, now = workshop.topic("formats", config), 1_800_000_000_000
+    tables = [f"cleantail.cleantail.formats{suffix}" for suffix in ("", "_keyless", "_deleted_versions")]
+    for n, first in enumerate((0, 10)):
+        lines = [record(first + i, f"k{i}" if i else None, "v" if i % 2 else None) for i in range(4)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines if n else lines[::-1]))
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}+.jsonl", [record(first + 5, "k1", "w")]))
+        workshop.ok("compact", topic, "--now", now + 5_000 * n, "--force")
+        workshop.ok("compact", topic, "--now", now + 5_000 * n + 2_000, "--force")
+        for table in tables:
+            spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default'='orc')")
+    counts = [spark.table(table).count() for table in tables]
+    assert counts[1:] == [2, 2]
+    for table in tables:
+        formats = spark.sql(f"SELECT DISTINCT file_format FROM {table}.all_data_files").collect()
+        assert [row.file_format for row in formats] == ["PARQUET"], table
+
+
 OTHERS = {
     "other": '"topic" is "other": a record of another topic; "own-lines" is allowed, or no "topic" at all',
     "Own-lines": '"topic" is "Own-lines"',
