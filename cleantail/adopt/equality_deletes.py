@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cleantail.codec import Codec
 
@@ -40,7 +41,8 @@ class ColumnBounds:
 class TableFile:
     """Describes a data file, or an equality delete file, of which `field_ids` are the columns that are compared.
 
-    `scope` numbers its spec and partition. `bounds` are by field id, of columns that deletes compare.
+    `scope` numbers its spec and partition. `bounds` are by field id, of columns that deletes compare; `constants`, too:
+    what the partition of a data file says of them.
     """
 
     path: str
@@ -49,6 +51,7 @@ class TableFile:
     records: int
     field_ids: tuple[int, ...] = ()
     bounds: Mapping[int, ColumnBounds] = field(default_factory=dict)
+    constants: tuple[tuple[int, Any], ...] = ()
 
 
 def applies(delete: TableFile, file: TableFile) -> bool:

@@ -115,7 +115,7 @@ def _convert(conversion: Conversion) -> Converted:
 def _hidden_by_value(conversion: Conversion, table: Any, entries: SnapshotEntries) -> dict[int, BitMap64]:
     """Returns number of a data file -> the positions that equality deletes remove, as tasks found them."""
     columns = key_columns(table, entries.field_ids)
-    files, deletes = table_files(entries, entries.data), table_files(entries, entries.by_value)
+    files, deletes = table_files(table, entries, entries.data), table_files(table, entries, entries.by_value)
     spark = conversion.platform.spark
     cores, records = parallelism(spark), sum(file.records for file in files)
     kinds = {number: column.kind for number, column in columns.items()}

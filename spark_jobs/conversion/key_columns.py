@@ -17,7 +17,6 @@ import pyarrow as pa
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
 from spark_jobs.iceberg.file_columns import ColumnPath, layout_of
-from spark_jobs.iceberg.jvm.java_collections import each
 
 _UNITS = {"timestamp": "us", "timestamptz": "us", "timestamp_ns": "ns", "timestamptz_ns": "ns"}
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
@@ -26,13 +25,11 @@ _FLOATS: dict[str, tuple[Any, Any]] = {"float": (np.float32, np.int32), "double"
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """Describes a column that deletes compare. `kind` is Iceberg's name of its type. `filled`: a file that lacks the
-    column has another value there than null, which only Iceberg knows."""
+    """Describes a column that deletes compare. `kind` is Iceberg's name of its type."""
 
     field_id: int
     path: ColumnPath
     kind: str
-    filled: bool
 
 
 def key_columns(table: Any, field_ids: Iterable[int]) -> dict[int, KeyColumn]:
@@ -52,14 +49,7 @@ def _key_column(table: Any, number: int) -> KeyColumn:
     path = layout_of(table, {name: name}, schema).get(name)
     if path is None or storage_type(kind) is None:
         raise TableError(f"{table.name()} has equality deletes by column {name} of type {kind}. {REWRITE}")
-    return KeyColumn(number, path, kind, _is_filled(table, schema, number))
-
-
-def _is_filled(table: Any, schema: Any, number: int) -> bool:
-    """Returns whether a file without the column has a value for it: a default, or that of its partition."""
-    fields = (field for spec in table.specs().values() for field in each(spec.fields()))
-    by_partition = any(int(f.sourceId()) == number and f.transform().isIdentity() for f in fields)
-    return by_partition or schema.findField(number).initialDefault() is not None
+    return KeyColumn(number, path, kind)
 
 
 def storage_type(kind: str) -> pa.DataType | None:

@@ -96,36 +96,20 @@ def _rows(
     layout = {name: column.path for name, column in columns.items()}
     for number, file in files:
         for at, arrays in column_batches(io, _unlogged(file), layout, list(columns)):
-            _require_null([column for name, column in columns.items() if name not in arrays], file.path)
-            # a file that has none of the columns has as many rows all the same
-            length = len(next(iter(arrays.values()))) if arrays else file.records
+            length = len(next(iter(arrays.values())))
             of_file, scope, sequence_number = (
                 pa.array(np.full(length, value, np.int64)) for value in (number, file.scope, file.sequence_number)
             )
             pos = pa.array(np.arange(at, at + length, dtype=np.int64))
-            keys = [_key(arrays.get(name), column, length, file.path) for name, column in columns.items()]
+            keys = [comparable(arrays[name], column.kind, file.path) for name, column in columns.items()]
             yield pa.RecordBatch.from_arrays([of_file, pos, scope, sequence_number, *keys], schema=schema)
-            if not arrays:
-                break
-
-
-def _key(array: pa.Array | None, column: KeyColumn, length: int, where: str) -> pa.Array:
-    if array is None:
-        return pa.nulls(length, storage_type(column.kind))
-    return comparable(array, column.kind, where)
-
-
-def _require_null(columns: Sequence[KeyColumn], where: str) -> None:
-    """Raises TableError where a column that a file lacks is not null there: what it is instead only Iceberg knows."""
-    for column in columns:
-        if column.filled:
-            raise TableError(f"{where} has no column {'.'.join(n[0] for n in column.path.names)}, and a value for it")
 
 
 def _unlogged(file: TableFile) -> LogFile:
     """Returns the file as the readers of logs know it; of its log nothing is known."""
     nothing: dict[str, Any] = dict.fromkeys(("log", "lower_offset", "upper_offset", "low_key", "high_key", "null_keys"))
-    return LogFile(hash=0, path=file.path, records=file.records, null_values=None, marked=False, before=(), **nothing)
+    return LogFile(hash=0, path=file.path, records=file.records, null_values=None, marked=False, before=(),
+                   constants=file.constants, **nothing)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

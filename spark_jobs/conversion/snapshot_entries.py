@@ -13,6 +13,7 @@ from typing import Any
 from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, TableFile
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
+from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.iceberg_reads import data_file_of, identity
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -97,9 +98,10 @@ def _parquet(entry: Entry) -> Entry:
     return entry
 
 
-def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
-    """Returns data files, or equality deletes, as the rules know them."""
+def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
+    """Returns data files, or equality deletes, as the rules know them. An equality delete has its columns itself."""
     ids, scopes = set(entries.field_ids), _scopes(entries)
+    partitions = PartitionConstants(table, ids)
     return [
         TableFile(
             path=entry.path,
@@ -108,6 +110,7 @@ def table_files(entries: SnapshotEntries, compared: Sequence[Entry]) -> list[Tab
             records=entry.facts.records,
             field_ids=tuple(sorted(entry.facts.equality_ids)),
             bounds=_bounds(entry.facts, ids),
+            constants=() if entry.facts.equality_ids else partitions.of(entry.facts),
         )
         for entry in compared
     ]

@@ -19,7 +19,7 @@ from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of
-from spark_jobs.iceberg.file_columns import Layout, has_offsets, parts_in, paths_in, topic_arrays
+from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
@@ -51,6 +51,7 @@ class LogFile:
     file that the table names more than once; of those `before` are what the last one has, since what is deleted there
     is deleted in all, and `arrived` is when the first one came.
     `key_bytes`: what its keys take in the file, which packs them.
+    `constants`: what the partition of the file says of columns that it may lack.
     `piece` of `pieces`: which of its row groups are meant; all of them where there is one piece.
     """
 
@@ -74,6 +75,7 @@ class LogFile:
     again: tuple[Deletes, ...] = ()
     key_bytes: int = 0
     row_groups: int = 1
+    constants: Constants = ()
     piece: int = 0
     pieces: int = 1
 
@@ -166,8 +168,8 @@ def column_batches(
     io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
-    records of the file's piece, deleted ones included. A column that the file has not is not in the mapping. An offset
-    that no column holds is made of row lineage.
+    records of the file's piece, deleted ones included. Every column of the layout is in the mapping, whether the file
+    has it or not (cleantail.lake.records.projection). An offset that no column holds is made of row lineage.
 
     Raises TableError when the file has not as many records as its metadata say.
     """
@@ -180,12 +182,10 @@ def column_batches(
         parts = parts_in(layout, KEY) if KEY in columns else []
         makes_offsets = OFFSET in columns and not has_offsets(layout)
         lineage = LINEAGE_IDS if makes_offsets else ()
-        paths = paths_in(parquet.schema_arrow, layout, [*columns, *parts, *lineage])
+        projection = Projection(parquet.schema_arrow, layout, [*columns, *parts, *lineage], file.constants, file.path)
         at, groups = _row_groups(parquet.metadata, file)
-        for batch in parquet.iter_batches(
-            BATCH_RECORDS, row_groups=groups, columns=list(dict.fromkeys(paths.values())), use_threads=False
-        ):
-            arrays = topic_arrays(batch, paths, layout, file.path)
+        for batch in parquet.iter_batches(BATCH_RECORDS, row_groups=groups, columns=projection.read, use_threads=False):
+            arrays = topic_arrays(projection.arrays(batch), layout, file.path)
             if makes_offsets:
                 arrays = _with_offsets(arrays, file, at, batch.num_rows)
             yield at, arrays

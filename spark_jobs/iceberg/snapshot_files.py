@@ -20,7 +20,7 @@ from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.few_records import FileSize
-from spark_jobs.iceberg.file_columns import NO_PATH, Layout, adopted_layout, layout_of, parts_in
+from spark_jobs.iceberg.file_columns import NO_PATH, Layout, PartitionConstants, adopted_layout, layout_of, parts_in
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import elements_of
@@ -65,6 +65,12 @@ class SnapshotFiles:
             return adopted_layout(self._table, self.columns)
         return layout_of(self._table, {name: name for name in (*COLUMNS, TOMBSTONE)})
 
+    @cached_property
+    def _partitions(self) -> PartitionConstants:
+        """Returns what partitions say of columns that files may lack. A file of Cleantail's own has all of them."""
+        own = self.columns is None
+        return PartitionConstants(self._table, () if own else (i for path in self.layout.values() for i in path.ids))
+
     def log_files(self, logs: Collection[int]) -> list[LogFile]:
         """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
         TableError for a file that is not Parquet."""
@@ -90,7 +96,7 @@ class SnapshotFiles:
         facts = file.facts
         if not facts.is_parquet:
             raise TableError(f"{file.path} is {facts.file_format}, and only Parquet can be read. {AS_PARQUET}")
-        nulls = facts.null_value_counts
+        nulls, constants = facts.null_value_counts, self._partitions.of(facts)
         again = self._again.get(file_hash, ())
         lineage = lineage_of((file, *again), with_updates=OFFSET not in ids)
         if OFFSET in ids:
@@ -102,7 +108,7 @@ class SnapshotFiles:
             hash=file_hash,
             path=file.path,
             records=facts.records,
-            log=self._log_of(facts, ids),
+            log=self._log_of(facts, ids, dict(constants)),
             lower_offset=low,
             upper_offset=high,
             low_key=low_key,
@@ -117,17 +123,22 @@ class SnapshotFiles:
             again=self._deletes_again(file_hash),
             key_bytes=sum(facts.column_sizes.get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
             row_groups=facts.row_groups,
+            constants=constants,
         )
 
-    def _log_of(self, facts: FileFacts, ids: Mapping[str, int]) -> int | None:
+    def _log_of(self, facts: FileFacts, ids: Mapping[str, int], constants: Mapping[int, Any]) -> int | None:
         """Returns the one log that a file has records of; None where an adopted table's file may have several."""
         if self.columns is None:
             return self._own_log(facts)
         if self.columns.partition is None:
             return 0
         low, high = map(_as_long, facts.bounds_of(ids[PARTITION]))
+        by_partition = constants.get(ids[PARTITION])
+        if low is None and high is None and by_partition is not None:
+            return int(by_partition)
         without_log = facts.null_value_counts.get(ids[PARTITION])
-        return low if low is not None and low == high and not without_log else None
+        agrees = by_partition is None or by_partition == low
+        return low if low is not None and low == high and agrees and not without_log else None
 
     def _own_log(self, facts: FileFacts) -> int:
         """Returns the log of a file of Cleantail's own: the table's one partition value."""

@@ -21,17 +21,10 @@ from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.log.ranks.versions import MICROS_PER_MILLI, Booleans
+from spark_jobs.engine.columns.records import require_place
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.rewrites.live_batches import BATCH_RECORDS, live_batches, opened
-from spark_jobs.iceberg.file_columns import (
-    HEADER_LIST,
-    Layout,
-    as_topic_column,
-    column_of,
-    has_offsets,
-    parts_in,
-    paths_in,
-)
+from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, Projection, as_topic_column, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 STAMP = "stamp"
@@ -118,16 +111,15 @@ def file_batches(
     io: FileIO, source: LogSource, file: LogFile, columns: Sequence[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
-    be seen. A column that the file has not is not in the mapping; the partition is read only where it has to be."""
+    be seen. Every wanted column of the layout is in the mapping; the partition is read only where it has to be."""
     require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     read = [name for name in columns if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
-        paths = paths_in(parquet.schema_arrow, source.layout, read)
-        if OFFSET not in paths or (file.log is None and PARTITION not in paths):
-            raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
-        for _, batch in live_batches(parquet, live, BATCH_BYTES, list(paths.values())):
-            arrays = {name: _column(name, column_of(batch, path), file.path) for name, path in paths.items()}
+        projection = Projection(parquet.schema_arrow, source.layout, read, file.constants, file.path)
+        for _, batch in live_batches(parquet, live, BATCH_BYTES, projection.read):
+            arrays = {n: _column(n, array, file.path) for n, array in projection.arrays(batch).items()}
+            require_place(arrays, file)
             chosen = _chosen(source, arrays)
             yield arrays if chosen.all() else {name: a.filter(pa.array(chosen)) for name, a in arrays.items()}
 

@@ -83,7 +83,7 @@ def _converted(name: str, stored: pa.Array | None, records: int) -> pa.Array:
     if stored is None:
         return pa.array([b""] * records, column_type) if name == VALUE else pa.nulls(records, column_type)
     if name == TIMESTAMP:
-        return _stamps(stored, column_type)
+        return micros(stored).cast(column_type)
     if name == ORDER:
         return whole_numbers(stored)
     if name == VALUE:
@@ -117,12 +117,14 @@ def whole_numbers(stored: pa.Array) -> pa.Array:
     return (stored.cast(pa.timestamp("us", stored.type.tz)) if times else stored).cast(pa.int64())
 
 
-def _stamps(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
+def micros(stored: pa.Array) -> pa.Array:
+    """Returns timestamps in microseconds; whole numbers count Unix ms. Raises pyarrow.ArrowInvalid for one that is too
+    far from 1970."""
     import pyarrow as pa
 
     if pa.types.is_integer(stored.type):
-        return stored.cast(pa.timestamp("ms")).cast(pa.timestamp("us")).cast(column_type)
-    return stored.cast(column_type) if stored.type.tz else stored.cast(pa.timestamp("us")).cast(column_type)
+        return stored.cast(pa.timestamp("ms")).cast(pa.timestamp("us"))
+    return stored.cast(pa.timestamp("us", "UTC") if getattr(stored.type, "tz", None) else pa.timestamp("us"))
 
 
 def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,11 +83,17 @@ def records_of(
     columns += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
     columns += _tombstone_columns(file, tombstones)
     for at, arrays in column_batches(io, file, task.layout, columns):
-        if OFFSET not in arrays or (file.log is None and PARTITION not in arrays):
-            raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
+        require_place(arrays, file)
         records = _records(task, file, at, arrays, keys, tombstones)
         ours = keep[at : at + len(records)] & (records.log >= 0)
         yield records.where(ours)
+
+
+def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
+    """Raises TableError for records that no column puts into a log: the file lacks it, and nothing stands for it."""
+    read = (OFFSET,) if file.log is not None else (OFFSET, PARTITION)
+    if any(name not in arrays or (len(arrays[name]) and arrays[name].null_count == len(arrays[name])) for name in read):
+        raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
 
 
 def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:

@@ -17,7 +17,7 @@ from cleantail.config.topic_table import OFFSET
 from cleantail.errors import TableError
 from cleantail.human import counted
 from spark_jobs.engine.rewrites.written_schema import LAST_UPDATED, ROW_ID, RefusedError
-from spark_jobs.iceberg.file_columns import Layout, column_of, paths_in
+from spark_jobs.iceberg.file_columns import Layout, Projection
 from spark_jobs.iceberg.log_files import LogFile
 
 Booleans = npt.NDArray[np.bool_]
@@ -100,10 +100,9 @@ def _packs_values(group: Any) -> bool:
 
 def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
     """Returns the offsets of the records. Raises RefusedError where they have none."""
-    name = paths_in(batch.schema, layout, (OFFSET,)).get(OFFSET)
-    if name is None:
+    array = Projection(batch.schema, layout, (OFFSET,), (), path).arrays(batch).get(OFFSET)
+    if array is None or array.null_count == len(array) > 0:
         raise RefusedError(f"{path} has no column for the offset, by the table's field ids")
-    array = column_of(batch, name)
     if array.null_count:
         raise RefusedError(f"{path} has {counted(array.null_count, 'record')} without an offset")
     offsets: Longs = array.cast(pa.int64()).to_numpy(zero_copy_only=False)

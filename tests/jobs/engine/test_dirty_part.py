@@ -12,6 +12,7 @@ from pyiceberg.io import load_file_io
 from pyroaring import BitMap64
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.lake.records.projection import ColumnPath, Field
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine import dirty_part
 from spark_jobs.engine.columns.task_keys import task_keys
@@ -20,12 +21,10 @@ from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.deletion_vectors import vector_blob
-from spark_jobs.iceberg.file_columns import ColumnPath
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
-LAYOUT = {name: ColumnPath((), ((name,),)) for name in ("offset", "key", "value")}
-LAYOUT = {name: replace(path, ids=(0,)) for name, path in LAYOUT.items()}
+LAYOUT = {name: ColumnPath((Field(0, name, (name,), ""),)) for name in ("offset", "key", "value")}
 FIRST, END = 30, 80
 SPANS = [(0, 30), (30, 55), (55, 80), (70, 95)]
 """Of files: clean, dirty, dirty, and one with dirty records and some beyond the end."""

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
+from cleantail.lake.records.projection import ColumnPath, Field, Projection
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.columns.key_filter import KeyFilter
@@ -18,7 +19,6 @@ from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.iceberg.deletion_vectors import vector_blob
-from spark_jobs.iceberg.file_columns import ColumnPath, paths_in
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import (
     LogFile,
@@ -28,7 +28,12 @@ from spark_jobs.iceberg.log_files import (
     with_branch,
 )
 
-LAYOUT = {"offset": ColumnPath((2,), (("offset",),)), "key": ColumnPath((5,), (("key",),))}
+
+def path_of(number, kind, *names):
+    return ColumnPath((Field(number, names[0], names, kind),))
+
+
+LAYOUT = {"offset": path_of(2, "long", "offset"), "key": path_of(5, "binary", "key")}
 
 
 def file_of(place, **more):
@@ -85,12 +90,13 @@ def test_columns_are_known_by_their_ids_whatever_they_are_called(tmp_path):
     renamed = parquet(tmp_path / "renamed.parquet", names=("o", "k"))
     assert offsets_of(renamed) == [10, 11, 12, 13]
     swapped = {"offset": LAYOUT["key"], "key": LAYOUT["offset"]}
-    assert paths_in(pq.read_schema(renamed), swapped, ["offset", "key"]) == {"offset": "k", "key": "o"}
+    in_file = Projection(pq.read_schema(renamed), swapped, ["offset", "key"], (), "f")
+    assert {name: in_file.path_in_file(name) for name in swapped} == {"offset": "k", "key": "o"}
 
 
 def test_a_file_without_ids_goes_by_the_names_of_the_tables_mapping(tmp_path):
     bare = parquet(tmp_path / "bare.parquet", (None, None), ("o", "k"))
-    mapped = {"offset": ColumnPath((2,), (("offset", "o"),))}
+    mapped = {"offset": path_of(2, "long", "offset", "o")}
     assert offsets_of(bare, mapped) == [10, 11, 12, 13]
     with pytest.raises(TableError, match="bare.parquet has no column for the offset"):
         find_removals({}, task_of(file_of(bare), tmp_path=tmp_path))
@@ -104,7 +110,9 @@ def test_a_field_of_a_struct_is_known_by_the_ids_on_the_way_to_it(tmp_path):
     rows = pa.array([{"offset": 10}, None, {"offset": 12}, {"offset": 13}], inner)
     place = tmp_path / "nested.parquet"
     pq.write_table(pa.Table.from_arrays([rows], schema=pa.schema([field("redpanda", inner, 3)])), place)
-    assert offsets_of(place, {"offset": ColumnPath((3, 7), (("redpanda",), ("offset",)))}) == [10, None, 12, 13]
+    assert offsets_of(
+        place, {"offset": ColumnPath((Field(3, "redpanda", (), "struct"), Field(7, "offset", (), "int")))}
+    ) == [10, None, 12, 13]
 
 
 def test_a_file_that_is_not_what_its_metadata_say_is_no_ground_for_deletes(tmp_path):

@@ -7,7 +7,8 @@ from pyiceberg.io import load_file_io
 
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import ContradictionError, TableError
-from spark_jobs.iceberg.file_columns import HEADER_LIST, ColumnPath
+from cleantail.lake.records.projection import ColumnPath, Field
+from spark_jobs.iceberg.file_columns import HEADER_LIST
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.restore.arrow_rows import once, rows_of
 from spark_jobs.restore.log_tasks import log_rows, look_at_log
@@ -24,7 +25,7 @@ SCHEMA = pa.schema(
         ("headers", HEADER_LIST),
     ]
 )
-LAYOUT = {name: ColumnPath((n,), ((name,),)) for n, name in enumerate(COLUMNS)}
+LAYOUT = {name: ColumnPath((Field(n, name, (name,), ""),)) for n, name in enumerate(COLUMNS)}
 AT = 1_600_000_000_000
 
 
