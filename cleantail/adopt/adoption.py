@@ -6,9 +6,9 @@
    records.
 3. A round deletes rows by their positions in Parquet files. So the format version has to know such deletes, which
    version 1 does not, every data file has to be Parquet, and a delete may be of one data file only.
-4. What can be adopted all the same has consequences: no column of values means no tombstones, no timestamps mean no lag
-   and no retention, a file of several logs is published for all of them or for none. `advice` says which, with the way
-   out.
+4. What can be adopted all the same has consequences: no column of values means no tombstones, records without
+   timestamps are as old as their append, a file of several logs is published for all of them or for none. `advice` says
+   which, with the way out.
 5. Adoption changes properties of the table, and its format version only where a person asks for that (`--upgrade`).
    Records and files stay as they are.
 """
@@ -154,7 +154,7 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
             "readers know that"
         )
     if columns.timestamp is None:
-        texts.append("no timestamp: the newest segment stays active, and configs of lag and retention have no effect")
+        texts.append("no timestamp: for segments, lags and retention a record has the time of its append")
     if foreign.files_of_several_logs:
         texts.append(
             f"files that hold several partitions: {foreign.files_of_several_logs}. A round publishes all partitions of "

@@ -5,6 +5,7 @@ Only fetches. What the numbers mean is decided in log_state, triggers and retent
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_nee
 from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
-from cleantail.log.segments import DataFile, once
+from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 
@@ -138,7 +139,26 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
         of_file = deletes.get(entry.data_file.file_path)
         return lost_records(table.io, of_file, entry.sequence_number or 0) if of_file else 0
 
-    return once(log for e in entries for log in data_files_of(table, e, lost(e), lineages))
+    return _with_append_times(table, once(log for e in entries for log in data_files_of(table, e, lost(e), lineages)))
+
+
+def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Returns the files; those without timestamps get the time of their append, by its sequence number.
+
+    A snapshot that has expired was older than the next one that is kept, whatever branch it is on.
+    """
+    files = tuple(files)
+    if all(file.min_timestamp_ms >= 0 for file in files):
+        return files
+    at_ms = {s.sequence_number or 0: s.timestamp_ms for s in table.metadata.snapshots}
+    numbers = sorted(at_ms)
+
+    def stamped(file: DataFile) -> DataFile:
+        at = bisect_left(numbers, file.data_sequence_number)
+        next_ms = at_ms[numbers[at]] if at < len(numbers) else NO_TIMESTAMP_MS
+        return replace(file, appended_ms=next_ms, append_kept=file.data_sequence_number in at_ms)
+
+    return tuple(file if file.min_timestamp_ms >= 0 else stamped(file) for file in files)
 
 
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
@@ -212,7 +232,7 @@ def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     entries = [e for e in entries_of(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
     lineages, data = lineages_where_needed(table, snapshot), [e for e in entries if content_of(e.data_file) == DATA]
-    return [log for e in data for log in data_files_of(table, e, 0, lineages)]
+    return list(_with_append_times(table, (log for e in data for log in data_files_of(table, e, 0, lineages))))
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:

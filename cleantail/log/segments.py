@@ -11,6 +11,8 @@ ratio and retention decision is computed on the result. Nothing here opens a fil
    largest timestamp only, so that no late file glues the active segment to the tail.
 4. The newest segment is active until it is as old as the effective segment.ms. Kafka rolls only when the next record
    comes; a quiet archive would then never be cleaned.
+   A file without timestamps has the time of its append in all of these rules, where Kafka takes the time of the segment
+   file. If the snapshot of the append has expired, the file is older than every kept snapshot: it is not active.
 5. Bytes are file bytes x live fraction: delete files shrink a log without rewriting it.
 6. A file that a sink has registered twice in the table is one file; a round keeps each of its records once.
 """
@@ -35,7 +37,9 @@ class DataFile:
     A file of an adopted table that holds several logs is one DataFile for each. `iceberg_partition` says in which
     Iceberg partition an adopted table's file lies; files of two partitions cannot become one. `null_keys` counts the
     records without a key when the file was written, `null_values` the tombstones. `registered`: how often the table
-    names the file (`once`); what else is said here is of it once.
+    names the file (`once`); what else is said here is of it once. `appended_ms` is when it was appended, or if that
+    snapshot has expired (`append_kept` is False) the time of the next snapshot that is kept; only files without
+    timestamps have it.
     """
 
     path: str
@@ -53,6 +57,20 @@ class DataFile:
     iceberg_partition: str = ""
     null_keys: int = 0
     registered: int = 1
+    appended_ms: int = NO_TIMESTAMP_MS
+    append_kept: bool = True
+
+    @property
+    def first_ms(self) -> int:
+        """Returns the lowest timestamp, else the time of the append; NO_TIMESTAMP_MS if that is not known any more."""
+        if self.min_timestamp_ms >= 0:
+            return self.min_timestamp_ms
+        return self.appended_ms if self.append_kept else NO_TIMESTAMP_MS
+
+    @property
+    def largest_ms(self) -> int:
+        """Returns the largest timestamp, else the time of the append, or a later one."""
+        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.appended_ms
 
     @property
     def live_records(self) -> int:
@@ -125,20 +143,19 @@ class Segment:
             base_offset=file.lower_offset,
             end_offset_exclusive=file.upper_offset + 1,
             bytes=file.live_bytes,
-            first_timestamp_ms=file.min_timestamp_ms,
-            largest_timestamp_ms=file.max_timestamp_ms,
+            first_timestamp_ms=file.first_ms,
+            largest_timestamp_ms=file.largest_ms,
             files=1,
         )
 
     def joined(self, file: DataFile) -> Segment:
-        """Returns this segment with one more file. The first timestamp stays that of the first file that has one."""
-        has_timestamp = self.first_timestamp_ms != NO_TIMESTAMP_MS
+        """Returns this segment with one more file, whose offsets follow."""
         return Segment(
             base_offset=self.base_offset,
             end_offset_exclusive=max(self.end_offset_exclusive, file.upper_offset + 1),
             bytes=self.bytes + file.live_bytes,
-            first_timestamp_ms=self.first_timestamp_ms if has_timestamp else file.min_timestamp_ms,
-            largest_timestamp_ms=max(self.largest_timestamp_ms, file.max_timestamp_ms),
+            first_timestamp_ms=self.first_timestamp_ms,
+            largest_timestamp_ms=max(self.largest_timestamp_ms, file.largest_ms),
             files=self.files + 1,
         )
 
@@ -162,8 +179,10 @@ def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms:
     age."""
     same_base = file.lower_offset == current.base_offset
     too_big = current.bytes + file.live_bytes > segment_bytes
-    have_timestamps = NO_TIMESTAMP_MS not in (current.first_timestamp_ms, file.max_timestamp_ms)
-    too_long = have_timestamps and file.max_timestamp_ms - current.first_timestamp_ms > segment_ms
+    if current.first_timestamp_ms == NO_TIMESTAMP_MS:  # appended before every kept snapshot
+        too_long = file.first_ms != NO_TIMESTAMP_MS
+    else:
+        too_long = file.largest_ms - current.first_timestamp_ms > segment_ms
     return not same_base and (too_big or too_long)
 
 
@@ -188,11 +207,8 @@ def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def is_active(newest: Segment, now_ms: int, segment_ms: int) -> bool:
-    """Returns whether the newest segment is younger than the effective segment.ms (semantics.md 3.1).
-
-    A segment without timestamps has no age to go by, and stays active.
-    """
-    return newest.first_timestamp_ms == NO_TIMESTAMP_MS or now_ms - newest.first_timestamp_ms < segment_ms
+    """Returns whether the newest segment is younger than the effective segment.ms (semantics.md 3.1)."""
+    return newest.first_timestamp_ms != NO_TIMESTAMP_MS and now_ms - newest.first_timestamp_ms < segment_ms
 
 
 def split(total: int, weights: list[int]) -> list[int]:

@@ -3,7 +3,7 @@
 1. Only whole segments go, from the oldest on, and never the active one (semantics.md 1.2).
 2. First by size: the oldest segments go while the log stays at or above retention.bytes without them.
 3. Then by age, of what that leaves: segments go as long as the youngest record of each is older than retention.ms. The
-   comparison is strict, as in Kafka. A segment without timestamps has no age, and ends the search.
+   comparison is strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
 4. The log start moves to the base of the first segment that stays, or to the log end where none does. It never moves
    back.
 5. -1 switches a limit off.

@@ -4,18 +4,16 @@
    and after a person's no by cleantail.approval.pause.ms.
 2. A log without cleanable bytes is empty, or clean up to its end, or its dirty records are in the active segment, or
    they are younger than min.compaction.lag.ms (semantics.md 1.2). The first of these that holds is the reason.
-3. An active segment ends by its age, also where no record comes any more (semantics.md 3.1). One without timestamps has
-   no age: it ends by its size.
+3. An active segment ends by its age, also where no record comes any more (semantics.md 3.1).
 """
 
 from __future__ import annotations
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.human import setting, size, until
+from cleantail.human import setting, until
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Quarantine
-from cleantail.log.segments import NO_TIMESTAMP_MS
 
 
 def pause(quarantine: Quarantine) -> str:
@@ -44,13 +42,9 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns when the active segment ends (3): by its age, min(segment.ms, max.compaction.lag.ms), or without
-    timestamps by its size."""
+    """Returns when the active segment ends (3), by its age: min(segment.ms, max.compaction.lag.ms)."""
     fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
-    if first_ms == NO_TIMESTAMP_MS:
-        limit = f"segment.bytes {size(configs.segment_bytes)}"
-        return f"{fact}, which has no timestamps: it ends where more records would make it larger than {limit}"
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
     ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
     return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"

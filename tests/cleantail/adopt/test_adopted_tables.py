@@ -253,7 +253,7 @@ def test_a_table_is_told_and_an_upgrade_is_asked_for(sinks, project):
     assert "sinks.orders: plain columns" in out
     assert "partition 0: 3 records, offsets 1 to 3, 1 duplicate" in out
     assert "files in offset order: 0 of 1" in out
-    assert "note: no timestamp: the newest segment stays active" in out
+    assert "note: no timestamp: for segments, lags and retention a record has the time of its append" in out
     assert "sinks.orders cannot be adopted; nothing was changed:\n- its format version is 1" in err
     assert list((project / "config" / "topics").iterdir()) == []
 

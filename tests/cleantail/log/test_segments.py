@@ -99,10 +99,29 @@ def test_a_joined_file_never_lowers_the_end_or_the_largest_timestamp():
     assert (joined.end_offset_exclusive, joined.largest_timestamp_ms) == (50, 60)
 
 
-def test_the_first_timestamp_is_that_of_the_first_file_that_has_one():
-    without = segment(0, 5, first_timestamp_ms=NO_TIMESTAMP_MS, largest_timestamp_ms=NO_TIMESTAMP_MS)
-    joined = without.joined(data_file(5, 9, min_timestamp_ms=40, max_timestamp_ms=41))
-    assert (joined.first_timestamp_ms, joined.largest_timestamp_ms) == (40, 41)
+@pytest.mark.parametrize(
+    ("changes", "first_ms", "largest_ms"),
+    [
+        pytest.param({"min_timestamp_ms": 40, "max_timestamp_ms": 41, "appended_ms": 90}, 40, 41, id="timestamps"),
+        pytest.param({"min_timestamp_ms": NO_TIMESTAMP_MS, "appended_ms": 90}, 90, 90, id="none"),
+        pytest.param({"min_timestamp_ms": -5, "appended_ms": 90}, 90, 90, id="before_1970"),
+        pytest.param(
+            {"min_timestamp_ms": NO_TIMESTAMP_MS, "appended_ms": 90, "append_kept": False},
+            NO_TIMESTAMP_MS,
+            90,
+            id="none_and_the_append_has_expired",
+        ),
+    ],
+)
+def test_a_file_without_timestamps_has_the_time_of_its_append(changes, first_ms, largest_ms):
+    made = Segment.of(data_file(0, 9, **changes))
+    assert (made.first_timestamp_ms, made.largest_timestamp_ms) == (first_ms, largest_ms)
+
+
+def test_the_first_timestamp_is_that_of_the_first_file():
+    without = data_file(0, 4, min_timestamp_ms=NO_TIMESTAMP_MS, appended_ms=90)
+    joined = Segment.of(without).joined(data_file(5, 9, min_timestamp_ms=40, max_timestamp_ms=41))
+    assert (joined.first_timestamp_ms, joined.largest_timestamp_ms) == (90, 90)
 
 
 def test_zero_is_a_timestamp():
@@ -151,22 +170,22 @@ def test_a_segment_rolls_when_its_span_passes_segment_ms(segment_ms, expected):
     assert spans(rolled(first, second, segment_ms=segment_ms)) == expected
 
 
-@pytest.mark.parametrize(
-    ("first_ms", "second_ms"),
-    [
-        pytest.param(NO_TIMESTAMP_MS, 1_000, id="segment without"),
-        pytest.param(1_000, NO_TIMESTAMP_MS, id="file without"),
-    ],
-)
-def test_without_a_timestamp_there_is_no_span(first_ms, second_ms):
-    files = data_file(0, 9, min_timestamp_ms=first_ms), data_file(10, 19, min_timestamp_ms=second_ms)
-    assert len(rolled(*files, segment_ms=1)) == 1
+def appended(offset, at_ms, kept=True):
+    return data_file(offset, min_timestamp_ms=NO_TIMESTAMP_MS, appended_ms=at_ms, append_kept=kept)
 
 
-def test_a_segment_without_a_timestamp_takes_the_first_one_that_comes():
-    stamps = (NO_TIMESTAMP_MS, 100, 111)
-    files = [data_file(n, min_timestamp_ms=ms) for n, ms in enumerate(stamps)]
+def test_files_without_timestamps_roll_by_the_times_of_their_appends():
+    files = [appended(n, ms) for n, ms in enumerate((100, 110, 111))]
     assert spans(rolled(*files, segment_ms=10)) == [(0, 2), (2, 3)]
+
+
+def test_a_file_whose_append_has_expired_begins_no_active_segment_and_lends_its_own_to_none():
+    """However often snapshots expire, only records of kept snapshots can be in the active segment."""
+    files = [appended(0, 200, kept=False), appended(1, 200, kept=False), appended(2, 200), appended(3, 205)]
+    segments = rolled(*files, segment_ms=10)
+    assert spans(segments) == [(0, 2), (2, 4)]
+    assert [is_active(s, 206, 10) for s in segments] == [False, True]
+    assert not is_active(segments[1], 210, 10)
 
 
 def test_either_reason_is_enough_to_roll():
@@ -300,10 +319,6 @@ def test_every_offset_of_a_file_lies_in_a_segment_that_knows_its_largest_timesta
 def test_the_newest_segment_is_active_until_it_is_as_old_as_segment_ms(now_ms, active):
     newest = segment(0, 10, first_timestamp_ms=1_000, largest_timestamp_ms=5_000)
     assert is_active(newest, now_ms, 100) is active
-
-
-def test_a_segment_without_timestamps_stays_active():
-    assert is_active(segment(0, 10, first_timestamp_ms=NO_TIMESTAMP_MS), 1 << 60, 1)
 
 
 def test_no_timestamp_is_written_as_kafka_writes_it():

@@ -205,13 +205,6 @@ YOUNG = {"segments": (segment(0, 10), segment(10, 20, largest_timestamp_ms=5_000
             "the dirty records are in the active segment, from offset 20, for ever (segment.ms unlimited)",
             id="never by age",
         ),
-        pytest.param(
-            {"segments": (segment(20, 30, first_timestamp_ms=-1),)},
-            {},
-            "the dirty records are in the active segment, from offset 20, which has no timestamps: it ends where more "
-            "records would make it larger than segment.bytes 1.0 GiB",
-            id="no timestamps",
-        ),
     ],
 )
 def test_what_waits_names_the_setting_and_the_time(changes, settings, reason):
