@@ -18,6 +18,7 @@ from cleantail.home.private_files import make_home
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.clients.exchange import OF_FILES
+from cleantail.lake.clients.trusted_catalog import opened, require_data_alone
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.neighbours import require_inner_metadata_log
 
@@ -28,14 +29,12 @@ if TYPE_CHECKING:
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
     """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
-    from pyiceberg.catalog import load_catalog
-
     try:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
-                return load_catalog(platform.catalog.name, **pyiceberg_properties(platform, env))
-        return load_catalog(platform.catalog.name, **with_renewed_tokens(pyiceberg_properties(platform, env)))
+                return opened(platform.catalog.name, pyiceberg_properties(platform, env))
+        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform, env)))
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 
@@ -141,6 +140,8 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
     """Raises, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
     table is not the topic's, and when a commit to an adopted one would delete metadata files that are not its own."""
     table = load_table(kept_catalog(platform, env), topic, platform)
+    if table is not None:
+        require_data_alone(topic.table, table.properties)
     if table is not None and topic.columns is not None:
         require_inner_metadata_log(topic.table, table.location(), table.metadata)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
+from cleantail.lake.clients.trusted_catalog import require_data_alone
 from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict
@@ -27,8 +28,13 @@ FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Returns the Iceberg `Table` of that name."""
-    return static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
+    """Returns the Iceberg `Table` of that name. Raises TableError where its properties name code: Iceberg would load it
+    when the table is read or written, and they may have changed since the table was looked at."""
+    table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
+    require_data_alone(
+        name, static(spark._jvm, "java.lang.String", "join")("\n", table.properties().keySet()).split("\n")
+    )
+    return table
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,6 +212,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
     from cleantail.lake import neighbours
+    from cleantail.lake.clients.trusted_catalog import require_data_alone
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
@@ -220,6 +221,7 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     except TableError as e:
         problems.append(str(e))
     try:
+        require_data_alone(name, table.properties)
         neighbours.require_inner_metadata_log(name, location, table.metadata)
         if neighbours.may_delete_files(table.properties):
             neighbours.require_inner_files(name, location, neighbours.named_files(table))

@@ -16,6 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
 from cleantail.lake.catalogs import kept_catalog, unreachable
+from cleantail.lake.clients.trusted_catalog import require_data_alone
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.source_table.source_history import SourceSnapshot, SourceTable
 
@@ -40,6 +41,7 @@ def described_source(topic: Topic, platform: Platform) -> SourceTable:
     catalog, name = source.catalog or platform.catalog.name, source.named_in(platform.catalog.name)
     table = _loaded(platform.reading(source.catalog), source, name)
     _require_of_a_sink(table, name)
+    require_data_alone(name, table.properties)  # Spark makes what names code where a table is read, too
     known = set(table.schema().column_names)
     if missing := sorted(set(source.columns.paths.values()) - known):
         raise SourceError(

@@ -17,7 +17,7 @@ from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.delete_files import format_version
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 
 
 def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> bool:
@@ -26,10 +26,8 @@ def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: 
     from py4j.protocol import Py4JJavaError
 
     name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))
-    jvm: Any = spark._jvm
     try:
-        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-        return _commit(table, topic, upgrade)
+        return _commit(iceberg_table(spark, name), topic, upgrade)
     except Py4JJavaError as e:
         kind = str(e.java_exception.getClass().getSimpleName())
         text = f"table {topic.table}: {kind}: {str(e.java_exception.getMessage()).splitlines()[0]}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import time
 
+import pyiceberg.io
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
@@ -86,6 +89,18 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
         assert spark.sql(f"SELECT count(*) AS n FROM {view}").collect()[0].n == 4
     if catalog.door:  # both clients came by tokens that were given for the credential, and asked for the store's
         assert {"PyIceberg"} < catalog.door.agents.keys() and catalog.door.delegations == {"vended-credentials"}
+
+
+def test_no_property_of_a_table_reaches_its_file_io(shop, catalog):
+    opened = open_catalog(shop.platform(), catalog.env)
+    evil = dict.fromkeys((v for k, v in vars(pyiceberg.io).items() if k.isupper() and isinstance(v, str)), "evil")
+    schema = Schema(NestedField(1, "a", LongType()))
+    opened.create_namespace_if_not_exists("named")
+    made = opened.create_table("named.evil", schema, properties=evil)
+    for table in (made, opened.load_table("named.evil"), made.refresh()):
+        assert table.properties["py-io-impl"] == table.properties["s3.endpoint"] == "evil"
+        assert "evil" not in table.io.properties.values() and type(table.io).__name__ == "PyArrowFileIO"
+    opened.drop_table("named.evil")
 
 
 def test_no_secret_is_told_where_the_login_is_wrong(shop, catalog, monkeypatch):
