@@ -165,6 +165,16 @@ class OutsideError(CleantailError):
     exit_code = 4
 
 
+class UnknownCommitError(OutsideError):
+    """Is raised where a catalog has not answered whether it took a commit. No file of that commit may be deleted."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(
+            f"whether the catalog took the commit is unknown: {said}. No file was deleted. Look at the table "
+            "(`cleantail status`) when the catalog answers again, and repeat the command if the commit is not there"
+        )
+
+
 class TargetError(CleantailError):
     """Is raised where a topic in Kafka is not one that a restore can write into, or go on writing into. Trying again
     does not help: a person has to decide."""

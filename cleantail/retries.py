@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from cleantail.errors import ConflictError, OvertakenError
+from cleantail.errors import ConflictError, OvertakenError, UnknownCommitError
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -32,7 +32,7 @@ class Retries:
     The pause before a try is between the two bounds of `pause_s`, in seconds, times the number of tries so far.
     """
 
-    error: type[Exception]
+    error: type[Exception] | tuple[type[Exception], ...]
     tries: int
     pause_s: tuple[float, float]
 
@@ -55,8 +55,8 @@ class Retries:
         return random.uniform(*self.pause_s) * state.attempt_number
 
 
-COMMITS = Retries(OvertakenError, tries=20, pause_s=(0.02, 0.1))
-"""Commits that Iceberg does not try again by itself, or not often enough: of branches, deletes and rollbacks."""
+COMMITS = Retries((OvertakenError, UnknownCommitError), tries=20, pause_s=(0.02, 0.1))
+"""Commits: of one whose answer says nothing it is found out before each try whether it was taken."""
 ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
 """Rounds and expiries: each try plans, compacts and checks anew. After the last one the job exits with code 3."""
 

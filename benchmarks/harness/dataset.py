@@ -102,7 +102,7 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     table.create_branch(branch, None)
     table.append_to(branch, frame)
     append_files(table, added_data_files(table.load(), branch), {}, {"cleantail.operation": "ingest"})
-    table.drop_branch(branch)
+    table.drop_branches([branch])
 
 
 def _records(spark: SparkSession, shape: Shape, partition: int, first: int, end: int) -> DataFrame:

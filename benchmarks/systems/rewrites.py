@@ -78,5 +78,5 @@ def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callab
     with watch(name):
         table.spark.sql(statement(at=f"{table.name}.branch_{BRANCH}"))
     left = table.at_branch(BRANCH).count()
-    table.drop_branch(BRANCH)
+    table.drop_branches([BRANCH])
     return left

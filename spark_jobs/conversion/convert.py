@@ -15,6 +15,7 @@ A killed run leaves `main` as it was, and a branch that a run takes away once it
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,24 +26,32 @@ from pyspark.sql import SparkSession
 from cleantail.adopt.equality_deletes import Converted, searches
 from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
-from cleantail.errors import TableError
+from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
 from cleantail.log.policy.shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
+from cleantail.rounds.size_history import CONVERT, OPERATION
 from spark_jobs.conversion.alive import Alive, alive_records
-from spark_jobs.conversion.conversion_commits import drop_stale, publish, stage, undo_stage
 from spark_jobs.conversion.key_columns import key_columns
 from spark_jobs.conversion.lost_records import LostRecords, SharedPositions, lost_records
 from spark_jobs.conversion.search_task import PositionsTask, SearchTask, read_positions, search
-from spark_jobs.conversion.snapshot_entries import SnapshotEntries, snapshot_entries, table_files
+from spark_jobs.conversion.snapshot_entries import SnapshotEntries, registrations, snapshot_entries, table_files
 from spark_jobs.engine.tasks import require_python, run_described, stored_work
+from spark_jobs.iceberg.branches import branch_name, created_at_s
+from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
 from spark_jobs.iceberg.delete_files import write_deletes
-from spark_jobs.iceberg.iceberg_reads import BranchChange, iceberg_table
+from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history, iceberg_table, identity
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.log_files import all_of
 
 logger = logging.getLogger("cleantail.convert_deletes")
 
+STEM = "rw_deletes"
+"""What the names of a conversion's branches begin with."""
+STALE_S = 86_400
+"""A branch that is older was left behind by a killed run."""
 SHARE_RECORDS = 1_000_000
 """Records of data files below which a task of its own costs more than it saves."""
 
@@ -84,7 +93,7 @@ def _noted(attempt: int, error: BaseException) -> None:
 def _convert(conversion: Conversion) -> Converted:
     spark, table = conversion.spark, conversion.load()
     jvm: Any = spark._jvm
-    drop_stale(conversion.load)
+    _drop_stale(conversion.load)
     if table.currentSnapshot() is None:
         return Converted()
     base = int(table.currentSnapshot().snapshotId())
@@ -97,13 +106,14 @@ def _convert(conversion: Conversion) -> Converted:
     done = Converted(len(entries.by_value), len(entries.shared), lost.hidden, len(lost.changed),
                      sum(alive.records for alive in before.values()))  # fmt: skip
     change = _change(jvm, table, entries, lost)
-    branch = stage(jvm, conversion.load, base, change, done)
+    branch = branch_name(STEM)
+    stage_deletes(jvm, conversion.load, branch, base, change, _summary(done))
     try:
         after = _seen(conversion, f"VERSION AS OF '{branch}'")
         _require_same(before, after, conversion.table, "the table would not have the same records as before")
-        snapshot_id = publish(jvm, conversion.load, base, entries, change, done, branch)
+        snapshot_id = _publish(jvm, conversion.load, base, entries, change, done, branch)
     except BaseException:
-        undo_stage(conversion.load, branch)
+        drop_branches(conversion.load, [branch])
         raise
     logger.info(
         "%s: %s and %s became deletes of %s", conversion.table, counted(done.equality_deletes, "equality delete file"),
@@ -176,3 +186,57 @@ def _require_same(one: dict[str, Alive], other: dict[str, Alive], table: str, wh
         raise TableError(
             f"{table}: {what}, in {counted(len(wrong), 'data file')} (records {'; '.join(counts)}); nothing was changed"
         )
+
+
+def _drop_stale(load: Load) -> None:
+    """Takes branches away that killed runs have left behind, a day later."""
+    before_s = time.time() - STALE_S
+    names = [str(name) for name in each(load().refs().keySet())]
+    drop_branches(load, [name for name in names if name.startswith(STEM) and created_at_s(name) < before_s])
+
+
+def _publish(
+    jvm: Any, load: Load, base: int, entries: SnapshotEntries, change: BranchChange, done: Converted, branch: str
+) -> int:
+    """Commits the change to `main` and drops the branch, all or nothing; returns the new snapshot's id. Raises
+    ConflictError where what it rests on has changed.
+
+    What was found stays true whatever is appended meanwhile, and whatever deletes by value come: these are of files as
+    they are. It does not where a data file in which records are deleted was rewritten or got other deletes, or where a
+    delete file that is to go has gone."""
+
+    def stage(table: Any, transaction: Any) -> None:
+        now = int(table.currentSnapshot().snapshotId())
+        if now != base:
+            _require_unchanged(jvm, table, base, entries, change)
+        delta = committing(transaction.newRowDelta(), table).validateFromSnapshot(now).validateDeletedFiles()
+        replay(jvm, delta, change, by_position=True)
+        with_summary(delta, _summary(done)).commit()
+        if table.refs().containsKey(branch):
+            transaction.manageSnapshots().removeBranch(branch).commit()
+
+    return int(send(load, stage, overtaken).currentSnapshot().snapshotId())
+
+
+def _require_unchanged(jvm: Any, table: Any, base: int, entries: SnapshotEntries, change: BranchChange) -> None:
+    """Raises ConflictError unless the data files in which records are deleted are registered as in the base, with the
+    same delete files of their own, and all delete files that are to go are there."""
+    if not any(commit.snapshot_id == base for commit in history(table)):
+        raise ConflictError("what the conversion read was rolled back, or has expired, which makes its result void")
+    later = snapshot_entries(jvm, table, int(table.currentSnapshot().snapshotId()))
+    before, after = registrations(entries), registrations(later)
+    for path in sorted(data_file_of(jvm, file) for file in change.added):
+        if before[path] != after.get(path):
+            raise ConflictError(f"{path} was rewritten, registered again or got other deletes meanwhile")
+    there = {identity(e.file) for e in later.foreign} | {identity(e.file) for own in later.own.values() for e in own}
+    for file in change.removed:
+        if identity(file) not in there:
+            raise ConflictError(f"{file.location()} was taken away meanwhile")
+
+
+def _summary(done: Converted) -> dict[str, str]:
+    return {
+        OPERATION: CONVERT,
+        "cleantail.converted-equality-deletes": str(done.equality_deletes),
+        "cleantail.converted-shared-position-deletes": str(done.shared_position_deletes),
+    }

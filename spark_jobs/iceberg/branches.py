@@ -1,15 +1,8 @@
-"""Branches of ours: their names, and changes of a table's branches while others commit."""
+"""Names of the branches that Cleantail creates."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
-
-from py4j.protocol import Py4JJavaError
-
-from cleantail.retries import COMMITS
-from spark_jobs.iceberg.commit_errors import conflict
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
 """Branches of ours: a round, an ingestion, a rewrite, a restore."""
@@ -34,19 +27,3 @@ def created_at_s(branch: str) -> float:
         return float("inf")
     created_s = int(created) if len(created) <= SECONDS_CHARS else int(created) / 1e9
     return created_s + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
-
-
-def change_refs(load: Callable[[], Any], change: Callable[[Any], Any | None]) -> None:
-    """Commits what `change` makes of the table, if anything. Iceberg tries an append again that lost against
-    another commit, but not a change of branches. Raises OvertakenError when it lost every time."""
-
-    def once() -> None:
-        update = change(load())
-        if update is None:
-            return
-        try:
-            update.commit()
-        except Py4JJavaError as e:
-            raise conflict(e) from None
-
-    COMMITS.run(once)

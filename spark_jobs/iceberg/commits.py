@@ -1,50 +1,269 @@
-"""The commits that readers see: appends, published deletes, rewrites and rollbacks, each all or nothing on `main`.
+"""The one place that commits a change of an Iceberg table through the JVM (docs/architecture.md, decision 14).
 
-All work the same way: the change is written to files that readers do not see, on a branch or in no snapshot, then these
-are put onto `main` in one Iceberg transaction together with the table properties that go with it (docs/architecture.md,
-decision 4). A crash leaves all that was old or all that is new, and appends to `main` meanwhile neither block nor break
-it.
+1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
+2. It is sent once, and only onto the metadata that it was staged on. Iceberg's own `commit` and `commitTransaction`
+   send a change again after a refusal, and delete its manifests: both are wrong where the first try was taken.
+3. After any other answer than success the table is loaded again and searched for the change's own mark: the ids of its
+   snapshots, or, for a change that makes none, the references and properties that it sets. Found: it was taken.
+4. Not found, and the catalog refused it because another commit came first: the change is staged again (COMMITS). Not
+   found, and the answer says nothing: the same, because at most one of two tries on one state can be taken.
+5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
+
+A crash leaves all that was old or all that is new, and appends to `main` meanwhile neither block nor break a change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
-from cleantail.errors import ConflictError
+from cleantail.adopt.adoption import VECTORS_VERSION
+from cleantail.errors import CleantailError, ConflictError, OvertakenError, UnknownCommitError
+from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
-from spark_jobs.iceberg.commit_errors import conflict, overtaken, void
-from spark_jobs.iceberg.delete_commits import register_once, replay, same_deletes_since, with_summary
+from cleantail.rounds.size_history import OPERATION, REGISTERED_ONCE
+from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
+    KeptFile,
     added_by,
+    data_files_of,
+    files_with_deletes,
     history,
+    identity,
     require_own_deletes,
     texts,
 )
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
 
+Load = Callable[[], Any]
+"""Loads an Iceberg `Table` from the catalog."""
+Stage = Callable[[Any, Any], None]
+"""Stages a change: gets the `Table`, and the `Transaction` that was begun on it."""
+NOT_ANCESTOR = "is not an ancestor"
+"""What Iceberg says of a commit whose base is not in main's history any more."""
+MUST_BE_VECTORS = "Must use DVs"
+"""What it says of position deletes for a table of format version 3."""
+UNKNOWN = {
+    "CommitStateUnknownException",
+    "ServiceUnavailableException",
+    "ServiceFailureException",
+    "RESTException",
+    "UncheckedSQLException",
+}
+"""Exceptions after which a commit may have been taken, or may be taken later."""
+MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots", "SetProperties", "RemoveProperties"}
+"""Updates of a table's metadata of which `_is_taken` finds out whether they were made."""
+Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
+"""Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """Says what `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
-    again. `removed`: names of properties that go."""
 
-    to_snapshot_id: int | None
-    appends: tuple[int, ...]
-    properties: Mapping[str, str]
-    summary: Mapping[str, str]
-    removed: tuple[str, ...] = ()
+# 1. how a change is sent
+
+
+def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception] | None = None) -> Any:
+    """Commit what `stage` stages, and return the metadata that was taken, or the table's own if there is no change.
+
+    `refused` returns what an exception of Iceberg means (default: `conflict`). Raises what it returns, the errors of
+    `stage`, and UnknownCommitError.
+    """
+    refused, sent = refused or conflict, list[Any]()
+
+    def once() -> Any:
+        try:
+            iceberg = load()
+            transaction = iceberg.newTransaction()
+        except (Py4JJavaError, CleantailError) as e:
+            raise (_unknown(e) if sent else e) from None
+        if (taken := _taken_of(sent, transaction.table())) is not None:
+            return taken
+        tries = len(sent)
+        try:
+            stage(iceberg, transaction)
+            start, metadata = transaction.startMetadata(), transaction.currentMetadata()
+            if metadata.changes().isEmpty():
+                return metadata
+            before_commit(iceberg, metadata)
+            sent.append(metadata)
+            transaction.underlyingOps().commit(start, metadata)
+            return metadata
+        except IllegalArgumentException as e:
+            error = void(e)
+        except Py4JJavaError as e:
+            error = refused(e)
+        if len(sent) > tries:
+            try:
+                taken = _taken_of(sent, load())
+            except (Py4JJavaError, CleantailError) as e:
+                raise _unknown(e) from None
+            if taken is not None:
+                return taken
+        raise error from None
+
+    return COMMITS.run(once)
+
+
+def before_commit(iceberg: Any, metadata: Any) -> None:
+    """Check the metadata that are about to be committed. `iceberg`: the table as it was loaded. Raises CleantailError,
+    and then nothing is committed."""
+
+
+def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:
+    """Return the metadata that the table has taken, of those that were sent to it."""
+    return next((metadata for metadata in sent if _is_taken(metadata, table)), None)
+
+
+def _is_taken(metadata: Any, table: Any) -> bool:
+    """Return whether the table has the change by which the metadata were made: one of its snapshots, whose ids are
+    random, or, if it makes none, every reference and property as it left them."""
+    updates = [(str(update.getClass().getSimpleName()), update) for update in each(metadata.changes())]
+    made = [int(update.snapshot().snapshotId()) for kind, update in updates if kind == "AddSnapshot"]
+    if made:
+        return any(table.snapshot(snapshot_id) is not None for snapshot_id in made)
+    if any(kind not in MARKED for kind, _ in updates):
+        return False
+    refs, properties, gone = dict[str, int | None](), dict[str, str | None](), list[Any]()
+    for kind, update in updates:
+        match kind:
+            case "SetSnapshotRef":
+                refs[str(update.name())] = int(update.snapshotId())
+            case "RemoveSnapshotRef":
+                refs[str(update.name())] = None
+            case "SetProperties":
+                properties |= texts(update.updated())
+            case "RemoveProperties":
+                properties |= dict.fromkeys(map(str, each(update.removed())))
+            case "RemoveSnapshots":
+                gone += each(update.snapshotIds())
+    there, set_now = table.refs(), texts(table.properties())
+    heads = {name: there.get(name) for name in refs}
+    return (
+        {name: None if ref is None else int(ref.snapshotId()) for name, ref in heads.items()} == refs
+        and {name: set_now.get(name) for name in properties} == properties
+        and all(table.snapshot(snapshot_id) is None for snapshot_id in gone)
+    )
+
+
+# 2. what an answer means
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """Returns what the JVM said, without its stack."""
+    exception = error.java_exception
+    return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
+
+
+def kinds_of(error: Py4JJavaError) -> set[str]:
+    """Return the class names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    kinds, cause = set(), error.java_exception
+    while cause is not None:
+        kinds.add(str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    return kinds
+
+
+def conflict(error: Py4JJavaError) -> Exception:
+    """Return what Iceberg's exception means, else the error itself.
+
+    OvertakenError: another commit came first. ConflictError: what others committed has changed what this one rests on.
+    UnknownCommitError: the commit may have been taken.
+    """
+    message, kinds = f"the table changed in a way that makes this result void: {java_message(error)}", kinds_of(error)
+    if kinds & UNKNOWN:
+        return _unknown(error)
+    if "CommitFailedException" in kinds:
+        return OvertakenError(message)
+    return ConflictError(message) if "ValidationException" in kinds else error
+
+
+def overtaken(error: Py4JJavaError) -> Exception:
+    """Return what Iceberg's exception means, as conflict does, for a commit that makes sure by itself that nothing it
+    rests on has changed: if Iceberg refuses it all the same, it may be tried again on the table as it is now."""
+    refused = conflict(error)
+    return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
+
+
+def void(error: IllegalArgumentException) -> Exception:
+    """Returns what it means where Iceberg calls the change an illegal argument: a ConflictError, or the error
+    itself."""
+    if NOT_ANCESTOR in str(error):
+        return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
+    if MUST_BE_VECTORS in str(error):
+        return ConflictError(f"the table was upgraded after the round had begun, which makes its result void: {error}")
+    return error
+
+
+def _unknown(error: Exception) -> UnknownCommitError:
+    said = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
+    return UnknownCommitError(said)
+
+
+# 3. branches and properties
+
+
+def create_branch(load: Load, branch: str, snapshot_id: int | None) -> None:
+    """Create a branch at the snapshot, or at `main`, in place of one that a killed run left behind."""
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        _create_branch(iceberg, transaction, branch, snapshot_id)
+
+    send(load, stage)
+
+
+def drop_branches(load: Load, branches: Collection[str]) -> None:
+    """Drop the branches that are still there, in one commit."""
+    send(load, lambda iceberg, transaction: _drop(iceberg, transaction, branches))
+
+
+def change_properties(load: Load, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+    """Set and remove properties in one commit."""
+    send(load, lambda _, transaction: _set(transaction, updates, removals))
+
+
+def _create_branch(iceberg: Any, transaction: Any, branch: str, snapshot_id: int | None) -> None:
+    refs = transaction.manageSnapshots()
+    if iceberg.refs().containsKey(branch):
+        refs = refs.removeBranch(branch)
+    (refs.createBranch(branch) if snapshot_id is None else refs.createBranch(branch, snapshot_id)).commit()
+
+
+def _drop(iceberg: Any, transaction: Any, branches: Iterable[str]) -> None:
+    there = iceberg.refs()
+    if gone := [branch for branch in dict.fromkeys(branches) if there.containsKey(branch)]:
+        refs = transaction.manageSnapshots()
+        answers((refs.removeBranch, (branch,)) for branch in gone)
+        refs.commit()
+
+
+def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
+    update = transaction.updateProperties()
+    answers((update.set, (key, value)) for key, value in properties.items())
+    answers((update.remove, (key,)) for key in removed)
+    update.commit()
+
+
+def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
+    """Returns the update with entries in its snapshot's summary."""
+    answers((update.set, (key, value)) for key, value in summary.items())
+    return update
+
+
+def _snapshot_of(metadata: Any) -> int:
+    return int(metadata.currentSnapshot().snapshotId())
+
+
+# 4. appends
 
 
 def append_files(
@@ -54,21 +273,89 @@ def append_files(
     them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
     given up, and goes on. Raises ConflictError, with nothing appended, where somebody else was faster."""
 
-    def once() -> None:
-        iceberg = table.load()
-        transaction = iceberg.newTransaction()
-        there = texts(iceberg.properties())
+    def stage(iceberg: Any, transaction: Any) -> None:
+        there = texts(transaction.table().properties())
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
-        append = committing(transaction.newAppend(), iceberg)
-        answers((append.appendFile, (file,)) for file in files)
-        with_summary(append, summary).commit()
-        try:
-            _commit(transaction, properties)
-        except Py4JJavaError as e:
-            raise conflict(e) from None
+        _append(transaction, transaction.newAppend(), files, summary)
+        _set(transaction, properties)
 
-    COMMITS.run(once)
+    send(table.load, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Says how a commit moves the position: its text `before` (None where there was none) and `after`, and the summary
+    of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
+    property that has the position."""
+
+    before: str | None
+    after: str
+    summary: Mapping[str, str]
+    base_snapshot_id: int | None = None
+    name: str = PROPERTY_POSITION
+
+
+def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance) -> None:
+    """Appends the data files to `main` and moves the position, both or neither. Raises ConflictError where another
+    ingestion has moved the position meanwhile; then nothing was appended.
+
+    Every such commit makes a snapshot, also one that brings no record: by it a catalog sees any two of them as what
+    they are, one after the other."""
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        now, snapshot = transaction.table(), transaction.table().currentSnapshot()
+        text = texts(now.properties()).get(advance.name)
+        # once there is a position, files cannot come beyond it
+        same_files = advance.before is not None or advance.base_snapshot_id == (
+            None if snapshot is None else int(snapshot.snapshotId())
+        )
+        if text != advance.before or not same_files:
+            raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
+        append = transaction.newAppend() if files else transaction.newFastAppend()
+        _append(transaction, append, files, advance.summary)
+        _set(transaction, {advance.name: advance.after})
+
+    send(table.load, stage)
+
+
+def append_to_branch(table: TopicTable, branch: str, files: Sequence[Any]) -> None:
+    """Append data files to a new branch at `main`."""
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        _create_branch(iceberg, transaction, branch, None)
+        _append(transaction, transaction.newFastAppend().toBranch(branch), files, {})
+
+    send(table.load, stage)
+
+
+def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mapping[str, str]) -> None:
+    append = committing(append, transaction.table())
+    answers((append.appendFile, (file,)) for file in files)
+    with_summary(append, summary).commit()
+
+
+# 5. deletes: staged on a round's branch, and replayed onto `main`
+#
+# A file that a sink has registered more than once is registered once before anything is deleted of it: deletes hide a
+# record in every registration of its file. That takes a commit of its own for each sequence number that files came
+# with, since a rewrite gives all of its files one. They come right before the round's own, in the same transaction.
+
+
+def stage_deletes(
+    jvm: Any, load: Load, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
+) -> None:
+    """Creates the branch at the base, in place of one that a killed run left behind, with the change on it. Raises
+    ConflictError."""
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        _create_branch(iceberg, transaction, branch, base_snapshot_id)
+        rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
+        delta = committing(transaction.newRowDelta(), iceberg).toBranch(branch).validateFromSnapshot(base_snapshot_id)
+        _add(delta, rest)
+        with_summary(delta, summary).commit()
+
+    send(load, stage)
 
 
 def publish_deletes(
@@ -98,32 +385,22 @@ def publish_deletes(
     change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
     by_position = "PARQUET" in ask(ask(change.added, "format"), "toString")
 
-    def once() -> int:
-        iceberg = table.load()
-        since = base_snapshot_id
-        if by_position or change.kept:
-            now = same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
-            since = now if by_position else since
-        transaction = iceberg.newTransaction()
+    def stage(iceberg: Any, transaction: Any) -> None:
         if before is not None:
             _require_as_read(table, texts(transaction.table().properties()), before, properties)
-        try:
-            if partitions:
-                rest = register_once(table.jvm, iceberg, transaction, change, since)
-                delta = (
-                    committing(transaction.newRowDelta(), iceberg).validateFromSnapshot(since).validateDeletedFiles()
-                )
-                replay(table.jvm, delta, rest, by_position)
-                with_summary(delta, summary).commit()
-            _drop(transaction, [branch for branch in branches if iceberg.refs().containsKey(branch)])
-            _commit(transaction, properties)
-        except Py4JJavaError as e:
-            raise overtaken(e) if by_position else conflict(e) from None
-        except IllegalArgumentException as e:
-            raise void(e) from None
-        return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+        since = base_snapshot_id
+        if by_position or change.kept:
+            now = _same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
+            since = now if by_position else since
+        if partitions:
+            rest = _register_once(table.jvm, iceberg, transaction, change, since)
+            delta = committing(transaction.newRowDelta(), iceberg).validateFromSnapshot(since).validateDeletedFiles()
+            replay(table.jvm, delta, rest, by_position)
+            with_summary(delta, summary).commit()
+        _drop(iceberg, transaction, branches)
+        _set(transaction, properties)
 
-    return COMMITS.run(once)
+    return _snapshot_of(send(table.load, stage, overtaken if by_position else conflict))
 
 
 def _require_as_read(
@@ -138,30 +415,150 @@ def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
     return BranchChange(one.added + other.added, one.removed + other.removed, 0, one.kept + other.kept)
 
 
+def _register_once(
+    jvm: Any, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
+) -> BranchChange:
+    """Commits rewrites after which each file that is kept is registered once, and returns what is left of the change.
+
+    `operations`: the table itself, or a transaction on it. A file's old delete files go with its registrations: Iceberg
+    drops those that are older than all other files. A new deletion vector comes in the same commit; position deletes
+    may come later, and a row delta that adds them must find that no other has come since.
+    """
+    if not change.kept:
+        return change
+    paths = {str(kept.file.location()) for kept in change.kept}
+    removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
+    at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
+    for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
+        rewrite = (
+            committing(operations.newRewrite(), iceberg).validateFromSnapshot(since).dataSequenceNumber(sequence_number)
+        )
+        rewrite = rewrite.toBranch(branch) if branch else rewrite
+        for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
+            path = str(file.location())
+            # a copy does not say in which manifest it is: the file goes from all of them
+            copy = jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
+            rewrite.deleteFile(copy).addFile(copy)
+            for delete in removed.get(path, ()):
+                rewrite.deleteFile(delete)
+            for delete in added.get(path, ()) if path in at_once else ():
+                rewrite.addFile(delete)
+        with_summary(rewrite, {OPERATION: REGISTERED_ONCE}).commit()
+    done = {identity(f) for files in removed.values() for f in files}
+    done |= {identity(f) for path in at_once for f in added.get(path, ())}
+    left = [tuple(f for f in files if identity(f) not in done) for files in (change.added, change.removed)]
+    return replace(change, added=left[0], removed=left[1])
+
+
+def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
+    """Returns data file -> the delete files of all its registrations in a snapshot, of the files that are named. What a
+    snapshot says that it has removed lacks the bounds by which position deletes are known to be of one file."""
+    by_file: dict[str, dict[tuple[str, int], Any]] = {}
+    for file, deletes in files_with_deletes(iceberg, snapshot_id):
+        if deletes and (path := str(file.location())) in paths:
+            by_file.setdefault(path, {}).update((identity(delete), delete) for delete in deletes)
+    return {path: list(deletes.values()) for path, deletes in by_file.items()}
+
+
+def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
+    """Returns data file -> its delete files, of the files that are named."""
+    by_file: dict[str, list[Any]] = {}
+    some = list(deletes)
+    for path, delete in zip(data_files_of(jvm, some), some, strict=True):
+        if path in paths:
+            by_file.setdefault(path, []).append(delete)
+    return by_file
+
+
+def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
+    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change are
+    registered as they were in the base, with the same delete files.
+
+    With deletion vectors Iceberg makes sure of these by itself. Of position deletes it only knows whether any were
+    added at all: that is right from the returned snapshot on, and too strict from the base on.
+    """
+    now = int(iceberg.currentSnapshot().snapshotId())
+    if now == base_snapshot_id:
+        return now
+    if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
+        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+    touched = {*data_files_of(jvm, change.added), *(str(k.file.location()) for k in change.kept)}
+    before, after = (_registrations(iceberg, snapshot_id, change.kept) for snapshot_id in (base_snapshot_id, now))
+    for path in sorted(touched):
+        if after.get(path) != before.get(path):
+            raise ConflictError(f"{path} was rewritten, registered again or got other deletes after the round read it")
+    return now
+
+
+def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> Registrations:
+    """Returns how each data file of a snapshot is registered. Of those that are not kept once it does not count when
+    they came."""
+    once = {str(k.file.location()) for k in kept}
+    by_path: dict[str, list[tuple[int, tuple[tuple[str, int], ...]]]] = {}
+    for file, deletes in files_with_deletes(iceberg, snapshot_id):
+        path = str(file.location())
+        arrived = int(file.dataSequenceNumber()) if path in once else 0
+        by_path.setdefault(path, []).append((arrived, tuple(sorted(identity(delete) for delete in deletes))))
+    return {path: tuple(sorted(registrations)) for path, registrations in by_path.items()}
+
+
+def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> None:
+    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
+    that the base had."""
+    referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
+    _add(delta, change)
+    # the transaction has taken a file that is kept once away itself, and put it there again
+    answers((referenced.add, (path,)) for path in data_files_of(jvm, change.added) if path not in once)
+    delta.validateDataFilesExist(referenced)
+    if by_position:
+        delta.validateNoConflictingDeleteFiles()
+
+
+def _add(delta: Any, change: BranchChange) -> None:
+    """Tells a row delta which delete files go and which come."""
+    removed = ((delta.removeDeletes, (file,)) for file in change.removed)
+    answers([*removed, *((delta.addDeletes, (file,)) for file in change.added)])
+
+
+# 6. rewrites and rollbacks
+
+
 def replace_files(
     table: TopicTable,
     new: Iterable[Any],
     old: Iterable[tuple[Any, Sequence[Any]]],
     base_snapshot_id: int,
-    sequence_number: int,
+    sequence_number: int | None,
     summary: Mapping[str, str],
-) -> None:
+    load: Load | None = None,
+) -> dict[str, str]:
     """Replaces data files, each with its delete files as the base has them, by others; these keep the sequence number
-    by which a round knew the old. Raises ConflictError when an old file has changed meanwhile."""
-    iceberg = table.load()
-    rewrite = committing(iceberg.newRewrite(), iceberg).validateFromSnapshot(base_snapshot_id)
-    rewrite = rewrite.dataSequenceNumber(sequence_number)
-    replaced = list(old)
+    by which a round knew the old. Returns the summary of the snapshot. Raises ConflictError when an old file has
+    changed meanwhile. `load`: of a side table."""
+    replaced, added = list(old), list(new)
     paths = map(str, ask([file for file, _ in replaced], "location"))
     require_own_deletes(table.jvm, zip(paths, (deletes for _, deletes in replaced), strict=True))
-    gone = (each for file, deletes in replaced for each in (file, *deletes))
-    answers([*((rewrite.deleteFile, (file,)) for file in gone), *((rewrite.addFile, (file,)) for file in new)])
-    try:
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        rewrite = committing(transaction.newRewrite(), iceberg).validateFromSnapshot(base_snapshot_id)
+        rewrite = rewrite if sequence_number is None else rewrite.dataSequenceNumber(sequence_number)
+        gone = (each for file, deletes in replaced for each in (file, *deletes))
+        answers([*((rewrite.deleteFile, (file,)) for file in gone), *((rewrite.addFile, (file,)) for file in added)])
         with_summary(rewrite, summary).commit()
-    except Py4JJavaError as e:
-        raise conflict(e) from None
-    except IllegalArgumentException as e:
-        raise void(e) from None
+
+    return texts(send(load or table.load, stage).currentSnapshot().summary())
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Says what `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    again. `removed`: names of properties that go."""
+
+    to_snapshot_id: int | None
+    appends: tuple[int, ...]
+    properties: Mapping[str, str]
+    summary: Mapping[str, str]
+    removed: tuple[str, ...] = ()
 
 
 def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
@@ -172,32 +569,17 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
     when others were faster every time.
     """
 
-    def once() -> int:
-        transaction = table.load().newTransaction()
+    def stage(_: Any, transaction: Any) -> None:
         iceberg = transaction.table()
         rollback = plan(list(history(iceberg)), texts(iceberg.properties()))
-        _lay_out(table, transaction, iceberg, rollback)
-        try:
-            # not commitTransaction: that would lay the change onto whatever came in between
-            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
-        except Py4JJavaError as e:
-            raise conflict(e) from None
-        return int(transaction.currentMetadata().currentSnapshot().snapshotId())
+        appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
+        _go_back(table, transaction, rollback.to_snapshot_id)
+        _append(transaction, transaction.newFastAppend(), (), rollback.summary)
+        for snapshot, files in appends:
+            _append(transaction, transaction.newFastAppend(), files, writer_entries(texts(snapshot.summary())))
+        _set(transaction, rollback.properties, rollback.removed)
 
-    return COMMITS.run(once)
-
-
-def _lay_out(table: TopicTable, transaction: Any, iceberg: Any, rollback: Rollback) -> None:
-    """Stages the rollback in its order: back to the snapshot, an empty commit of its own, the appends, the
-    properties."""
-    appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
-    _go_back(table, transaction, rollback.to_snapshot_id)
-    with_summary(committing(transaction.newFastAppend(), iceberg), rollback.summary).commit()
-    for snapshot, files in appends:
-        append = committing(transaction.newFastAppend(), iceberg)
-        answers((append.appendFile, (file,)) for file in files)
-        with_summary(append, writer_entries(texts(snapshot.summary()))).commit()
-    _set(transaction, rollback.properties, rollback.removed)
+    return _snapshot_of(send(table.load, stage))
 
 
 def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
@@ -209,25 +591,3 @@ def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> No
     now = operations.current()
     before = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeRef("main").build()
     operations.commit(now, before)
-
-
-def _drop(transaction: Any, branches: Sequence[str]) -> None:
-    if not branches:
-        return
-    refs = transaction.manageSnapshots()
-    answers((refs.removeBranch, (branch,)) for branch in branches)
-    refs.commit()
-
-
-def _commit(transaction: Any, properties: Mapping[str, str]) -> None:
-    """Commits the transaction and the properties that go with it, all or nothing, and only onto the metadata that it
-    was planned on: commitTransaction would lay the change onto whatever came in between."""
-    _set(transaction, properties)
-    transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
-
-
-def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
-    update = transaction.updateProperties()
-    answers((update.set, (key, value)) for key, value in properties.items())
-    answers((update.remove, (key,)) for key in removed)
-    update.commit()

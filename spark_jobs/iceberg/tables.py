@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,21 +25,21 @@ from cleantail.config.topic_table import (
     VALUE,
     table_properties,
 )
-from cleantail.errors import ConflictError, TableError
+from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
-from cleantail.retries import COMMITS
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
-from spark_jobs.iceberg.branches import change_refs, created_at_s
-from spark_jobs.iceberg.commit_errors import java_message, void
-from spark_jobs.iceberg.delete_commits import stage_deletes
+from spark_jobs.iceberg.branches import created_at_s
+from spark_jobs.iceberg.commits import change_properties, create_branch, drop_branches, java_message, stage_deletes
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
+
+logger = logging.getLogger("cleantail.tables")
 
 DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
@@ -142,28 +143,23 @@ class TopicTable:
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """Creates a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
-        at = () if snapshot_id is None else (snapshot_id,)
-        self.drop_branch(branch)
-        change_refs(self.load, lambda table: table.manageSnapshots().createBranch(branch, *at))
-
-    def drop_branch(self, branch: str) -> None:
-        change_refs(
-            self.load,
-            lambda table: table.manageSnapshots().removeBranch(branch) if table.refs().containsKey(branch) else None,
-        )
+        create_branch(self.load, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:
-        """Drops each branch that is still there. Raises ConflictError as drop_branch does."""
-        for branch in dict.fromkeys(branches):
-            self.drop_branch(branch)
+        """Drop the branches that are still there. If the catalog does not do it, they are left, and a later run drops
+        them: nothing depends on it."""
+        if names := list(branches):
+            try:
+                drop_branches(self.load, names)
+            except CleantailError as e:
+                logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
     def drop_stale_branches(self) -> list[str]:
         """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
-        for name in stale:
-            self.drop_branch(name)
+        self.drop_branches(stale)
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
@@ -202,10 +198,7 @@ class TopicTable:
         if not (change.added or change.kept or summary):
             self.create_branch(branch, files.snapshot_id)
             return
-        try:
-            COMMITS.run(lambda: stage_deletes(self.jvm, self.load(), branch, files.snapshot_id, change, summary or {}))
-        except IllegalArgumentException as e:
-            raise void(e) from None
+        stage_deletes(self.jvm, self.load, branch, files.snapshot_id, change, summary or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
@@ -224,9 +217,7 @@ class TopicTable:
         return list(rows)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        update = self.load().updateProperties()
-        answers((update.set, (key, value)) for key, value in properties.items())
-        update.commit()
+        change_properties(self.load, properties)
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
         """Returns the data files of a log that were appended after a round which had read up to `sequence_number`; in

@@ -61,7 +61,7 @@ class Restore:
             require_fitting(plan.target, facts, clock_ms)
         except CleantailError:
             if not plan.resumed:
-                self.table.drop_branch(branch)
+                self.table.drop_branches([branch])
             raise
         # 3. what is there is the archive's
         max_bytes = plan.target.number("max.message.bytes")
@@ -75,7 +75,7 @@ class Restore:
         self.progress("reading back")
         verified = self._run(verify_log, tasks, "read the restored records back")
         self._require_same_topic(plan.target)
-        self.table.drop_branch(branch)
+        self.table.drop_branches([branch])
         return _result(plan, facts, compared, written, verified)
 
     def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:

@@ -144,7 +144,7 @@ def run(draw: st.DrawFn, world: World) -> Compact:
                     "publish_deletes",
                     "publish_deletes",
                     "append_answer",
-                    "drop_branch",
+                    "drop_branches",
                 ]
             )
         )

@@ -42,7 +42,7 @@ CRASHES: dict[str, list[tuple[Any, str]]] = {
     "check_round": [(rounds, "check_round")],
     "publish_deletes": [(publish, "publish_deletes")],
     "append_answer": [(publish, "append_answer")],
-    "drop_branch": [(TopicTable, "drop_branch")],
+    "drop_branches": [(TopicTable, "drop_branches")],
 }
 """What can die: the commits of a round, in their order."""
 

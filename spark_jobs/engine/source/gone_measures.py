@@ -76,7 +76,7 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
     configs = source.brokers.cleaner_configs(table.topic.kafka_topic)
     passed_ms = int(time.time() * 1000) - (unit.began_ms or 0)
     if configs is not None and passed_ms > configs.delete_retention_ms:
-        table.drop_branch(unit.branch)
+        table.drop_branches([unit.branch])
         raise ConflictError(
             f"keys may have gone from {table.topic.kafka_topic} between the comparison and its check: it took "
             f"{duration(passed_ms)}, and delete.retention.ms is {duration(configs.delete_retention_ms)} there"

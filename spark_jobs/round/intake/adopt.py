@@ -14,8 +14,9 @@ from cleantail.adopt.adoption import version_after
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
-from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.errors import CleantailError, TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
+from spark_jobs.iceberg.commits import Load, java_message, send
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 
@@ -27,17 +28,16 @@ def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: 
 
     name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))
     try:
-        return _commit(iceberg_table(spark, name), topic, upgrade)
+        return _commit(lambda: iceberg_table(spark, name), topic, upgrade)
     except Py4JJavaError as e:
-        kind = str(e.java_exception.getClass().getSimpleName())
-        text = f"table {topic.table}: {kind}: {str(e.java_exception.getMessage()).splitlines()[0]}"
-        raise (ConflictError(text) if kind == "CommitFailedException" else TableError(text)) from None
+        raise TableError(f"table {topic.table}: {java_message(e)}") from None
 
 
-def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
+def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
     """Commits properties and format version, all of it or nothing; returns whether there was anything to commit."""
     if topic.columns is None:
         raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
+    table = load()
     version = format_version(table)
     new_version = version_after(version, upgrade)
     properties = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: property_of_columns(topic.columns)}
@@ -47,14 +47,16 @@ def _commit(table: Any, topic: Topic, upgrade: bool) -> bool:
     lacks_ids = not topic.columns.has_offsets and _lacks_row_ids(table)
     if all(present.get(key) == value for key, value in properties.items()) and not lacks_ids:
         return False
-    transaction = table.newTransaction()
-    update = transaction.updateProperties()
-    for key, value in properties.items():
-        update.set(key, value)
-    update.commit()
-    if lacks_ids:
-        transaction.newFastAppend().commit()
-    transaction.commitTransaction()
+
+    def stage(_: Any, transaction: Any) -> None:
+        update = transaction.updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        update.commit()
+        if lacks_ids:
+            transaction.newFastAppend().commit()
+
+    send(load, stage)
     return True
 
 

@@ -121,7 +121,7 @@ def _append(
         progress("committing")
         append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources})
     finally:
-        table.drop_branch(branch)
+        table.drop_branches([branch])
     return records.count, late_warnings(records.lowest, states_of_logs, table.topic.config)
 
 

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from cleantail.errors import UnknownCommitError
+from spark_jobs.iceberg.commits import append_to_branch
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of
-from spark_jobs.iceberg.jvm.manifest_threads import committing
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.snapshot_files import offset_bounds
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
@@ -54,11 +55,7 @@ class NewRecords:
         """Puts what tasks have written onto a new branch, where Spark can read it. What Spark has written is there."""
         if not self.written:
             return
-        table.create_branch(branch, None)
-        iceberg = table.load()
-        append = committing(iceberg.newFastAppend(), iceberg).toBranch(branch)
-        answers((append.appendFile, (file,)) for file in self.files)
-        append.commit()
+        append_to_branch(table, branch, self.files)
 
     @property
     def lowest(self) -> dict[int, int]:
@@ -71,6 +68,8 @@ class NewRecords:
         for what is done before their commit is begun."""
         try:
             yield
+        except UnknownCommitError:
+            raise
         except BaseException:
             if not table.load().refs().containsKey(branch):
                 delete_written(table, self.written)

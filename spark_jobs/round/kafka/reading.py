@@ -33,10 +33,10 @@ from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, Sources
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.intake.position_commit import Advance, append_and_advance
 from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
 from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
 from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
@@ -179,7 +179,7 @@ class TopicRead:
             progress("committing")
             append_and_advance(self.table, records.files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
         finally:
-            self.table.drop_branch(branch)
+            self.table.drop_branches([branch])
         written_bytes = sum(int(file.fileSizeInBytes()) for file in records.files)
         return records.count, written_bytes, (*late, *(entry.text for entry in new))
 

@@ -35,10 +35,10 @@ from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, TableRead
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS
-from spark_jobs.round.intake.position_commit import Advance, append_and_advance
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.source_table.evidence_of_changes import record_changes
 from spark_jobs.round.source_table.fresh_records import AGAIN, FreshRecords, write_fresh

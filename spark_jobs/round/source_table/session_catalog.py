@@ -16,7 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.sources.table_source import TableSource
 from cleantail.errors import OutsideError, SourceError
 from cleantail.lake.clients import client_properties
-from spark_jobs.iceberg.commit_errors import java_message
+from spark_jobs.iceberg.commits import java_message
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 
 REDACTION, HIDDEN = "spark.sql.redaction.options.regex", "(?i)url|spark[.]sql[.]catalog[.]"

@@ -31,6 +31,6 @@ def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_
     try:
         table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
     except BaseException:
-        table.drop_branch(branch)
+        table.drop_branches([branch])
         raise
     return branch

@@ -18,7 +18,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
-from spark_jobs.iceberg.commit_errors import conflict
+from spark_jobs.iceberg.commits import conflict
 from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable

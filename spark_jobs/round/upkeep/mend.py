@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.rounds.size_history import MEND, OPERATION
-from spark_jobs.iceberg.commit_errors import conflict
+from spark_jobs.iceberg.commits import send
 from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -32,15 +31,18 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
         if (path := str(vector.referencedDataFile())) in by_file:
             by_file[path].append(vector)
     lost = [_together(jvm, table, path, by_file[path]) for path in damaged.unreadable]
-    delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).set(OPERATION, MEND)
-    for vector in (vector for vectors in by_file.values() for vector in vectors):
-        delta.removeDeletes(vector)
-    for vector in write_deletes(jvm, table, lost) if lost else ():
-        delta.addDeletes(vector)
-    try:
+    written = write_deletes(jvm, table, lost) if lost else ()
+    base = table.currentSnapshot().snapshotId()
+
+    def stage_mended(iceberg: Any, transaction: Any) -> None:
+        delta = transaction.newRowDelta().validateFromSnapshot(base).set(OPERATION, MEND)
+        for vector in (vector for vectors in by_file.values() for vector in vectors):
+            delta.removeDeletes(vector)
+        for vector in written:
+            delta.addDeletes(vector)
         delta.commit()
-    except Py4JJavaError as e:
-        raise conflict(e) from None
+
+    send(lambda: iceberg_table(spark, name), stage_mended)
 
 
 def _vectors(jvm: Any, table: Any) -> Iterator[Any]:

@@ -64,8 +64,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
         return result
     folder = require_own(table, platform) if plan.expired_snapshots else None
     table.drop_stale_branches()
-    for branch in plan.branches:
-        table.drop_branch(branch)
+    table.drop_branches(plan.branches)
     try:
         for rewritten in rewrite_groups(table, platform, plan.groups):
             result = result.with_files(rewritten)

@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -26,19 +25,16 @@ from cleantail.rounds.reclaim_results import RewrittenFiles
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.commits import replace_files
-from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.jvm.java_collections import elements_of
 from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.upkeep.staged_rewrites import Plans, Staged, drop_branch, drop_staged, stage
+from spark_jobs.round.upkeep.staged_rewrites import Plans, Staged, drop_staged, stage
 
 logger = logging.getLogger("cleantail.reclaim")
 
 Batch = Sequence[Group]
 AHEAD = 2
 """So many batches for each core are rewritten before their turn to be swapped comes."""
-REWRITE = "cleantail.rewrite"
-"""Names a swap in the summary of its snapshot."""
 
 
 def rewrite_groups(table: TopicTable, platform: Platform, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
@@ -86,30 +82,21 @@ def _swapped(
 def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     """Puts the new files in the old ones' place. Raises ConflictError, with the new files deleted, where another writer
     was faster."""
-    name = str(uuid.uuid4())
     tasks = [file.task for file in staged.old]
     old = list(zip(ask(tasks, "file"), elements_of(ask(tasks, "deletes")), strict=True))
-    summary = {OPERATION: "reclaim", REWRITE: name}
+    summary = {OPERATION: "reclaim"}
     try:
-        replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)
+        made = replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)
     except ConflictError:
-        # a commit that was sent twice, by the client of a catalog, is refused though its first try was taken
-        if _summary_of(table, name) is None:
-            drop_staged(table, staged)
-            raise
-    # after any other error nobody knows whether `main` has the files: they are left
+        drop_staged(table, staged)
+        raise
+    # after any other error `main` may have the files: they are left
     if staged.branch is not None:
-        drop_branch(table, staged.branch)
-    return RewrittenFiles(len(staged.old), len(staged.new), _freed_bytes(_summary_of(table, name) or {}))
+        table.drop_branches([staged.branch])
+    return RewrittenFiles(len(staged.old), len(staged.new), _freed_bytes(made))
 
 
-def _summary_of(table: TopicTable, rewrite: str) -> dict[str, str] | None:
-    """Returns the summary of a swap's snapshot in the history of `main`; None where it is not there."""
-    summaries = (commit.summary for commit in history(table.load()))
-    return next((dict(summary) for summary in summaries if summary.get(REWRITE) == rewrite), None)
-
-
-def _freed_bytes(summary: dict[str, str]) -> int:
+def _freed_bytes(summary: Mapping[str, str]) -> int:
     """Returns by how much a rewrite made the data files smaller; 0 where it did not."""
     sizes = [int(summary.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
     return max(sizes[0] - sizes[1], 0)

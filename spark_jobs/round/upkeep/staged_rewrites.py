@@ -141,7 +141,7 @@ def _by_spark(table: TopicTable, group: Group, plan: Plan, old: Sequence[Planned
         _require_all_records(group, new)
         return Staged(plan.snapshot_id, old, new, branch)
     except BaseException:
-        drop_branch(table, branch)
+        table.drop_branches([branch])
         raise
 
 
@@ -161,17 +161,9 @@ def _require_all_records(group: Group, new: Sequence[Any], live_records: int | N
 def drop_staged(table: TopicTable, staged: Staged) -> None:
     """Drops the branch, whose files go when its snapshot expires, or deletes the files that nothing knows of."""
     if staged.branch is not None:
-        drop_branch(table, staged.branch)
+        table.drop_branches([staged.branch])
     else:
         delete_files(table, [str(file.location()) for file in staged.new])
-
-
-def drop_branch(table: TopicTable, branch: str) -> None:
-    """Drops a branch as far as that can be done: a later run drops what is left."""
-    try:
-        table.drop_branch(branch)
-    except Exception as e:
-        logger.warning("branch %s is left for a later run: %s", branch, type(e).__name__)
 
 
 def delete_files(table: TopicTable, paths: Collection[str]) -> None:

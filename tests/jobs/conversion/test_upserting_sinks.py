@@ -9,6 +9,7 @@ import datetime
 import itertools
 import json
 import random
+import time
 from decimal import Decimal
 
 import pytest
@@ -223,20 +224,19 @@ def test_what_a_sink_commits_meanwhile_stays_and_what_others_delete_is_not_lost(
     sink = UpsertSink(spark, full(table), ["id"])
     for made in history():
         sink.commit(*made)
-    stage, tries = convert.stage, []
+    stage, tries = convert.stage_deletes, []
 
     def slow(*arguments):
-        branch = stage(*arguments)
-        tries.append(branch)
+        stage(*arguments)
+        tries.append(arguments)
         sink.commit(change(200 + len(tries), 1), change(300 + len(tries), 77))
         if len(tries) == 1:  # in a data file of which the conversion has deleted records, too
             spark.sql(f"ALTER TABLE {full(table)} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
             first = rows_and_offsets(spark, table)[1][0]
             spark.sql(f"DELETE FROM {full(table)} WHERE o = {first}")
         tries.append(rows_of(spark, table))
-        return branch
 
-    monkeypatch.setattr(convert, "stage", slow)
+    monkeypatch.setattr(convert, "stage_deletes", slow)
     done = workshop.json("convert-deletes", table)
     assert done["converted"] and len(tries) == 4
     assert rows_of(spark, table) == tries[-1]
@@ -260,15 +260,15 @@ def test_a_run_that_is_killed_before_it_publishes_changes_nothing_and_the_next_o
         raise SystemExit(137)
 
     with monkeypatch.context() as patch:
-        patch.setattr(convert, "publish", dies)
-        patch.setattr(convert, "undo_stage", lambda *_: None)
+        patch.setattr(convert, "_publish", dies)
+        patch.setattr(convert, "drop_branches", lambda *_: None)
         with pytest.raises(SystemExit):
             workshop.run("convert-deletes", table)
     assert rows_of(spark, table) == before
     assert spark.sql(f"SELECT * FROM {full(table)}.snapshots").count() == snapshot + 1
     assert [f.content for f in delete_files_of(spark, table)].count(2) == 3
-    later = convert.drop_stale.__globals__["time"].time() + 100_000
-    monkeypatch.setattr("spark_jobs.conversion.conversion_commits.time.time", lambda: later)
+    later = time.time() + 100_000
+    monkeypatch.setattr("spark_jobs.conversion.convert.time.time", lambda: later)
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
     assert list(spark.sql(f"SELECT name FROM {full(table)}.refs").collect()) == [("main",)]

@@ -373,7 +373,7 @@ def test_a_publish_that_dies_leaves_all_that_was_old_and_the_next_one_does_it_al
     checked = check_round(table, platform, plan.round, units)
     before = by_spark(spark, name)
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(commits, "_commit", die)
+        dying.setattr(commits, "before_commit", die)
         publish_or_start_over(Run(table, platform), checked)
     spark.sql(f"REFRESH TABLE {full(name)}")
     assert by_spark(spark, name) == before and len(before) == 24

@@ -12,7 +12,6 @@ from cleantail.errors import ConflictError, OvertakenError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.branches import change_refs
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.round import evidence_store
 from tests.jobs.round.test_rounds import record
@@ -29,17 +28,20 @@ def branches(table):
     return set(map(str, table.load().refs().keySet()))
 
 
-def test_a_branch_that_lost_against_another_commit_is_made_on_the_table_as_it_is_then(table):
+def other_commit(table, value):
+    table.load().updateProperties().set("somebody", value).commit()
+
+
+def test_a_branch_that_lost_against_another_commit_is_made_on_the_table_as_it_is_then(table, monkeypatch):
     tries = []
 
-    def late(iceberg):
-        tries.append(iceberg)
-        update = iceberg.manageSnapshots().createBranch("ct_mine_1")
+    def late(*_):
+        tries.append(1)
         if len(tries) == 1:
-            table.set_properties({"somebody": "else"})
-        return update
+            other_commit(table, "else")
 
-    change_refs(table.load, late)
+    monkeypatch.setattr(commits, "before_commit", late)
+    table.create_branch("ct_mine_1", None)
     assert len(tries) == 2
     assert "ct_mine_1" in branches(table)
     assert table.load().properties().get("somebody") == "else"
@@ -49,14 +51,13 @@ def test_a_branch_that_loses_every_time_is_overtaken(table, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     tries = []
 
-    def late(iceberg):
-        tries.append(iceberg)
-        update = iceberg.manageSnapshots().createBranch("ct_mine_1")
-        table.set_properties({"somebody": str(len(tries))})
-        return update
+    def late(*_):
+        tries.append(1)
+        other_commit(table, str(len(tries)))
 
+    monkeypatch.setattr(commits, "before_commit", late)
     with pytest.raises(OvertakenError, match="the table changed in a way .*CommitFailedException"):
-        change_refs(table.load, late)
+        table.create_branch("ct_mine_1", None)
     assert len(tries) == COMMITS.tries
     assert "ct_mine_1" not in branches(table)
 

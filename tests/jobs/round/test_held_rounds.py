@@ -253,7 +253,7 @@ def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(w
     ingest(workshop, topic, "given-up.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-    table.drop_branch(checked.units[0].branch)
+    table.drop_branches([checked.units[0].branch])
     assert publish_or_start_over(Run(table, platform), checked).published == (0,)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
     assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]

@@ -269,7 +269,7 @@ def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, tabl
     checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     [unit] = checked.units
     if loss == "dropped":
-        table.drop_branch(unit.branch)
+        table.drop_branches([unit.branch])
     else:
         delete_where(table, unit.branch, "t.`offset` = 2")
     with pytest.raises(ConflictError):

@@ -19,6 +19,7 @@ from spark_jobs.iceberg.file_removal import remove_orphans
 from spark_jobs.iceberg.planned_files import planned_files
 from spark_jobs.round.upkeep import rewriting, staged_rewrites
 from tests.jobs.conftest import REDPANDA, SINK, settings
+from tests.jobs.iceberg.answers import delivered_twice
 
 NOW, FAR = 1_800_000_000_000, 1 << 45
 HOUR = 3_600_000
@@ -281,18 +282,13 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     assert rows(table) == before
 
 
-def test_a_commit_that_was_taken_though_it_was_refused_keeps_its_files(workshop, table_of, compacted, monkeypatch):
+def test_a_commit_that_was_taken_though_it_was_refused_keeps_its_files(workshop, table_of, compacted):
     """As a catalog's client does that sends a commit again after its answer was lost."""
     topic = compacted("rewritten-sent-twice")
-    table, real = table_of(topic), rewriting.replace_files
+    table = table_of(topic)
     before = rows(table)
-
-    def twice(*arguments):
-        real(*arguments)
-        real(*arguments)
-
-    monkeypatch.setattr(rewriting, "replace_files", twice)
-    result = workshop.json("reclaim", topic, "--now", NOW)
+    with delivered_twice():
+        result = workshop.json("reclaim", topic, "--now", NOW)
     assert (result["new_files"], result["reclaimed_bytes"] > 0) == (2, True)
     assert rows(table) == before
 

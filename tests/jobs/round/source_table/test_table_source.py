@@ -15,6 +15,7 @@ from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSIT
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.watch.alerting.alarms import log_alarms
 from spark_jobs import run_pack
+from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.source_table.guards import guarded, raised
 from spark_jobs.round.source_table.reading import SourceTableRead
@@ -432,21 +433,17 @@ def staged_branches(table):
 
 
 def test_a_commit_of_which_the_answer_is_lost_is_done_once(sink, workshop, reading, records, monkeypatch):
-    from spark_jobs.round.intake import position_commit
-
     lake = sink("unanswered")
     lake.append((0, 0, 5, "a", "x"))
     topic, lost = reading("table-unanswered", lake), []
-    real = position_commit._stage
 
-    def staged(transaction, files, advance):
-        real(transaction, files, advance)
-        if not lost:
-            lost.append(transaction)
-            transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+    def taken(iceberg, metadata):
+        if not lost and "cleantail.source.table" in texts(metadata.properties()):
+            lost.append(metadata)
+            iceberg.operations().commit(iceberg.operations().current(), metadata)
 
     # the commit after it finds other metadata than it began with, as one does whose first answer was lost
-    monkeypatch.setattr(position_commit, "_stage", staged)
+    monkeypatch.setattr(commits, "before_commit", taken)
     workshop.ok("ingest", topic)
     assert lost and [r[1] for r in records(topic)] == [0]
 
