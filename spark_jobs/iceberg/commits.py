@@ -1,4 +1,4 @@
-"""The one place that commits a change of an Iceberg table through the JVM (docs/architecture.md, decision 14).
+"""The one place that commits a change of an Iceberg table through the JVM (docs/architecture.md, decision 9).
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
 2. It is sent once, and only onto the metadata that it was staged on. Iceberg's own `commit` and `commitTransaction`
@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
 from cleantail.adopt.adoption import VECTORS_VERSION
+from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, UnknownCommitError
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
@@ -44,9 +45,6 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
 
-if TYPE_CHECKING:
-    from spark_jobs.iceberg.tables import TopicTable
-
 Load = Callable[[], Any]
 """Loads an Iceberg `Table` from the catalog."""
 Stage = Callable[[Any, Any], None]
@@ -67,6 +65,18 @@ MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots
 """Updates of a table's metadata of which `_is_taken` finds out whether they were made."""
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
+
+
+class Committed(Protocol):
+    """A topic's table (spark_jobs.iceberg.tables)."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+    @property
+    def jvm(self) -> Any: ...
+
+    def load(self) -> Any: ...
 
 
 # 1. how a change is sent
@@ -267,7 +277,7 @@ def _snapshot_of(metadata: Any) -> int:
 
 
 def append_files(
-    table: TopicTable, files: Sequence[Any], properties: Mapping[str, str], summary: Mapping[str, str]
+    table: Committed, files: Sequence[Any], properties: Mapping[str, str], summary: Mapping[str, str]
 ) -> None:
     """Appends data files to `main`, with the properties, in one commit, and only where the table has none of these: by
     them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
@@ -296,7 +306,7 @@ class Advance:
     name: str = PROPERTY_POSITION
 
 
-def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance) -> None:
+def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
     """Appends the data files to `main` and moves the position, both or neither. Raises ConflictError where another
     ingestion has moved the position meanwhile; then nothing was appended.
 
@@ -319,7 +329,7 @@ def append_and_advance(table: TopicTable, files: Sequence[Any], advance: Advance
     send(table.load, stage)
 
 
-def append_to_branch(table: TopicTable, branch: str, files: Sequence[Any]) -> None:
+def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> None:
     """Append data files to a new branch at `main`."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
@@ -359,7 +369,7 @@ def stage_deletes(
 
 
 def publish_deletes(
-    table: TopicTable,
+    table: Committed,
     branch_changes: Sequence[BranchChange],
     partitions: set[int],
     base_snapshot_id: int,
@@ -404,7 +414,7 @@ def publish_deletes(
 
 
 def _require_as_read(
-    table: TopicTable, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
+    table: Committed, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
 ) -> None:
     """Raises ConflictError where a property that is written is not any more what it was."""
     if changed := sorted(name for name in written if now.get(name) != before.get(name)):
@@ -524,7 +534,7 @@ def _add(delta: Any, change: BranchChange) -> None:
 
 
 def replace_files(
-    table: TopicTable,
+    table: Committed,
     new: Iterable[Any],
     old: Iterable[tuple[Any, Sequence[Any]]],
     base_snapshot_id: int,
@@ -561,7 +571,7 @@ class Rollback:
     removed: tuple[str, ...] = ()
 
 
-def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
+def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
     """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
 
     `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
@@ -582,7 +592,7 @@ def roll_back(table: TopicTable, plan: Callable[[Sequence[Commit], Mapping[str, 
     return _snapshot_of(send(table.load, stage))
 
 
-def _go_back(table: TopicTable, transaction: Any, snapshot_id: int | None) -> None:
+def _go_back(table: Committed, transaction: Any, snapshot_id: int | None) -> None:
     """Sets `main` to the snapshot, or removes it, as it was before its first commit: for that Iceberg has no call."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
