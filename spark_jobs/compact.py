@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.lake.runs.planned_units import parsed_unit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
-from spark_jobs.job import Document, Job, document, parser, require_clock, run_job
+from spark_jobs.job import Document, Job, document, parser, require_run_clock, run_job
 
 
 def _work(job: Job) -> Document:
     requested = parsed_unit(job.arguments.unit)
-    require_clock(job.platform, requested.now_ms)
+    require_run_clock(job.arguments, job.platform, requested.now_ms)
     session = job.begin_session("compact")
     from spark_jobs.round.make import compact_requested  # imported while the session starts
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from cleantail.home.process import run_process
 from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
 from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
-from spark_jobs.job import Document, Job, parser, require_clock, run_job
+from spark_jobs.job import Document, Job, parser, require_run_clock, run_job
 
 
 def _work(job: Job) -> Document:
     request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
-    require_clock(job.platform, request.now_ms)
+    require_run_clock(job.arguments, job.platform, request.now_ms)
     session = job.begin_session("expire_tombstones")
     # imported while the session starts
     from spark_jobs.iceberg.tables import TopicTable

@@ -24,7 +24,7 @@ from cleantail.kafka.client_settings import SETTINGS_JSON, settings_of_environme
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
-from cleantail.lake.runs.clocks import SKEW_MS, require_past
+from cleantail.lake.runs.clocks import SKEW_MS, require_of_run, require_past
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 from spark_jobs.iceberg.session import begin_session
 
@@ -118,6 +118,7 @@ def common_parser(description: str | None) -> argparse.ArgumentParser:
     where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
     arguments.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
     arguments.add_argument("--now", type=int, help="Unix ms; default: the clock")
+    arguments.add_argument("--began", type=int, help="Unix ms: when Airflow began the run; a plan may not be older")
     arguments.add_argument("--result", help="file, or address in a store, for the result: one JSON object")
     return arguments
 
@@ -193,6 +194,11 @@ def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
 def require_clock(platform: Platform, now_ms: int) -> None:
     """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
     require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
+
+
+def require_run_clock(arguments: argparse.Namespace, platform: Platform, now_ms: int) -> None:
+    """Raises CleantailError for a clock of a plan, which came through an XCom, that is not the run's."""
+    require_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
 
 
 def in_short(result: Mapping[str, Any]) -> str:

@@ -19,14 +19,14 @@ from cleantail.human import counted
 from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
 from spark_jobs.iceberg.session import begin_session
-from spark_jobs.job import Document, common_parser, require_clock, run_work
+from spark_jobs.job import Document, common_parser, require_run_clock, run_work
 from spark_jobs.quality.judge import preload
 
 
 def _work(arguments: argparse.Namespace) -> Document:
     platform = load_platform(arguments.config, os.environ)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
-    require_clock(platform, request.now_ms)
+    require_run_clock(arguments, platform, request.now_ms)
     file = arguments.client_settings
     clients = CLIENTS_JSON.value(file.read_text(), "--client-settings") if file else {}
     session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")

@@ -147,6 +147,9 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
     assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": [0]}
     sweep = {"now_ms": NOW_MS, "partitions": [0], "fresh_from": {}}
     assert json.loads(jobs.argument("expire_tombstones", "--round")) == sweep
+    assert finished.start_date
+    for job in ("compact", "check_quality", "publish", "expire_tombstones", "reclaim"):
+        assert jobs.argument(job, "--began") == str(int(finished.start_date.timestamp() * 1000))
     for job in ("check_quality", "publish", "expire_tombstones", "reclaim"):
         assert jobs.argument(job, "--now") == str(NOW_MS)
         assert jobs.argument(job, "--topic") == "orders"

@@ -80,7 +80,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def _run_job(self, context: Context) -> dict[str, Any]:
         # 1. what the job is to do; a task with nothing to do ends here
-        arguments = self.arguments(context)
+        arguments = [*self.arguments(context), *_began(context)]
         self.require_configured()
         # 2. where and with which settings Spark runs it
         connection = self._connection()
@@ -174,6 +174,12 @@ def identity_of(context: Context) -> tuple[object, ...]:
     """Returns which task this is, whatever its try."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id, ti.map_index
+
+
+def _began(context: Context) -> list[str]:
+    """Returns the argument with when Airflow began the run: no task can change that, unlike the plan's clock."""
+    begun = getattr(context.get("dag_run"), "start_date", None)
+    return ["--began", str(int(begun.timestamp() * 1000))] if begun else []
 
 
 def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
-from cleantail.errors import OutsideError
+from cleantail.errors import HeldError, OutsideError
 from cleantail.home.locks import exclusive
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
@@ -96,6 +96,25 @@ def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_not
     assert all(o["compacted"] is None and o["reclaimed"]["rewritten_files"] == 1 for o in outcomes.values())
     code, _, outcomes = run(*topics, outcomes="packs/of-the-third-run.jsonl")
     assert (code, {o["reason"] for o in outcomes.values()}) == (0, {"nothing is due"})
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "began"),
+    [
+        pytest.param(None, [], id="1970"),
+        pytest.param(7_200_000, [], id="two hours, by hand"),
+        pytest.param(600_000, ["--began", str(int(time.time() * 1000))], id="ten minutes before its run began"),
+    ],
+)
+def test_a_pack_goes_by_no_clock_from_before_its_run(workshop, made, behind_ms, began):
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": False}}))
+    topic = made(f"pack-behind-{behind_ms}", [*TWICE, record(3, "b", None)])
+    now_ms = 1_000_000 if behind_ms is None else int(time.time() * 1000) - behind_ms
+    result = workshop.config / "result.json"
+    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(PackRequest((topic,), now_ms))]
+    assert job.main([*arguments, *began, "--result", str(result)]) == HeldError.exit_code
+    assert "before the run began" in json.loads(result.read_text())["error"]
+    assert offsets(workshop, topic) == [0, 1, 2, 3] and not workshop.evidence(topic)
 
 
 def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed, run):

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from cleantail.config.platform import Platform
-from cleantail.errors import CleantailError
-from cleantail.lake.runs.clocks import SKEW_MS, expiry_ms, require_past, require_present
+from cleantail.errors import CleantailError, HeldError
+from cleantail.lake.runs.clocks import OLDEST_MS, SKEW_MS, expiry_ms, require_of_run, require_past, require_present
 from cleantail.lake.runs.evaluate import evaluate_topic
 
 DAY = 86_400_000
@@ -44,6 +44,45 @@ def test_a_run_that_is_triggered_is_not_behind_the_clock_either(tmp_path):
         require_present(platform(tmp_path, False), 0, clock_ms)
     with pytest.raises(CleantailError, match="ahead of the clock"):
         require_present(platform(tmp_path, False), clock_ms + 1, clock_ms)
+
+
+CLOCK = 100 * DAY
+BEGAN = CLOCK - DAY
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "began_ms"),
+    [
+        pytest.param(BEGAN, BEGAN, id="as the run began, a day ago: it waited for a person"),
+        pytest.param(BEGAN - SKEW_MS, BEGAN, id="by a machine whose clock is behind"),
+        pytest.param(CLOCK + SKEW_MS, BEGAN, id="by a machine whose clock is ahead"),
+        pytest.param(CLOCK - OLDEST_MS, None, id="by hand, an hour after it was planned"),
+    ],
+)
+def test_a_job_goes_by_the_clock_of_a_plan_of_its_run(tmp_path, now_ms, began_ms):
+    require_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "began_ms", "match"),
+    [
+        pytest.param(0, BEGAN, "before the run began.*Clear evaluate", id="1970"),
+        pytest.param(-(10**18), BEGAN, "before the run began", id="before all time"),
+        pytest.param(BEGAN - SKEW_MS - 1, BEGAN, "1 ms before the run began", id="just before the run"),
+        pytest.param(CLOCK - OLDEST_MS - 1, None, "1 ms before the run began", id="by hand, too old"),
+        pytest.param(CLOCK + SKEW_MS + 1, BEGAN, "ahead of the clock", id="ahead"),
+        pytest.param(CLOCK + DAY, CLOCK + 2 * DAY, "ahead of the clock", id="ahead, of a run that says so too"),
+    ],
+)
+def test_a_job_refuses_a_clock_that_is_not_of_its_run(tmp_path, now_ms, began_ms, match):
+    with pytest.raises(CleantailError, match=match):
+        require_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
+    require_of_run(platform(tmp_path, True), now_ms, began_ms, CLOCK)
+
+
+def test_a_clock_of_before_the_run_is_not_tried_again(tmp_path):
+    with pytest.raises(HeldError, match="nothing was changed"):
+        require_of_run(platform(tmp_path, False), 0, BEGAN, CLOCK)
 
 
 def test_no_clock_ahead_makes_snapshots_expire(orders_table):

@@ -4,6 +4,7 @@ tables. The tables, the evidence and the answers beside the tables are what they
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -190,6 +191,24 @@ def test_a_work_unit_with_other_bounds_than_the_tables_own_compacts_nothing(work
     code, result = call(compact, topic, "--unit", json.dumps(forged))
     assert (code, "somebody has changed the XCom" in result["error"]) == (5, True)
     assert branches(table) == []
+
+
+@pytest.mark.parametrize("began_ms", [None, "now"], ids=["by-hand", "in-a-run"])
+def test_a_clock_from_before_the_run_compacts_and_expires_nothing(workshop, table_of, call, began_ms):
+    """Also where the snapshot that was read is older: the horizons would have passed when they are written."""
+    topic = workshop.topic(f"old-clock-{began_ms}".lower())
+    ingest(workshop, topic, f"{topic}.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": False}}))
+    clock_ms = int(time.time() * 1000)
+    began, old_ms = ([], clock_ms - 3_700_000) if began_ms is None else (["--began", clock_ms], clock_ms - 100_000)
+    unit = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=old_ms, force=True).units
+    forged = WORK_UNIT_JSON.plain(unit[0])
+    code, result = call(compact, topic, "--unit", json.dumps(forged), *began)
+    assert (code, "before the run began" in result["error"]) == (5, True)
+    due = {"round": "any", "now_ms": old_ms, "partitions": [0]}
+    code, result = call(expire_tombstones, topic, "--round", json.dumps(due), *began)
+    assert (code, "before the run began" in result["error"]) == (5, True)
+    assert offsets(workshop.read(topic)) == [0, 1, 2] and branches(table_of(topic)) == []
 
 
 def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table_of, call):
