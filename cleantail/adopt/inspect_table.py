@@ -6,7 +6,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,10 @@ from cleantail.config.topic_table import KEY, OFFSET, PROPERTY_TOPIC, RETRIES, T
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.parquet_footers import null_count
+from cleantail.lake.records.file_records import layout_of_paths, live_columns, stored_columns
 from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.marked_records import marked_records
+from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms, column_at
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.lake.runs.foreign_deletes import require_own_deletes
 from cleantail.log.column_sql import problem_of
@@ -113,6 +115,8 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
     if formats:
         return {"files": len(tasks), "registered_twice": twice, "other_formats": tuple(sorted(formats))}
+    if wrong := tuple(_times_beyond(table, columns, [t.file for t in tasks])):
+        return {"files": len(tasks), "registered_twice": twice, "wrong": wrong}
     # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
@@ -154,22 +158,17 @@ def _of_file(
     """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
     import numpy as np
     import pyarrow as pa
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io.pyarrow import ArrowScan
-
-    from cleantail.lake.records.topic_columns import field_of
 
     # 1. read nothing but partition, offset and, where there is one, the topic's name
     paths = [path for path in (columns.partition, columns.offset, topic_path) if path]
-    scan = ArrowScan(table.metadata, table.io, table.schema().select(*(paths or columns.of(KEY))), AlwaysTrue())
-    records = scan.to_table([task])
+    [(_, records)] = live_columns(table, paths or columns.of(KEY), [task])
     nowhere = pa.array(np.zeros(len(records), np.int64))
-    partition, offset = (field_of(records, p) if p else nowhere for p in (columns.partition, columns.offset))
+    partition, offset = (column_at(records, p) if p else nowhere for p in (columns.partition, columns.offset))
     if partition.null_count or offset.null_count:
         raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
     # 2. what they say
     if topic_path:
-        topics |= set(field_of(records, topic_path).unique().to_pylist()) - {None}
+        topics |= set(column_at(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
     logs = {int(p): values[partitions == p] for p in np.unique(partitions)}
     return logs, not columns.has_offsets or all(bool(np.all(np.diff(offsets) > 0)) for offsets in logs.values())
@@ -196,6 +195,20 @@ def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | N
     if columns.deleted is not None:
         return sum(marked_records(table, file, columns) for file in files)
     return _nulls(table, columns.value if isinstance(columns.value, str) else None, files)
+
+
+def _times_beyond(table: Table, columns: Columns, files: Iterable[Any]) -> Iterator[str]:
+    """Yields what is wrong with whole numbers that are mapped to timestamp and are not all Unix ms."""
+    import pyarrow.compute as pc
+
+    path = columns.timestamp
+    if path is None or layout_of_paths(table, [path])[path].kind != "long":
+        return
+    for file in files:
+        ends = pc.min_max(column_at(stored_columns(table, [path], file), path)).as_py()
+        if any(end is not None and abs(end) > MOST_MS for end in ends.values()):
+            yield beyond_ms(path)
+            return
 
 
 def _keyless(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:

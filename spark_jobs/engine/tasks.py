@@ -93,31 +93,32 @@ def with_footers(
 ) -> list[LogFile]:
     """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
     footers say. Spark tasks read these, once for a file: it never changes."""
-    silent = {_of_footer(f) for f in files if f.lower_offset is None or f.upper_offset is None}
+    place = repr(sorted(layout.items()))
+    silent = {_of_footer(f, place) for f in files if f.lower_offset is None or f.upper_offset is None}
     # held here: another thread may forget what all have read
     read = {name: footer for name in silent if (footer := _footers.get(name)) is not None}
-    if unread := [f for f in files if _of_footer(f) in silent and _of_footer(f) not in read]:
+    if unread := [f for f in files if _of_footer(f, place) in silent and _of_footer(f, place) not in read]:
         tasks = max(min(parallelism(platform.spark), len(unread)), 1)
         shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
         of_tasks = run_tasks(table, platform, read_footers, shares, "read the footers of files")
-        fresh = {_of_footer(file): file for of_task in of_tasks for file in of_task}
+        fresh = {_of_footer(file, place): file for of_task in of_tasks for file in of_task}
         if len(_footers) > REMEMBERED_FOOTERS:
             _footers.clear()
         _footers.update(fresh)
         read |= fresh
-    known = [_with_footer(f, read[_of_footer(f)]) if _of_footer(f) in silent else f for f in files]
+    known = [_with_footer(f, read[_of_footer(f, place)]) if _of_footer(f, place) in silent else f for f in files]
     return [file for file in known if file.log is None or file.log in logs]
 
 
 REMEMBERED_FOOTERS = 100_000
-FooterName = tuple[str, int | None, int]
+FooterName = tuple[str, int | None, int, str]
 _footers: dict[FooterName, LogFile] = {}
 
 
-def _of_footer(file: LogFile) -> FooterName:
+def _of_footer(file: LogFile, layout: str) -> FooterName:
     """Returns what a footer is remembered by: bounds of offsets that are made of lineage change with the file's first
     row id, which is another one once a round has registered the file once."""
-    return file.path, file.first_row_id, file.updated
+    return file.path, file.first_row_id, file.updated, layout
 
 
 def _with_footer(file: LogFile, footer: LogFile) -> LogFile:

@@ -7,7 +7,7 @@ in a process. Offsets that no column holds are bounded by row lineage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,11 @@ from cleantail.config.columns import Columns, part_name
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
-from cleantail.lake.parquet_footers import columns_in, null_count
+from cleantail.lake.parquet_footers import footer_statistics, null_count
+from cleantail.lake.records.file_records import constants_of, layout_of_paths
+from cleantail.lake.records.projection import NAME_MAPPING, Layout
 from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages, spans_of
+from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms
 from cleantail.log.ranks.row_offsets import offset_range, require_row_ids
 from cleantail.log.segments import NO_TIMESTAMP_MS, split
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 CACHED_FILES = 100_000
 """Files whose content is remembered at once."""
-_parts_by_file: dict[tuple[str, str], tuple[Part, ...]] = {}
+_parts_by_file: dict[tuple[str, str, int, str | None], tuple[Part, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -
 
 def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     """Returns the logs; what they have of offsets is 0 where the table has none."""
-    key = (file.file_path, str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns))))
+    mapping = str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns)))
+    key = (file.file_path, mapping, table.schema().schema_id, table.properties.get(NAME_MAPPING))
     if (known := _parts_by_file.get(key)) is None:
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
         if single and columns.parts(KEY) and single.null_keys is None:
@@ -69,8 +73,16 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
         parts = (single,) if single else tuple(_from_records(table, file, columns))
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
+        _require_times(file, columns, parts)
         _parts_by_file[key] = known = _with_marks(table, file, columns, parts) if columns.deleted else parts
     return known
+
+
+def _require_times(file: Any, columns: Columns, parts: Iterable[Part]) -> None:
+    """Raises TableError for whole numbers that are mapped to timestamp and cannot be Unix ms."""
+    ends = (end for part in parts for end in (part.min_timestamp_ms, part.max_timestamp_ms))
+    if any(abs(end) > MOST_MS for end in ends):
+        raise TableError(f"{file.file_path}: {beyond_ms(str(columns.timestamp))}")
 
 
 def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -83,120 +95,131 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Returns the one log that the manifest's bounds tell of; None where the bounds are not there, or say that there
-    are several logs."""
-    from pyiceberg.conversions import from_bytes
-    from pyiceberg.types import PrimitiveType
-
-    fields = {name: table.schema().find_field(path) for name, path in columns.paths.items()}
-
-    def bounds(name: str, sides: tuple[Mapping[int, bytes] | None, ...]) -> list[Any]:
-        field = fields.get(name)
-        if field is None or not isinstance(field.field_type, PrimitiveType):
-            return [None] * len(sides)
-        values = [(side or {}).get(field.field_id) for side in sides]
-        return [None if value is None else from_bytes(field.field_type, value) for value in values]
-
-    counts = file.null_value_counts or {}
-    if any(counts.get(fields[name].field_id) for name in (PARTITION, OFFSET) if name in fields):
+    """Returns the one log that the manifest's bounds and the file's partition tell of; None where they say that there
+    are several logs, or leave something open that the file tells."""
+    ids = {name: path.leaf.id for name, path in _layout(table, columns).items()}
+    constants, counts = dict(constants_of(table, file)), file.null_value_counts or {}
+    if any(counts.get(ids[name]) for name in (PARTITION, OFFSET) if name in ids):
         return None  # the records tell which they are
-    sides = (file.lower_bounds, file.upper_bounds)
-    nulls = {name: counts.get(field.field_id) for name, field in fields.items()}
-    scale = _scale(table, columns)
-    ranges = {name: bounds(name, sides) for name in (PARTITION, OFFSET, TIMESTAMP)} | _without_column(columns)
-    if columns.timestamp and None in ranges[TIMESTAMP] and nulls[TIMESTAMP] != file.record_count:
-        return None  # PyIceberg writes no bounds of nested columns: the footer tells the timestamps
-    return _one_log(ranges, file.record_count, _of_columns(nulls, columns), scale)
+    sides = (file.lower_bounds or {}, file.upper_bounds or {})
 
+    def ends(name: str) -> tuple[int, int] | None:
+        low, high = (side.get(ids[name]) for side in sides)
+        constant = constants.get(ids[name])
+        if low is None or high is None:
+            return None if low is not None or high is not None or constant is None else (int(constant),) * 2
+        bounds = _whole(low), _whole(high)
+        return bounds if constant is None or bounds == (constant, constant) else None
 
-def _without_column(columns: Columns) -> dict[str, list[Any]]:
-    """Returns the ranges of partition and offset where no column has them (cleantail.log.ranks.row_offsets)."""
-    return {name: [0, 0] for name in (PARTITION, OFFSET) if not columns.of(name)}
+    def nulls(name: str) -> int | None:
+        number = ids[name]
+        known = None if number not in constants else file.record_count if constants[number] is None else 0
+        return counts.get(number, known)
 
-
-def _of_columns(nulls: Mapping[str, int | None], columns: Columns) -> dict[str, int | None]:
-    """Returns how many keys and values are null. Of a key of several parts it is none where a part is never null, and
-    is not known otherwise; with a mark of deletes no value says what a record is."""
-    parts = [nulls.get(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
-    keys = (0 if 0 in parts else None) if parts else nulls.get(KEY)
-    return {KEY: keys, VALUE: 0 if columns.deleted else nulls.get(VALUE)}
-
-
-def _scale(table: Table, columns: Columns) -> int:
-    """Returns how many of its units a timestamp column has in a millisecond."""
-    path = columns.timestamp
-    return 1 if path is None or str(table.schema().find_field(path).field_type) in ("long", "int") else 1000
-
-
-def _one_log(ranges: Mapping[str, list[Any]], records: int, nulls: Mapping[str, int | None], scale: int) -> Part | None:
-    (first, last), (lower, upper) = ranges[PARTITION], ranges[OFFSET]
-    if first is None or first != last or lower is None or upper is None:
+    logs, offsets, stamps = (_ends_of(name, columns, ends) for name in (PARTITION, OFFSET, TIMESTAMP))
+    keys, values = _null_keys(columns, nulls), _null_values(columns, nulls)
+    if logs is None or offsets is None or values is None or (keys is None and not columns.parts(KEY)):
         return None
-    start, end = ranges[TIMESTAMP]
-    stamps = (_as_ms(start, scale), _as_ms(end, scale))
-    return Part(int(first), int(lower), int(upper), *stamps, records, nulls.get(VALUE) or 0, nulls.get(KEY))
+    if columns.timestamp and stamps is None and nulls(TIMESTAMP) != file.record_count:
+        return None  # PyIceberg writes no bounds of nested columns: the footer tells the timestamps
+    return _one_log(logs, offsets, _in_ms(table, columns, stamps), file.record_count, values, keys)
 
 
-def _as_ms(stamp: int | None, scale: int) -> int:
-    return NO_TIMESTAMP_MS if stamp is None else int(stamp) // scale
+def _layout(table: Table, columns: Columns) -> Layout:
+    """Returns where the files have the columns, and parts of one, of the mapping."""
+    by_path = layout_of_paths(table, columns.paths.values())
+    return {name: by_path[path] for name, path in columns.paths.items()}
+
+
+def _whole(bound: bytes) -> int:
+    """Returns the number of a bound in Iceberg's single-value serialization, whose length is the type's when the file
+    was written."""
+    return int.from_bytes(bound, "little", signed=True)
+
+
+Ends = tuple[int, int] | None
+
+
+def _ends_of(name: str, columns: Columns, ends: Callable[[str], Ends]) -> Ends:
+    """Returns the range of a column; of partition and offset 0 where no column has them
+    (cleantail.log.ranks.row_offsets)."""
+    return ends(name) if columns.of(name) else None if name == TIMESTAMP else (0, 0)
+
+
+def _null_keys(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
+    """Returns how many keys are null, if known: of a key of several parts it is none where a part is never null."""
+    parts = [nulls(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
+    return (0 if 0 in parts else None) if parts else nulls(KEY)
+
+
+def _null_values(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
+    """Returns how many values are null, if known; with a mark of deletes no value says what a record is."""
+    return 0 if columns.deleted or not columns.of(VALUE) else nulls(VALUE)
+
+
+def _in_ms(table: Table, columns: Columns, stamps: Ends) -> Ends:
+    """Returns bounds of the timestamp column in Unix ms."""
+    if stamps is None or columns.timestamp is None:
+        return None
+    kind = layout_of_paths(table, [columns.timestamp])[columns.timestamp].kind
+    scale = 1 if kind in ("long", "int") else 1000
+    return stamps[0] // scale, stamps[1] // scale
+
+
+def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int, keys: int | None) -> Part | None:
+    if logs is None or offsets is None or logs[0] != logs[1]:
+        return None
+    start, end = (NO_TIMESTAMP_MS, NO_TIMESTAMP_MS) if stamps is None else stamps
+    return Part(logs[0], *offsets, start, end, records, values, keys)
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
     """Returns the one log that the footer's statistics tell of; None where the footer has no statistics of a column, or
     they say that there are several logs."""
-    import pyarrow.parquet as pq
+    statistics = footer_statistics(table, file, columns.paths)
 
-    with table.io.new_input(file.file_path).open() as source:
-        footer = pq.ParquetFile(source).metadata
-    ranges: dict[str, list[Any]] = {PARTITION: [None, None], OFFSET: [None, None], TIMESTAMP: [None, None]}
-    ranges |= _without_column(columns)
-    nulls: dict[str, int | None] = dict.fromkeys(columns.paths, 0)
-    names_by_path: dict[str, list[str]] = {}
-    for name, path in columns.paths.items():
-        names_by_path.setdefault(path, []).append(name)
-    for statistics, name in (
-        (column.statistics, name)
-        for group in range(footer.num_row_groups)
-        for column in columns_in(footer.row_group(group))
-        for name in names_by_path.get(column.path_in_schema, ())
-    ):
-        if name in ranges:
-            if statistics is None or not statistics.has_min_max or (name != TIMESTAMP and statistics.null_count):
-                return None
-            ranges[name] = _wider(ranges[name], statistics.min_raw, statistics.max_raw)
-        has_count, before = statistics is not None and statistics.has_null_count, nulls[name]
-        nulls[name] = before + statistics.null_count if has_count and before is not None else None
-    return _one_log(ranges, footer.num_rows, _of_columns(nulls, columns), _scale(table, columns))
+    def ends(name: str) -> Ends:
+        found = statistics.millis(name) if name == TIMESTAMP else statistics.range(name)
+        return None if found is None else (int(found[0]), int(found[1]))
 
-
-def _wider(range_: list[Any], low: int, high: int) -> list[Any]:
-    return [low if range_[0] is None else min(range_[0], low), high if range_[1] is None else max(range_[1], high)]
+    if any(statistics.nulls(name) for name in (PARTITION, OFFSET) if columns.of(name)):
+        return None
+    logs, offsets, stamps = (_ends_of(name, columns, ends) for name in (PARTITION, OFFSET, TIMESTAMP))
+    if columns.timestamp and stamps is None and statistics.nulls(TIMESTAMP) != file.record_count:
+        return None
+    values = _null_values(columns, statistics.nulls)
+    if values is None:
+        return None
+    return _one_log(logs, offsets, stamps, file.record_count, values, _null_keys(columns, statistics.nulls))
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """Yields one part for each log, by reading what says where records are; keys only where some are null, values
-    never."""
+    """Yields one part for each log, by reading what says where records are; keys only where some are null, values only
+    where neither manifest nor footer counts the null ones."""
     import pyarrow.compute as pc
 
     from cleantail.lake.records.log_records import stored_records
 
-    names = [PARTITION, OFFSET, *((TIMESTAMP,) if TIMESTAMP in columns.paths else ())]
+    has_stamps = TIMESTAMP in columns.paths
+    names = [PARTITION, OFFSET, *((TIMESTAMP,) if has_stamps else ())]
     nullable = all(null_count(table, file, path) != 0 for path in columns.of(KEY))
-    keys = [(KEY, "count", pc.CountOptions(mode="only_null"))] if nullable else []
-    records = stored_records(table, columns, [*names, KEY] if keys or not columns.has_offsets else names, [file])
+    total = _null_values(columns, lambda _: null_count(table, file, columns.of(VALUE)[0]))
+    counted = [*((KEY,) if nullable or not columns.has_offsets else ()), *((VALUE,) if total is None else ())]
+    records = stored_records(table, columns, [*names, *counted], [file])
     ends = [(name, end) for name in names[1:] for end in ("min", "max")]
-    logs = records.group_by(PARTITION).aggregate([*ends, *keys, (OFFSET, "count")]).sort_by(PARTITION)
-    value = columns.value if isinstance(columns.value, str) and columns.deleted is None else None
-    null_values = (file.null_value_counts or {}).get(table.schema().find_field(value).field_id) if value else 0
-    nulls = split(null_values or 0, logs[f"{OFFSET}_count"].to_pylist())
-    if TIMESTAMP in names:
+    of_nulls = [(name, "count", pc.CountOptions(mode="only_null")) for name in counted]
+    logs = records.group_by(PARTITION).aggregate([*ends, *of_nulls, (OFFSET, "count")]).sort_by(PARTITION)
+    if has_stamps:
         for end in ("min", "max"):
             at = logs.schema.get_field_index(f"{TIMESTAMP}_{end}")
             logs = logs.set_column(at, f"{TIMESTAMP}_{end}", pc.divide(logs.column(at).cast("int64"), 1000))
-    for row, count in zip(logs.to_pylist(), nulls, strict=True):
+    rows = logs.to_pylist()
+    shares = split(total or 0, [row[f"{OFFSET}_count"] for row in rows])
+    for row, share in zip(rows, shares, strict=True):
         if row[PARTITION] is None or row[f"{OFFSET}_min"] is None:
             raise TableError(f"{file.file_path} has records without a partition or an offset: they belong to no log")
         stamps = [row.get(f"{TIMESTAMP}_{end}") for end in ("min", "max")]
         low, high = (NO_TIMESTAMP_MS if s is None else int(s) for s in stamps)
         offsets, keyless = (row[f"{OFFSET}_min"], row[f"{OFFSET}_max"]), row.get(f"{KEY}_count")
-        yield Part(row[PARTITION], *offsets, low, high, row[f"{OFFSET}_count"], count, keyless)
+        nulls = row.get(f"{VALUE}_count", share)
+        yield Part(row[PARTITION], *offsets, low, high, row[f"{OFFSET}_count"], nulls, keyless)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.columns import Columns
@@ -15,8 +15,16 @@ from cleantail.config.topic_table import (
     TOMBSTONE,
     VALUE,
 )
+from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties
-from cleantail.lake.records.lineage_records import records_with_offsets
+from cleantail.lake.records.file_records import (
+    constants_of,
+    layout_of_paths,
+    live_columns,
+    records_with_offsets,
+    stored_columns,
+)
+from cleantail.lake.records.projection import arrow_type
 from cleantail.lake.records.row_lineage import lineages_of
 from cleantail.lake.records.topic_columns import MADE_OFFSET, as_topic_columns
 
@@ -70,18 +78,47 @@ def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:
     """Returns live records of an adopted table, at least those of a log."""
-    from pyiceberg.expressions import AlwaysTrue, EqualTo
+    import pyarrow as pa
 
-    plain = columns.partition if columns.partition is not None and "." not in columns.partition else None
-    condition = EqualTo(plain, partition) if plain is not None else AlwaysTrue()
-    scan = table.scan(row_filter=condition, selected_fields=tuple(columns.paths.values()), snapshot_id=snapshot_id)
-    if columns.has_offsets:
-        return as_topic_columns(_scanned(scan, arrivals), columns, list(COLUMNS), _kinds(table, columns))
-    snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    scan = table.scan(snapshot_id=snapshot_id)
     tasks = scan.plan_files() if arrivals is None else _arrived(scan, arrivals)
-    stored = records_with_offsets(table, columns, tasks, lineages_of(table, snapshot))
-    names = [*COLUMNS, *((ORDER,) if arrivals is not None else ())]
-    return as_topic_columns(stored, columns, names, _kinds(table, columns))
+    tasks = [task for task in tasks if _may_have(table, columns, task.file, partition)]
+    if columns.has_offsets:
+        files, names = live_columns(table, list(columns.paths.values()), tasks), list(COLUMNS)
+    else:
+        snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        files = records_with_offsets(table, columns, tasks, lineages_of(table, snapshot))
+        names = [*COLUMNS, *((ORDER,) if arrivals is not None else ())]
+    return pa.concat_tables(_in_topic_columns(table, columns, names, files))
+
+
+def _in_topic_columns(
+    table: Table, columns: Columns, names: Sequence[str], files: Iterable[tuple[Any, pa.Table]]
+) -> Iterator[pa.Table]:
+    """Yields the records of each file, after a table without any, which has the types."""
+    import pyarrow as pa
+
+    layout = layout_of_paths(table, columns.paths.values())
+    kinds = {path: place.kind for path, place in layout.items()}
+    nothing = {path: pa.array([], arrow_type(place.leaf)) for path, place in layout.items()}
+    yield as_topic_columns(pa.table(nothing | {MADE_OFFSET: pa.array([], pa.int64())}), columns, names, kinds)
+    for file, rows in files:
+        try:
+            yield as_topic_columns(rows, columns, names, kinds)
+        except TableError as e:
+            raise TableError(f"{file.file_path}: {e}") from None
+
+
+def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool:
+    """Returns whether a file can have records of a log, by its partition or its bounds."""
+    if columns.partition is None:
+        return True
+    number = layout_of_paths(table, [columns.partition])[columns.partition].leaf.id
+    low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
+    if low is not None and high is not None:
+        return int.from_bytes(low, "little", signed=True) <= partition <= int.from_bytes(high, "little", signed=True)
+    by_partition = dict(constants_of(table, file)).get(number)
+    return by_partition is None or bool(by_partition == partition)
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
@@ -103,18 +140,15 @@ def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
 def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
     """Returns the named columns of all records in some data files, deleted ones too. Offsets that no column has are 0
     here: a file's lineage tells them."""
-    import numpy as np
     import pyarrow as pa
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io.pyarrow import ArrowScan
-    from pyiceberg.table import FileScanTask
 
-    schema = table.schema().select(*(path for name in names for path in _read(columns, name)))
-    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    stored = scan.to_table([FileScanTask(file) for file in files])
-    if not columns.has_offsets:
-        stored = stored.append_column(MADE_OFFSET, pa.array(np.zeros(len(stored), np.int64)))
-    return as_topic_columns(stored, columns, names, _kinds(table, columns))
+    paths = list(dict.fromkeys(path for name in names for path in _read(columns, name)))
+    stored = []
+    for file in files:
+        rows = stored_columns(table, paths, file)
+        made = pa.repeat(pa.scalar(0, pa.int64()), file.record_count)
+        stored.append((file, rows.append_column(MADE_OFFSET, made) if paths else pa.table({MADE_OFFSET: made})))
+    return pa.concat_tables(_in_topic_columns(table, columns, names, stored))
 
 
 def _read(columns: Columns, name: str) -> tuple[str, ...]:
@@ -122,11 +156,6 @@ def _read(columns: Columns, name: str) -> tuple[str, ...]:
     if columns.deleted is None or name not in (VALUE, TOMBSTONE):
         return columns.of(name)
     return (*(columns.of(name) if name == VALUE else ()), columns.deleted.column)
-
-
-def _kinds(table: Table, columns: Columns) -> dict[str, str]:
-    """Returns path -> Iceberg's name of its type."""
-    return {path: str(table.schema().find_field(path).field_type) for path in columns.paths.values()}
 
 
 def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) -> pa.Table:

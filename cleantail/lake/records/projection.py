@@ -125,14 +125,19 @@ def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Says where a column is in a file. `names`: of the fields on the way to it that the file has; `lacks`: whether
-    that is not the whole way. Then the column is `constant` in all records in which the last of these is not null."""
+    """Says where a column is in a file. `names`: of the fields on the way to it that the file has; `of_file`: the last
+    of them, None if that is not the whole way. Then the column is `constant` in all records in which the last field
+    that the file has is not null."""
 
     path: ColumnPath
     names: tuple[str, ...]
     has_ids: bool
-    lacks: bool = False
+    of_file: pa.Field | None = None
     constant: Any = None
+
+    @property
+    def lacks(self) -> bool:
+        return self.of_file is None
 
 
 class Projection:
@@ -154,6 +159,11 @@ class Projection:
         read = (_read(of_file, place) for place in self.places.values() if place.names)
         self.read: list[str] = list(dict.fromkeys(".".join(names) for names in read))
         """What pyarrow has to read of the file: a.b for a field of a struct."""
+
+    @property
+    def lacks_all(self) -> bool:
+        """Returns whether nothing has to be read of the file."""
+        return not self.read
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Returns the columns of a batch that has at least what is to be read. Raises TableError, naming the column,
@@ -187,15 +197,15 @@ def _inner(kind: pa.DataType) -> list[pa.Field]:
 
 def _place(of_file: pa.Schema, path: ColumnPath, has_ids: bool, constants: Mapping[int, Any], where: str) -> Place:
     names: list[str] = []
-    fields = list(of_file)
+    fields, field = list(of_file), None
     for number, step in enumerate(path.steps):
         by_partition = step.id in constants and not has_ids
         field = None if by_partition else _find(fields, step, has_ids)
         if field is None:
-            return Place(path, tuple(names), has_ids, True, _constant(path.steps[number:], constants, where))
+            return Place(path, tuple(names), has_ids, None, _constant(path.steps[number:], constants, where))
         names.append(field.name)
         fields = _inner(field.type) if _is_struct(field.type) else []
-    return Place(path, tuple(names), has_ids)
+    return Place(path, tuple(names), has_ids, field)
 
 
 def _find(fields: Iterable[pa.Field], wanted: Field, has_ids: bool) -> pa.Field | None:
@@ -321,15 +331,9 @@ def _array(batch: pa.RecordBatch, place: Place) -> pa.Array:
     array = batch.column(first)
     for name in inner:
         array = pc.struct_field(array, name)
-    if not place.lacks:
-        return adapted(array, place.path.leaf, _field_in(batch.schema.field(first), inner), place.has_ids)
+    if place.of_file is not None:
+        return adapted(array, place.path.leaf, place.of_file, place.has_ids)
     return pc.if_else(array.is_valid(), place.constant, pa.scalar(None, place.constant.type))
-
-
-def _field_in(field: pa.Field, inner: Iterable[str]) -> pa.Field:
-    for name in inner:
-        field = field.type.field(name)
-    return field
 
 
 def adapted(array: pa.Array, field: Field, of_file: pa.Field, has_ids: bool) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.columns import Columns
+from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import (
     HEADERS,
     KEY,
@@ -17,6 +18,7 @@ from cleantail.config.topic_table import (
     TOMBSTONE,
     VALUE,
 )
+from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MADE_OFFSET = "_cleantail_offset"
 """The column of offsets that row lineage gives, beside the table's own."""
+MOST_MS = LONG_MAX // 1000
+"""The last Unix ms, and the first with a minus, that a timestamp in microseconds can be."""
 NO_KINDS: Mapping[str, str] = {}
 """Where a type says all by itself."""
 
@@ -31,11 +35,19 @@ NO_KINDS: Mapping[str, str] = {}
 def as_topic_columns(
     stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
 ) -> pa.Table:
-    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. TOMBSTONE may be
-    among the names where a column marks deletes."""
+    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. `stored`: path
+    -> column. TOMBSTONE may be among the names where a column marks deletes. Raises TableError for a value that a topic
+    table's column cannot have."""
     import pyarrow as pa
 
-    return pa.table([_topic_column(stored, columns, name, kinds) for name in names], names=list(names))
+    arrays = []
+    for name in names:
+        try:
+            arrays.append(_topic_column(stored, columns, name, kinds))
+        except pa.ArrowException:  # its message may quote a record
+            paths = ", ".join(columns.of(name)) if name != TOMBSTONE else name
+            raise TableError(f"column {paths} has what cannot be a {name}") from None
+    return pa.table(arrays, names=list(names))
 
 
 def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[str, str]) -> pa.Array:
@@ -44,14 +56,14 @@ def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[
     import pyarrow.compute as pc
 
     deleted = columns.deleted
-    gone = marked(field_of(stored, deleted.column), deleted.values) if deleted and name in (VALUE, TOMBSTONE) else None
+    gone = marked(column_at(stored, deleted.column), deleted.values) if deleted and name in (VALUE, TOMBSTONE) else None
     if name == TOMBSTONE:
         return gone
     if name == OFFSET and not columns.has_offsets:
         return stored[MADE_OFFSET]
     if name == PARTITION and columns.partition is None:
         return pa.array(np.zeros(len(stored), np.int32))
-    parts = [field_of(stored, path) for path in columns.of(name)]
+    parts = [column_at(stored, path) for path in columns.of(name)]
     if name == KEY:
         keys = [key_bytes(part, kinds.get(path, "")) for part, path in zip(parts, columns.of(KEY), strict=True)]
         return joined_parts(keys) if len(keys) > 1 else keys[0].cast(_types()[KEY])
@@ -63,17 +75,12 @@ def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[
     return pc.if_else(gone, pa.scalar(None, pa.binary()), pc.fill_null(array, b""))
 
 
-def field_of(stored: pa.Table, path: str) -> pa.Array:
-    """Returns a column, or a field of a struct; null where the struct is."""
+def column_at(stored: pa.Table, path: str) -> pa.Array:
+    """Returns a column as one array."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    column, *fields = path.split(".")
-    chunks = stored[column]
-    array = chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
-    for field in fields:
-        array = pc.struct_field(array, field)
-    return array
+    chunks = stored[path]
+    return chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
 
 
 def _converted(name: str, stored: pa.Array | None, records: int) -> pa.Array:
@@ -115,6 +122,14 @@ def whole_numbers(stored: pa.Array) -> pa.Array:
 
     times = pa.types.is_timestamp(stored.type)
     return (stored.cast(pa.timestamp("us", stored.type.tz)) if times else stored).cast(pa.int64())
+
+
+def beyond_ms(path: str) -> str:
+    """Returns what is wrong with a column of whole numbers that cannot all be Unix ms."""
+    return (
+        f"column {path}, mapped to timestamp, has numbers beyond {MOST_MS}, the last Unix ms of a timestamp: it counts "
+        "in another unit, or is not a time. Map a column of timestamps, or of Unix ms"
+    )
 
 
 def micros(stored: pa.Array) -> pa.Array:

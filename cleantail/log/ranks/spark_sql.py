@@ -33,15 +33,14 @@ def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """Returns the version of a record as a long, null where it has none: its header, its timestamp in ms,
-    or its order."""
+    """Returns the version of a record as a long, null where it has none: its header, its timestamp in
+    microseconds, or its order."""
     if configs.compaction_strategy == "order":
         return f"`{ORDER}`"
     if configs.compaction_strategy == "header":
         value = f"{header_sql(configs)}.value"
         return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"
-    millis = f"unix_millis(`{TIMESTAMP}`)"
-    return f"CASE WHEN {millis} <= {latest_ms} THEN {millis} END"
+    return f"CASE WHEN unix_millis(`{TIMESTAMP}`) <= {latest_ms} THEN unix_micros(`{TIMESTAMP}`) END"
 
 
 def header_sql(configs: KafkaConfigs) -> str:

@@ -1,8 +1,9 @@
 """The versions of records by the topic's strategy, over columns (semantics.md 2).
 
 1. By `offset` no record has a version.
-2. By `timestamp` the version is the record's timestamp in ms. One beyond message.timestamp.after.max.ms counts as no
-   version, so that a wrong clock does not win for years (semantics.md 2, hazard 4).
+2. By `timestamp` the version is the record's timestamp in microseconds: Kafka's has whole ms, an adopted table's column
+   more. One beyond message.timestamp.after.max.ms counts as no version, so that a wrong clock does not win for years
+   (semantics.md 2, hazard 4).
 3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
    headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
 4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version
@@ -66,7 +67,7 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
     millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
     future = present & (millis > latest_timestamp_ms(configs, now_ms))
     has = present & ~future
-    return Versions(has, np.where(has, millis, 0), future)
+    return Versions(has, np.where(has, micros, 0), future)
 
 
 def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
-from cleantail.lake.parquet_footers import columns_in
+from cleantail.lake.parquet_footers import Statistics
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
 from spark_jobs.iceberg.file_columns import Layout, Projection, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile
@@ -40,47 +39,6 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
             with_offsets = None if has_offsets(task.layout) else _with_made_offsets(file, bounded, statistics)
             files.append(with_offsets or bounded)
     return files
-
-
-class Statistics:
-    """Says what the footer of a file has on columns. A column that the file lacks is one value in all its records,
-    unless it is a field of a struct that the file has: where that is null, so is the field."""
-
-    def __init__(self, footer: Any, projection: Projection) -> None:
-        self._places, self._records = projection.places, footer.num_rows
-        in_file = {name: projection.path_in_file(name) for name in self._places}
-        chunks: dict[str, list[Any]] = {path: [] for path in in_file.values() if path is not None}
-        for group in range(footer.num_row_groups):
-            for column in columns_in(footer.row_group(group)):
-                if column.path_in_schema in chunks:
-                    chunks[column.path_in_schema].append(column.statistics)
-        self._chunks = {name: chunks[path] for name, path in in_file.items() if path is not None}
-
-    def range(self, column: str) -> tuple[Any, Any] | None:
-        """Returns the lowest and the highest value; None if they are not known, or there is none."""
-        if column not in self._places:
-            return None
-        if column not in self._chunks:
-            value = self._places[column].constant.as_py()
-            return None if value is None else (value, value)
-        of_column = self._chunks[column]
-        if not of_column or any(each is None or not each.has_min_max for each in of_column):
-            return None
-        return min(each.min for each in of_column), max(each.max for each in of_column)
-
-    def nulls(self, column: str) -> int | None:
-        """Returns how many records have a null; None if that is not known."""
-        if column not in self._places:
-            return None
-        if column not in self._chunks:
-            place = self._places[column]
-            if not place.constant.is_valid:
-                return int(self._records)
-            return None if place.names else 0
-        of_column = self._chunks[column]
-        if not of_column or any(each is None or not each.has_null_count for each in of_column):
-            return None
-        return sum(int(each.null_count) for each in of_column)
 
 
 def _with_made_offsets(file: LogFile, bounded: LogFile, statistics: Statistics) -> LogFile:

@@ -64,7 +64,7 @@ def test_a_file_of_several_logs_is_a_file_of_each(adopted, properties):
     ]
     assert [(f.min_timestamp_ms, f.max_timestamp_ms) for f in facts.files] == [(100, 300), (50, 70)]
     assert first.path == second.path
-    assert first.null_values + second.null_values == (2 if not properties else 0)
+    assert first.null_values + second.null_values == 2
 
 
 @pytest.mark.parametrize("properties", [{}, WITHOUT_METRICS], ids=["with metrics", "without metrics"])

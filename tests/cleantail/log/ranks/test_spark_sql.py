@@ -34,7 +34,7 @@ def test_by_order_the_column_is_the_version():
 
 
 def test_a_timestamp_is_a_version_up_to_the_bound_itself():
-    assert version_sql(STAMP, "9L") == "CASE WHEN unix_millis(`timestamp`) <= 9L THEN unix_millis(`timestamp`) END"
+    assert version_sql(STAMP, "9L") == "CASE WHEN unix_millis(`timestamp`) <= 9L THEN unix_micros(`timestamp`) END"
 
 
 @pytest.mark.parametrize(("configs", "position"), [(LAST, -1), (FIRST, 1)])

@@ -80,13 +80,13 @@ def test_a_timestamp_beyond_the_bound_is_no_version(after_ms, has):
     timestamps = pa.array([(NOW_MS + after_ms) * 1000], pa.timestamp("us", "UTC"))
     found = versions_of(timestamps, None, 1, BY_TIME, NOW_MS)
     assert (found.has.tolist(), found.unusable.tolist()) == ([has], [not has])
-    assert found.version.tolist() == [NOW_MS + after_ms if has else 0]
+    assert found.version.tolist() == [(NOW_MS + after_ms) * 1000 if has else 0]
 
 
-def test_a_timestamp_is_rounded_down_to_ms_and_a_missing_one_is_no_version():
+def test_a_timestamp_counts_in_microseconds_and_a_missing_one_is_no_version():
     early = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_900, datetime.UTC)
     found = versions_of(pa.array([early, None], pa.timestamp("us", "UTC")), None, 2, BY_TIME, NOW_MS)
-    assert found.version.tolist() == [-1, 0]
+    assert found.version.tolist() == [-100, 0]
     assert (found.has.tolist(), found.unusable.tolist()) == ([True, False], [False, False])
 
 
@@ -124,7 +124,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize(
     ("configs", "version"),
-    [(KafkaConfigs(compaction_strategy_header="v"), None), (BY_TIME, NOW_MS), (LAST, 3), (BY_ORDER, 5)],
+    [(KafkaConfigs(compaction_strategy_header="v"), None), (BY_TIME, NOW_MS * 1000), (LAST, 3), (BY_ORDER, 5)],
     ids=["offset", "timestamp", "header", "order"],
 )
 def test_each_strategy_goes_by_its_own_column_alone(configs, version):

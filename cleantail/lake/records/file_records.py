@@ -1,0 +1,117 @@
+"""Records of an adopted table's data files through PyIceberg's metadata: read by cleantail.lake.records.projection, as
+tasks on Spark read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.columns import Columns
+from cleantail.errors import TableError
+from cleantail.human import counted
+from cleantail.lake.records.projection import (
+    NAME_MAPPING,
+    Constants,
+    Layout,
+    Projection,
+    arrow_type,
+    layout_of_schema,
+)
+from cleantail.lake.records.row_lineage import Lineages, lineage_columns, spans_of
+from cleantail.lake.records.topic_columns import MADE_OFFSET
+from cleantail.log.ranks.row_offsets import LAST_UPDATED, ROW_ID, record_offsets, require_row_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import FileScanTask, Table
+
+REMEMBERED_LAYOUTS = 1_000
+_layouts: dict[tuple[Any, ...], Layout] = {}
+
+
+def layout_of_paths(table: Table, paths: Iterable[str]) -> Layout:
+    """Returns path -> where the files have it."""
+    wanted, mapping = tuple(dict.fromkeys(paths)), table.properties.get(NAME_MAPPING)
+    key = (str(table.metadata.table_uuid), table.schema().schema_id, mapping, wanted)
+    if (known := _layouts.get(key)) is None:
+        if len(_layouts) >= REMEMBERED_LAYOUTS:
+            _layouts.clear()
+        schema = json.loads(table.schema().model_dump_json())
+        _layouts[key] = known = layout_of_schema(schema, mapping, {path: path for path in wanted})
+    return known
+
+
+def constants_of(table: Table, file: Any) -> Constants:
+    """Returns field id -> value of the file's identity partition. A null is a value."""
+    fields = table.specs()[file.spec_id].fields
+    return tuple(
+        (field.source_id, file.partition[at]) for at, field in enumerate(fields) if str(field.transform) == "identity"
+    )
+
+
+def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
+    """Returns path -> column, of all records of a data file, deleted ones included. Raises TableError for a file that
+    has not as many records as its metadata say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    layout = layout_of_paths(table, paths)
+    with table.io.new_input(file.file_path).open() as source:
+        parquet = pq.ParquetFile(source)
+        records = parquet.metadata.num_rows
+        if records != file.record_count:
+            raise TableError(f"{file.file_path} has {counted(records, 'record')}, its metadata say {file.record_count}")
+        projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
+        read = parquet.read(columns=projection.read).combine_chunks().to_batches() if projection.read else []
+    # a file without records has no batch, and one that has none of the columns has nothing to be read
+    batch = read[0] if read else pa.record_batch({"": pa.nulls(records)})
+    arrays = projection.arrays(batch) if read or projection.lacks_all else {}
+    empty = {path: arrays.get(path, pa.array([], arrow_type(layout[path].leaf))) for path in layout}
+    return pa.table({path: _with_uuids(array, layout[path].kind) for path, array in empty.items()})
+
+
+def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
+    """Returns UUIDs as such, whose text is what counts."""
+    import pyarrow as pa
+
+    is_plain = kind == "uuid" and pa.types.is_fixed_size_binary(array.type)
+    return pa.ExtensionArray.from_storage(pa.uuid(), array) if is_plain else array
+
+
+def live_columns(table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]) -> list[tuple[Any, pa.Table]]:
+    """Returns (data file, path -> column) of the records of each file that are not deleted."""
+    return [(file, rows.filter(live)) for file, rows, live in _with_deletes(table, paths, tasks)]
+
+
+def records_with_offsets(
+    table: Table, columns: Columns, tasks: Iterable[FileScanTask], lineages: Lineages
+) -> list[tuple[Any, pa.Table]]:
+    """Returns live_columns of the mapping, with the offsets that row lineage gives. Raises TableError for a file whose
+    records have no row ids."""
+    files = []
+    for file, rows, live in _with_deletes(table, list(columns.paths.values()), tasks):
+        lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
+        stored = lineage_columns(table.io, file.file_path) if any(spans_of(table, file)) else {}
+        own = (stored.get(ROW_ID), stored.get(LAST_UPDATED))
+        offsets = record_offsets(range(len(rows)), lineage, file.file_path, *own)
+        files.append((file, rows.append_column(MADE_OFFSET, offsets).filter(live)))
+    return files
+
+
+def _with_deletes(
+    table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]
+) -> Iterable[tuple[Any, pa.Table, pa.Array]]:
+    """Yields (data file, its records, which of them live)."""
+    import numpy as np
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _read_all_delete_files
+
+    read = list(tasks)
+    deleted: Mapping[str, Any] = _read_all_delete_files(table.io, read)
+    for task in read:
+        rows = stored_columns(table, paths, task.file)
+        live = np.ones(len(rows), np.bool_)
+        for positions in deleted.get(task.file.file_path, ()):
+            live[positions.to_numpy()] = False
+        yield task.file, rows, pa.array(live)
