@@ -83,11 +83,13 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     make_home(platform.home)
     settings = spark_conf(platform, os.environ, records)
+    folders = quiet_jvm.private_folders(settings) if SparkContext._active_spark_context is None else {}
+    settings |= folders
     quiet_jvm.start(settings)
     submitted = SparkConf() if SUBMITTED in os.environ else None
     own = {"spark.app.name": app_name}
     for key, value in (settings | spark_secrets(platform, os.environ)).items():
-        if submitted is None or not submitted.contains(key):
+        if submitted is None or key in folders or not submitted.contains(key):
             own[key] = value
     if SparkContext._active_spark_context is None:
         make_default_session(own)

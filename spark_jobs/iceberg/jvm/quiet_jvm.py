@@ -1,4 +1,5 @@
-"""Starts the JVM of a session: without the lines that every JVM of Spark prints, and without secrets in its arguments.
+"""Starts the JVM of a session: without the lines that every JVM of Spark prints, without secrets in its arguments, and
+with folders that only its owner can open.
 
 PySpark would start it by itself, with all settings of the session as arguments, which any user of the machine can list.
 Here those that are no secret go there; the rest is set inside. Nor does it get, or the workers that it starts, what a
@@ -8,8 +9,11 @@ passed on but for the lines of NOISE, which say nothing about this run.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,12 +26,33 @@ from cleantail.home.driver_environment import of_driver
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started the JVM and knows its settings."""
+LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 NOISE = re.compile(
     rb"WARNING: Using incubator modules: "
     rb'|Setting default log level to "'
     rb"|To adjust logging level use sc\.setLogLevel"
     rb'|Setting Spark log level to "'
 )
+
+
+def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
+    """Makes the folders of an application, for its owner alone (0700), and returns the settings that name them.
+
+    Shuffled and cached records, broadcasts of keys and the sockets of Python's workers are there. Spark makes them with
+    the modes that the system gives, which let every user of the machine read. The folders are in those that
+    SPARK_LOCAL_DIRS or `spark.local.dir` names, else in the system's for temporary files, and go with the process.
+    """
+    parents = os.environ.get(LOCAL_DIRS) or settings.get("spark.local.dir") or tempfile.gettempdir()
+    made = []
+    for parent in parents.split(","):
+        os.makedirs(parent.strip(), exist_ok=True)  # as Spark does
+        made.append(tempfile.mkdtemp(prefix="cleantail-spark-", dir=parent.strip()))
+    sockets = tempfile.mkdtemp(prefix="cleantail-spark-")  # a socket's path has 108 bytes at most
+    for folder in (*made, sockets):
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if LOCAL_DIRS in os.environ:  # Spark takes it rather than the setting
+        os.environ[LOCAL_DIRS] = ",".join(made)
+    return {"spark.local.dir": ",".join(made), "spark.python.unix.domain.socket.dir": sockets}
 
 
 def start(settings: Mapping[str, str]) -> None:
