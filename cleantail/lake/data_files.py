@@ -7,12 +7,16 @@ cleantail.lake.records.log_parts.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from cleantail.config.topic_table import KEY, OFFSET, TIMESTAMP, VALUE
+from cleantail.config.columns import Columns
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties
-from cleantail.lake.records.log_parts import parts_of
+from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records
+from cleantail.lake.records.log_parts import CACHED_FILES, Part, parts_of
+from cleantail.lake.records.log_records import stored_records
 from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, split
 
@@ -20,24 +24,29 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry
     from pyiceberg.table import Table
 
+_lost_by_file: dict[tuple[Any, ...], tuple[int, ...]] = {}
 
-def data_files_of(table: Table, entry: ManifestEntry, deleted: int, lineages: Lineages = NO_LINEAGES) -> list[DataFile]:
-    """Returns one DataFile for every log in the file of a manifest entry, `deleted` of whose records are deleted.
-    `lineages`: of the snapshot's files, in an adopted table without offsets.
 
-    Which log lost how many is not known where there are several: each is taken to have lost its share, and so with
-    bytes and tombstones; the sums are exact.
+def data_files_of(
+    table: Table, entry: ManifestEntry, deletes: Sequence[DeleteFile], lineages: Lineages = NO_LINEAGES
+) -> list[DataFile]:
+    """Return one DataFile for every log in the file of a manifest entry.
+
+    `deletes` are the delete files of that file, `lineages` those of the snapshot's files, in an adopted table without
+    offsets. Each log has the records that it lost itself: they decide about its start, its segments and its retention.
+    Bytes and tombstones of a file of several logs are dealt out by numbers of records; their sums are exact.
     """
     columns = columns_of_properties(table.properties)
+    deleted = lost_records(table.io, deletes, entry.sequence_number or 0) if deletes else 0
     if columns is None:
         return [_single_log_file(table, entry, deleted)]
     parts = parts_of(table, entry.data_file, columns, lineages)
     iceberg_partition = f"{entry.data_file.spec_id} {entry.data_file.partition}"
     records = [p.records for p in parts]
     nulls = sum(p.nulls or 0 for p in parts)
+    lost = _lost_by_log(table, entry, columns, parts, deletes, deleted)
     shares = zip(
-        parts, split(deleted, records), split(entry.data_file.file_size_in_bytes, records), split(nulls, records),
-        strict=True,
+        parts, lost, split(entry.data_file.file_size_in_bytes, records), split(nulls, records), strict=True
     )  # fmt: skip
     return [
         DataFile(
@@ -58,6 +67,33 @@ def data_files_of(table: Table, entry: ManifestEntry, deleted: int, lineages: Li
         )
         for part, deleted_of_log, size, tombstones in shares
     ]
+
+
+def _lost_by_log(
+    table: Table,
+    entry: ManifestEntry,
+    columns: Columns,
+    parts: Sequence[Part],
+    deletes: Sequence[DeleteFile],
+    lost: int,
+) -> tuple[int, ...]:
+    """Return how many of each part's records are deleted.
+
+    No metadata has that of a file of several logs. The deleted positions and the partitions of its records are read,
+    once in a process.
+    """
+    records = tuple(part.records for part in parts)
+    if len(parts) == 1 or lost in (0, sum(records)):
+        return (lost,) if len(parts) == 1 else records if lost else (0,) * len(parts)
+    file, sequence_number = entry.data_file, entry.sequence_number or 0
+    key = (file.file_path, sequence_number, columns.partition, *((d.path, d.start) for d in deletes))
+    if (known := _lost_by_file.get(key)) is None:
+        if len(_lost_by_file) >= CACHED_FILES:
+            _lost_by_file.clear()
+        partitions = stored_records(table, columns, [PARTITION], [file])[PARTITION].to_numpy()
+        gone = partitions[lost_positions(table.io, deletes, sequence_number)]
+        _lost_by_file[key] = known = tuple(int((gone == part.partition).sum()) for part in parts)
+    return known
 
 
 def _single_log_file(table: Table, entry: ManifestEntry, deleted: int) -> DataFile:

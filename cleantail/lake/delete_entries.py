@@ -98,4 +98,5 @@ def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | 
     of = file["referenced_data_file"] or only_data_file(file["lower_bounds"], file["upper_bounds"])
     if of is None or by_value:
         return ForeignDelete(path, kind, int(file["record_count"]), by_value)
-    return DeleteFile(str(of), path, kind, int(file["record_count"]), sequence_number)
+    start, length = (int(file[name] or 0) for name in ("content_offset", "content_size_in_bytes"))
+    return DeleteFile(str(of), path, kind, int(file["record_count"]), sequence_number, start, length)

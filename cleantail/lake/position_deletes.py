@@ -1,7 +1,11 @@
-"""Position delete files of format version 2: which data file they are of, and the positions that it has lost there."""
+"""Delete files of one data file: deletion vectors, and the position deletes of format version 2.
+
+Which data file they are of, and which positions it has lost.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +16,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from pyiceberg.io import FileIO
+    from pyroaring import BitMap64
 
 PATH_ID = 2_147_483_546
 """Field id that Iceberg's specification reserves for the name of the data file."""
 VECTORS, POSITIONS = "PUFFIN", "PARQUET"
 """Formats of the delete files that can be read: deletion vectors and position deletes."""
+VECTOR_MAGIC = bytes.fromhex("d1d33964")
 
 
 MEND = (
@@ -28,13 +34,15 @@ MEND = (
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
     """Describes a delete file of one data file. `records`: so many positions are in it. `sequence_number`: it is of no
-    data file with a higher one."""
+    data file with a higher one. `start` and `length`: the bytes of a deletion vector in its Puffin file."""
 
     data_file: str
     path: str
     format: str
     records: int
     sequence_number: int = 0
+    start: int = 0
+    length: int = 0
 
 
 def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
@@ -56,13 +64,34 @@ def lost_records(io: FileIO, deletes: Sequence[DeleteFile], sequence_number: int
     deletes = [d for d in deletes if d.sequence_number >= sequence_number]
     if len(deletes) < 2:
         return sum(d.records for d in deletes)
+    return len(lost_positions(io, deletes))
+
+
+def lost_positions(io: FileIO, deletes: Sequence[DeleteFile], sequence_number: int = 0) -> npt.NDArray[np.int64]:
+    """Returns the positions that lost_records counts, each once, in ascending order."""
     import numpy as np
 
-    positions = []
-    for delete in deletes:
+    if vectors := [d for d in deletes if d.format == VECTORS]:
+        require_readable(vectors, sequence_number)
+        with io.new_input(vectors[0].path).open() as file:
+            file.seek(vectors[0].start)
+            blob = file.read(vectors[0].length)
+        return np.fromiter(vector_positions(blob, vectors[0].path), np.int64)
+    positions = [np.empty(0, np.int64)]
+    for delete in (d for d in deletes if d.sequence_number >= sequence_number):
         with io.new_input(delete.path).open() as file:
             positions.append(positions_of_file(file, delete.data_file, delete.path))
-    return len(np.unique(np.concatenate(positions)))
+    return np.unique(np.concatenate(positions))
+
+
+def vector_positions(blob: bytes, where: str) -> BitMap64:
+    """Returns the positions in a deletion vector's blob. Raises TableError, naming `where`, when it is damaged."""
+    from pyroaring import BitMap64
+
+    body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
+    if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != VECTOR_MAGIC or zlib.crc32(body) != crc:
+        raise TableError(f"{where} is not a deletion vector, or a damaged one")
+    return BitMap64.deserialize(body[4:])
 
 
 def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:

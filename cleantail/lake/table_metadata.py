@@ -16,7 +16,7 @@ from cleantail.errors import TableError
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.neighbours import may_delete_files
-from cleantail.lake.position_deletes import DeleteFile, lost_records
+from cleantail.lake.position_deletes import DeleteFile
 from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_needed, read_spans
 from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
 from cleantail.log.reader_positions import Reader
@@ -134,12 +134,10 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
     lineages, entries = lineages_where_needed(table, snapshot), list(entries_of(table, data))
     read_spans(table, (entry.data_file for entry in entries if lineages))
 
-    def lost(entry: ManifestEntry) -> int:
-        # those of a data file that is gone stay in the metadata for a while
-        of_file = deletes.get(entry.data_file.file_path)
-        return lost_records(table.io, of_file, entry.sequence_number or 0) if of_file else 0
-
-    return _with_append_times(table, once(log for e in entries for log in data_files_of(table, e, lost(e), lineages)))
+    # those of a data file that is gone stay in the metadata for a while
+    of_files = ((entry, deletes.get(entry.data_file.file_path, ())) for entry in entries)
+    logs = (log for entry, of_file in of_files for log in data_files_of(table, entry, of_file, lineages))
+    return _with_append_times(table, once(logs))
 
 
 def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
@@ -232,7 +230,7 @@ def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
     manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
     entries = [e for e in entries_of(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
     lineages, data = lineages_where_needed(table, snapshot), [e for e in entries if content_of(e.data_file) == DATA]
-    return list(_with_append_times(table, (log for e in data for log in data_files_of(table, e, 0, lineages))))
+    return list(_with_append_times(table, (log for e in data for log in data_files_of(table, e, (), lineages))))
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:

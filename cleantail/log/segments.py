@@ -78,8 +78,8 @@ class DataFile:
 
     @property
     def live_bytes(self) -> int:
-        """Returns file bytes x live fraction (semantics.md 3.1)."""
-        return self.size_bytes * self.live_records // self.records if self.records else 0
+        """Returns file bytes x live fraction (semantics.md 3.1): at least one, as long as a record is alive."""
+        return max(self.size_bytes * self.live_records // self.records, 1) if self.live_records else 0
 
     def records_between(self, start_offset: int, end_offset: int) -> int:
         """Returns an upper limit of the records with offsets in [start, end), as the file's bounds tell."""

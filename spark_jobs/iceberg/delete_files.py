@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
-from cleantail.lake.position_deletes import PATH_ID, positions_of_file
-from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of, puffin_file
+from cleantail.lake.position_deletes import PATH_ID, positions_of_file, vector_positions
+from spark_jobs.iceberg.deletion_vectors import bitmap_of, puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, FileFacts
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
@@ -63,7 +63,9 @@ def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) 
     """Returns the positions of the data file that a delete file names, by the table's own IO (tasks read them by
     log_files.read_deletes_in_task). Raises TableError where it cannot be read."""
     content = _content(table, where.path, where.start or 0, where.length)
-    return positions_in(content, data_file, where.path) if where.start is None else positions_of(content, where.path)
+    return (
+        positions_in(content, data_file, where.path) if where.start is None else vector_positions(content, where.path)
+    )
 
 
 def format_version(table: Any) -> int:

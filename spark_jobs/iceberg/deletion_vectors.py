@@ -17,10 +17,9 @@ import xxhash
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 from pyroaring import BitMap64
 
-from cleantail.errors import TableError
+from cleantail.lake.position_deletes import VECTOR_MAGIC
 
 PART_BYTES = 8 << 20
-MAGIC = bytes.fromhex("d1d33964")
 ROW_POSITION_ID = 2_147_483_645
 """The field id that Iceberg's specification reserves for a row's position."""
 NOT_COMMITTED: dict[str, object] = {"snapshot-id": -1, "sequence-number": -1}
@@ -30,7 +29,7 @@ SPARK_SEED = 42
 
 def vector_blob(positions: BitMap64) -> bytes:
     """Returns the blob of these positions."""
-    body = MAGIC + positions.serialize()
+    body = VECTOR_MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
 
 
@@ -67,14 +66,6 @@ def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
             large.append(b"".join(waiting))
             waiting, size = [], 0
     return [*large, b"".join(waiting)]
-
-
-def positions_of(blob: bytes, where: str) -> BitMap64:
-    """Returns the positions in a blob. Raises TableError, naming `where`, when it is damaged."""
-    body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
-    if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != MAGIC or zlib.crc32(body) != crc:
-        raise TableError(f"{where} is not a deletion vector, or a damaged one")
-    return BitMap64.deserialize(body[4:])
 
 
 def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:

@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 from cleantail.config.topic_table import KEY, OFFSET
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.position_deletes import positions_of_file
+from cleantail.lake.position_deletes import positions_of_file, vector_positions
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
-from spark_jobs.iceberg.deletion_vectors import bitmap_of, positions_of
+from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
@@ -149,7 +149,7 @@ def _positions(io: FileIO, deletes: DeletedPositions, data_file: str) -> BitMap6
         if deletes.start is None:
             return bitmap_of(positions_of_file(stream, data_file, deletes.path))
         stream.seek(deletes.start)
-        return positions_of(stream.read(deletes.length), deletes.path)
+        return vector_positions(stream.read(deletes.length), deletes.path)
 
 
 def all_of(records: int) -> BitMap64:

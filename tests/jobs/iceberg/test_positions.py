@@ -9,8 +9,9 @@ import pytest
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
+from cleantail.lake.position_deletes import vector_positions
 from spark_jobs.engine.touched_records import positions_by_place
-from spark_jobs.iceberg.deletion_vectors import file_hash, positions_of, vector_blob
+from spark_jobs.iceberg.deletion_vectors import file_hash, vector_blob
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_blob_is_length_magic_bitmap_and_crc():
 
 @pytest.mark.parametrize("positions", [[], [0], [1, 1 << 40], range(100_000)], ids=["none", "one", "far", "a run"])
 def test_a_blob_gives_its_positions_back(positions):
-    assert list(positions_of(vector_blob(BitMap64(positions)), "x")) == list(positions)
+    assert list(vector_positions(vector_blob(BitMap64(positions)), "x")) == list(positions)
 
 
 @pytest.mark.parametrize("at", [0, 5, 20, -1], ids=["length", "magic", "bitmap", "crc"])
@@ -47,4 +48,4 @@ def test_a_damaged_blob_is_named(at):
     blob = bytearray(vector_blob(BitMap64([1, 2, 3])))
     blob[at] ^= 1
     with pytest.raises(TableError, match="f.puffin is not a deletion vector"):
-        positions_of(bytes(blob), "f.puffin")
+        vector_positions(bytes(blob), "f.puffin")
