@@ -144,12 +144,18 @@ SINK_SCHEMA = (
 )
 
 
+def dropped(table: TopicTable) -> TopicTable:
+    """Drop the table with its files, if it is there, and return what names it."""
+    table.spark.sql(f"DROP TABLE IF EXISTS {table.name} PURGE")
+    return table
+
+
 def empty_table(lake: Lake, shape: Shape) -> TopicTable:
     """Returns the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
     if shape.layout == OWN:
         lake.write_topic(shape.topic, shape.config)
         table = lake.table(shape.topic)
-        table.drop()
+        dropped(table)
         table.ensure()
         return table
     name = f"sinks.{shape.topic}"
@@ -185,5 +191,5 @@ def _adopted(lake: Lake, shape: Shape) -> TopicTable:
 
 def forget(lake: Lake, shape: Shape) -> None:
     """Deletes the data set's files, and the note that it was made."""
-    lake.table(shape.topic).drop()
+    dropped(lake.table(shape.topic))
     (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

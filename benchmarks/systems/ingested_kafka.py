@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 
+from benchmarks.harness.dataset import dropped
 from benchmarks.harness.fresh_process import BenchmarkError, Stopwatch, require_records, say
 from benchmarks.harness.lake import Lake
 from benchmarks.harness.report import Times
@@ -104,5 +105,5 @@ def measure_reading(lake: Lake, address: str, records: int, repetitions: int) ->
         require_records(result.records, records, "Cleantail, from Kafka")
         table = lake.table(TOPIC)
         require_records(table.current().count(), records, "the table read from Kafka")
-        table.drop()
+        dropped(table)
     return Measured(Times.of(watch.seconds[READING]), meter.peak_memory_bytes())

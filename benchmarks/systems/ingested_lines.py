@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.harness.dataset import dropped
 from benchmarks.harness.fresh_process import Stopwatch, require_records, say
 from benchmarks.harness.lake import Lake
 from benchmarks.harness.report import Times
@@ -84,5 +85,5 @@ def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measu
         require_records(result.records, lines, "Cleantail, from a file")
         table = lake.table(TOPIC)
         require_records(table.current().count(), lines, "the table of the file")
-        table.drop()
+        dropped(table)
     return Measured(Times.of(watch.seconds[INGESTING]), meter.peak_memory_bytes())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from benchmarks.harness.dataset import build
+from benchmarks.harness.dataset import build, dropped
 from benchmarks.harness.fresh_process import Stopwatch, require_records, say
 from benchmarks.harness.lake import Lake
 from benchmarks.harness.report import Times
@@ -46,13 +46,13 @@ def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
     records left."""
     lake.write_topic(TARGET, {})
     target = lake.table(TARGET)
-    target.drop()
+    dropped(target)
     target.ensure()
     last = f"SELECT *, {WINDOW} AS number FROM {table.name}"
     with watch(REWRITE):
         table.spark.sql(f"INSERT OVERWRITE {target.name} SELECT {COLUMNS} FROM ({last}) WHERE number = 1")
     left = target.spark.table(target.name).count()
-    target.drop()
+    dropped(target)
     return left
 
 

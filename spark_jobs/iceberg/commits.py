@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
@@ -45,6 +45,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
 
+T = TypeVar("T")
 Load = Callable[[], Any]
 """Loads an Iceberg `Table` from the catalog."""
 Stage = Callable[[Any, Any], None]
@@ -163,6 +164,19 @@ def _is_taken(metadata: Any, table: Any) -> bool:
         and {name: set_now.get(name) for name in properties} == properties
         and all(table.snapshot(snapshot_id) is None for snapshot_id in gone)
     )
+
+
+def repeat(action: Callable[[], T]) -> T:
+    """Do what may be done twice, such as CREATE IF NOT EXISTS, again if the catalog's answer says nothing."""
+
+    def once() -> T:
+        try:
+            return action()
+        except Py4JJavaError as e:
+            error = conflict(e)
+        raise error from None
+
+    return COMMITS.run(once)
 
 
 # 2. what an answer means

@@ -30,7 +30,14 @@ from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table
 from spark_jobs.iceberg.branches import created_at_s
-from spark_jobs.iceberg.commits import change_properties, create_branch, drop_branches, java_message, stage_deletes
+from spark_jobs.iceberg.commits import (
+    change_properties,
+    create_branch,
+    drop_branches,
+    java_message,
+    repeat,
+    stage_deletes,
+)
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -78,44 +85,36 @@ class TopicTable:
     def exists(self) -> bool:
         return self.in_catalog.exists()
 
-    def ensure(self) -> bool:
-        """Creates the table where there is none, and returns whether it did. Raises TableError when there is one that
-        is not the topic's."""
-        created = not self.exists() and self._create()
-        table = self.load()
-        if table.schema().findField(TOMBSTONE) is None:  # an earlier version has created it
-            self.spark.sql(f"ALTER TABLE {self.name} ADD COLUMN `{TOMBSTONE}` boolean")
-        if table.sortOrder().isUnsorted():  # a run of an earlier version was killed when it had just created it
-            self.spark.sql(f"ALTER TABLE {self.name} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY `{OFFSET}`")
-        return created
-
-    def drop(self) -> None:
-        """Drops a table that this very run has created, and that never got a record."""
-        self.in_catalog.drop()
+    def ensure(self) -> None:
+        """Create the table if there is none. No command drops one: another process may have filled it. Raises
+        TableError if there is one that is not the topic's."""
+        if not self.exists():
+            self._create()
+        self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
-        self.spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({owner}, '{FILE_FORMAT}'='parquet', {properties})"
         )
+        repeat(lambda: self.spark.sql(statement))
         side_table = iceberg_table(self.spark, name)
         if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
-    def _create(self) -> bool:
-        """Creates the table, and its namespace where there is none. Returns whether the table was created: False where
-        somebody else was faster."""
+    def _create(self) -> None:
+        """Create the table, and its namespace if there is none. Another process may be faster with either."""
         if not self.in_catalog.namespace_exists():
             namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
             try:
-                self.spark.sql(namespace)
+                repeat(lambda: self.spark.sql(namespace))
             except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
                 self.spark.sql(namespace)
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         properties = table_properties(self.topic.topic, self.topic.config)
-        return self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties))
+        repeat(lambda: self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties)))
 
     def current(self) -> DataFrame:
         """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""

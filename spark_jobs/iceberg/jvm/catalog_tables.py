@@ -1,9 +1,7 @@
-"""Tables that are made and dropped by Iceberg's own catalog, which is the one that the session's catalog of Spark has.
+"""Tables that are made by Iceberg's own catalog, which is the one that the session's catalog of Spark has.
 
-1. A table is made in one commit, with its partitions, its order and its properties. By Spark's statements it takes two,
-   and a process that is killed between them leaves a table without an order.
-2. The files of a table that is dropped are deleted by the driver, which knows them from its metadata. Spark's
-   `DROP TABLE ... PURGE` runs queries to list them, which takes half a second for a table of one file.
+A table is made in one commit, with its partitions, its order and its properties. By Spark's statements it takes two,
+and a process that is killed between them leaves a table without an order.
 """
 
 from __future__ import annotations
@@ -67,17 +65,6 @@ class CatalogTable:
                 raise
             return False
         return True
-
-    def drop(self) -> None:
-        """Drops the table with its files, where there is one."""
-        if not self.exists():
-            return
-        catalog, jvm = self._catalog(), self.spark._jvm
-        table = catalog.loadTable(self._identifier())
-        io, metadata = table.io(), table.operations().current()
-        metadata.snapshots()  # a REST catalog may give them only when they are asked for, while the table is there
-        if catalog.dropTable(self._identifier(), False):
-            static(jvm, f"{ICEBERG}.CatalogUtil", "dropTableData")(io, metadata)
 
     def _catalog(self) -> Any:
         return static(self.spark._jvm, SPARK_UTIL, "loadIcebergCatalog")(self.spark._jsparkSession, self.catalog)

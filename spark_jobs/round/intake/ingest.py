@@ -77,18 +77,13 @@ def ingest_files(
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic, platform)
-        is_new = table.ensure()
+        table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
-        try:
-            ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
-            reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
-            read = {file: states[file] for file in fresh.values()}
-            records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
-        except CleantailError:
-            if is_new and table.load().currentSnapshot() is None:  # a driver elsewhere may have filled it meanwhile
-                table.drop()
-            raise
+        ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
+        reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
+        read = {file: states[file] for file in fresh.values()}
+        records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
     notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))

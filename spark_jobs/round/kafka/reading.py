@@ -23,7 +23,7 @@ from cleantail.errors import CleantailError, OutsideError, SourceError
 from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
-from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
+from cleantail.kafka.table_position import TablePosition, require_own_table
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.log.source_position import SourcePosition
@@ -60,7 +60,7 @@ def read_topic(
     lock_within_s: float | None = None,
 ) -> KafkaIngestResult:
     """Reads a topic to its end. `lock_within_s`: as in ingest_files. Raises CleantailError: then the portion at hand
-    has appended nothing, and a table that this made is gone again."""
+    has appended nothing. A table that this made stays: another ingestion may have filled it."""
     require_own_table(topic)
     brokers = Brokers(settings, topic.stall_timeout_ms)
     return read_source(spark, topic, platform, BrokerLogs(topic, brokers, settings), now_ms, progress, lock_within_s)
@@ -82,13 +82,8 @@ def read_source(
         at = source.position(platform)
         at.plan(topic, source.describe(at), now_ms)
         table = TopicTable.of(spark, topic, platform)
-        is_new = table.ensure()
-        try:
-            portions = TopicRead(table, platform, source, now_ms).run(progress)
-        except CleantailError:
-            if is_new and table_position(topic, platform).text is None:
-                table.drop()
-            raise
+        table.ensure()
+        portions = TopicRead(table, platform, source, now_ms).run(progress)
         ensure_latest_view(table)
     return read_result(topic, portions)
 

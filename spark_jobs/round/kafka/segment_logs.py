@@ -48,7 +48,7 @@ def read_segments(
     spark: SparkSession, topic: Topic, platform: Platform, directory: Path, now_ms: int, progress: Progress
 ) -> KafkaIngestResult:
     """Reads the topic's logs in the directory to their last stable offsets. Raises CleantailError: then nothing was
-    appended, and a table that this made is gone again."""
+    appended"""
     require_own_table(topic)
     folders = find_logs(directory, segment_topic(topic))
     at = position_after_files(topic, platform)

@@ -59,21 +59,16 @@ def read_source_table(
     lock_within_s: float | None = None,
 ) -> TableIngestResult:
     """Reads the source table to its newest snapshot. `lock_within_s`: as in ingest_files. Raises
-    CleantailError, and whatever Spark raises: then the portion at hand has appended nothing, and a table that this made
-    is gone again."""
+    CleantailError, and whatever Spark raises: then the portion at hand has appended nothing. A table that this made
+    stays: another ingestion may have filled it."""
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress("looking at the source table")
         # what is wrong is told before a table is made
         if planned_read(topic, platform, now_ms).plan is None:
             return read_result(topic, platform, [])
         table = TopicTable.of(spark, topic, platform)
-        is_new = table.ensure()
-        try:
-            portions = SourceTableRead(table, platform, now_ms).run(progress)
-        except Exception:
-            if is_new and own_position(topic, platform).text is None:
-                table.drop()
-            raise
+        table.ensure()
+        portions = SourceTableRead(table, platform, now_ms).run(progress)
         ensure_latest_view(table)
     return read_result(topic, platform, portions)
 

@@ -1,10 +1,6 @@
-"""Topics' tables are made and dropped by Iceberg's catalog: each in one step, of which nothing is left by halves."""
+"""Topics' tables are made by Iceberg's catalog in one step, of which nothing is left by halves."""
 
 from __future__ import annotations
-
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 
@@ -21,26 +17,10 @@ def new_table(workshop, table_of):
     return lambda name, **described: table_of(workshop.topic(name, **described))
 
 
-def files_of(iceberg):
-    return [file for file in Path(urlparse(str(iceberg.location())).path).rglob("*") if file.is_file()]
-
-
-@contextmanager
-def no_job_of(spark):
-    """Nothing in here may start a Spark job."""
-    context = spark.sparkContext
-    context.setJobGroup("no job", "no job")
-    try:
-        yield
-    finally:
-        context._jsc.clearJobGroup()
-    assert context.statusTracker().getJobIdsForGroup("no job") == []
-
-
 def test_a_new_table_has_its_columns_partitions_order_and_properties_from_its_first_metadata_on(new_table):
     table = new_table("made-at-once")
     assert not table.exists()
-    assert table.ensure() is True
+    table.ensure()
     iceberg = table.load()
     assert list(each(iceberg.operations().current().previousFiles())) == []
     assert [str(column.name()) for column in each(iceberg.schema().columns())] == [*COLUMNS, TOMBSTONE]
@@ -56,18 +36,18 @@ def test_a_new_table_has_its_columns_partitions_order_and_properties_from_its_fi
 
 def test_a_table_that_is_there_is_not_made_again(new_table):
     table = new_table("made-once")
-    assert (table.ensure(), table.ensure()) == (True, False)
+    table.ensure()
+    table.ensure()
     of_another = NewTable("a int, b int", "a", "b", {})
     assert table.in_catalog.create(of_another) is False  # somebody who had looked before it was made
     assert str(table.load().schema().findColumnName(1)) == PARTITION
 
 
-def test_a_namespace_is_made_with_its_first_table_and_stays_when_that_is_dropped(new_table):
+def test_a_namespace_is_made_with_its_first_table(new_table):
     table = new_table("made-first", table="made_namespace.made_first")
     assert not table.in_catalog.namespace_exists()
     table.ensure()
-    table.drop()
-    assert table.in_catalog.namespace_exists() and not table.exists()
+    assert table.in_catalog.namespace_exists() and table.exists()
 
 
 def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
@@ -76,17 +56,3 @@ def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
     spark.sql(f"CREATE VIEW {table.name} AS SELECT 1 AS one")
     with pytest.raises(TableError, match="made_as_view cannot be loaded"):
         table.ensure()
-
-
-def test_of_a_dropped_table_no_file_is_left_and_no_query_lists_them(new_table, spark):
-    table = new_table("made-in-vain")
-    table.ensure()
-    table.create_branch("staged", None)
-    spark.sql(f"INSERT INTO {table.name}.branch_staged ({PARTITION}, {OFFSET}) VALUES (0, 0), (1, 0)")
-    iceberg = table.load()
-    assert {"parquet", "avro", "json"} <= {file.suffix[1:] for file in files_of(iceberg)}
-    with no_job_of(spark):
-        table.drop()
-    assert not table.exists()
-    assert files_of(iceberg) == []
-    table.drop()  # of one that is not there nothing is said

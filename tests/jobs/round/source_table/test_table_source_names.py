@@ -80,20 +80,6 @@ def test_a_struct_may_be_mapped_together_with_its_fields(sink, workshop, table_o
     assert found == {0: (False, b'{"value":{"' + name + b'":1,"ts":7,"gone":"no"}}')} | later
 
 
-def test_a_first_read_that_ends_in_whatever_way_leaves_no_table(sink, workshop, reading, table_of, monkeypatch):
-    lake = sink("ended")
-    lake.append((0, 0, 5, "a", "x"))
-    topic = reading("source-read-ended", lake)
-
-    def end(*_):
-        raise TypeError("of nobody's making")
-
-    monkeypatch.setattr("spark_jobs.round.source_table.reading.write_fresh", end)
-    with pytest.raises(TypeError, match="of nobody's making"):
-        workshop.run("ingest", topic)
-    assert not table_of(topic).exists()
-
-
 def test_of_the_snapshot_before_an_update_only_files_between_its_offsets_are_opened(sink, spark):
     """Also where partition and offset are fields of a struct."""
     columns = "at struct<p: int, o: bigint>, k string, v string"
