@@ -177,3 +177,240 @@ def test_an_order_that_was_added_with_a_default_decides_in_older_files(sink_of):
     assert [json.loads(r)["payload"] for r in sink.workshop.ok("latest", sink.name, "--now", NOW).splitlines()] == [
         "old"
     ]
+
+
+def keyed(first, ids, values=None, **more):
+    """Records of log 0 in one Parquet file, without a value unless there are some."""
+    columns = files_of(ids, first)
+    columns = columns.drop_columns("value") if values is None else columns
+    for name, column in ({} if values is None else {"value": pa.array(values, pa.string())} | more).items():
+        columns = columns.set_column(columns.column_names.index(name), name, column) if name in columns.column_names \
+            else columns.append_column(name, column)  # fmt: skip
+    return columns
+
+
+def test_a_mark_that_only_the_partition_has_deletes_and_goes_at_its_horizon(sink_of):
+    """Finding 1.4."""
+    sink = sink_of("proj-mark")
+    sink.create(f"{PLAIN}, id string, value string, op string", "PARTITIONED BY (op)")
+    sink.add_files(op__c=files_of(["1", "2"]), op__d=files_of(["1", "3"], 2))
+    sink.adopt(*mapped("key=id"), "--deleted", "op=d")
+    assert [log["pending_tombstones"] for log in sink.status()] == [2]
+    sink.compact()
+    assert [log["pending_tombstones"] for log in sink.status()] == [2]
+    sink.require([(0, 1), (0, 2), (0, 3)], [(0, 1)])
+    sink.compact(NOW + 2000)
+    sink.require([(0, 1)], now=NOW + 2000)
+    assert [log["pending_tombstones"] for log in sink.status(NOW + 2000)] == [0]
+
+
+def test_a_mark_that_was_added_with_a_default_is_that_of_older_records(sink_of):
+    """Finding 1.4: all that is older deletes its key."""
+    sink = sink_of("proj-mark-default")
+    sink.create(f"{PLAIN}, id string, value string")
+    sink.insert(f"(0, 0, timestamp_millis({AGO}), '1', 'v')", f"(0, 1, timestamp_millis({AGO}), '2', 'v')")
+    sink.add_column("op", "string", "d")
+    sink.insert(f"(0, 2, timestamp_millis({AGO}), '1', 'v', 'c')")
+    sink.adopt(*mapped("key=id"), "--deleted", "op=d")
+    assert [log["pending_tombstones"] for log in sink.status()] == [2]
+    sink.compact()
+    sink.require([(0, 1), (0, 2)], [(0, 2)])
+    sink.compact(NOW + 2000)
+    sink.require([(0, 2)], now=NOW + 2000)
+
+
+@pytest.mark.parametrize("metrics", ["full", "none"])
+def test_records_from_before_the_value_column_are_tombstones(sink_of, metrics):
+    """Finding 1.4."""
+    sink = sink_of(f"proj-value-{metrics}")
+    sink.create(f"{PLAIN}, id string", properties=f"{V3}, 'write.metadata.metrics.default'='{metrics}'")
+    sink.insert(f"(0, 0, timestamp_millis({AGO}), '1')", f"(0, 1, timestamp_millis({AGO}), '2')")
+    sink.alter("ADD COLUMN value string")
+    sink.insert(f"(0, 2, timestamp_millis({AGO}), '1', 'v')")
+    sink.adopt(*mapped("key=id"))
+    assert [log["pending_tombstones"] for log in sink.status()] == [2]
+    sink.compact()
+    assert [log["pending_tombstones"] for log in sink.status()] == [1]
+    sink.require([(0, 1), (0, 2)], [(0, 2)])
+    sink.compact(NOW + 2000)
+    sink.require([(0, 2)], now=NOW + 2000)
+
+
+def test_tombstones_are_counted_in_a_renamed_column_without_metrics(sink_of):
+    """Finding 1.14."""
+    sink = sink_of("proj-renamed")
+    sink.create(f"{PLAIN}, id string, v string", properties=f"{V3}, 'write.metadata.metrics.default'='none'")
+    sink.insert(f"(0, 0, timestamp_millis({AGO}), '1', NULL)", f"(0, 1, timestamp_millis({AGO}), '2', 'v')")
+    sink.alter("RENAME COLUMN v TO value")
+    sink.adopt(*mapped("key=id"))
+    assert [log["pending_tombstones"] for log in sink.status()] == [1]
+    sink.compact()
+    sink.require([(0, 0), (0, 1)], [(0, 1)])
+
+
+def test_a_log_that_only_the_partition_has_is_a_log(sink_of):
+    """Finding 1.4: the S3 sink's default layout, `partition=0/`. Later the sink writes the column, too."""
+    sink = sink_of("proj-log")
+    sink.create("`offset` bigint, `timestamp` timestamp, id string, value string, `partition` int",
+                "PARTITIONED BY (`partition`)")  # fmt: skip
+    bare = [files_of(ids, first).drop_columns("partition") for ids, first in ((["1", "1"], 0), (["1", "2", "2"], 0))]
+    sink.add_files(partition__0=bare[0], partition__1=bare[1])
+    sink.adopt(*mapped("key=id"))
+    sink.compact()
+    left = [(0, 1), (1, 0), (1, 2)]
+    sink.require(left)
+    assert {log["partition"]: log["records"] for log in sink.status()} == {0: 1, 1: 2}
+    sink.insert(f"(2, timestamp_millis({AGO}), '1', 'v', 0)")
+    sink.compact()
+    sink.require([(0, 2), *left[1:]])
+    assert sink.workshop.run("reclaim", sink.name, "--now", NOW + 10 * 24 * HOUR)[0] == 0
+    sink.require([(0, 2), *left[1:]])
+    sink.alter("RENAME COLUMN `partition` TO part")
+    sink.workshop.find(sink.name)
+
+
+def test_a_field_of_a_struct_has_its_default_where_the_struct_is_not_null(sink_of):
+    """A variant of finding 1.2: a key part inside of a struct, and structs that are null."""
+    sink = sink_of("proj-inner")
+    sink.create(f"{PLAIN}, s struct<id: string>, value string")
+    row = "(0, {}, timestamp_millis({}), {}, 'v')"
+    sink.insert(row.format(0, AGO, "named_struct('id', '1')"), row.format(1, AGO, "NULL"))
+    sink.add_column("region", "string", "eu", "s")
+    rows = [("1", "'eu'"), ("1", "NULL"), (None, "NULL"), ("1", "'us'")]
+    ids = ["NULL" if i is None else f"'{i}'" for i, _ in rows]
+    sink.insert(
+        *(row.format(2 + n, AGO, f"named_struct('id', {i}, 'region', {r})") for n, (i, (_, r)) in
+          enumerate(zip(ids, rows, strict=True)))
+    )  # fmt: skip
+    sink.adopt(*mapped("key=s.region,s.id"), config={"cleantail.keyless.policy": "drop"})
+    sink.compact()
+    sink.require([(0, 2), (0, 3), (0, 5)])
+
+
+def test_only_a_default_is_read_of_a_struct_whose_other_fields_no_column_maps(sink_of):
+    """A variant of finding 1.2: nothing of the struct itself is wanted, and yet it has to be read where it is null. Spark
+    alone reads such a field as its default there, unless it reads another field of the struct, too."""
+    sink = sink_of("proj-inner-only")
+    sink.create(f"{PLAIN}, s struct<id: string>, value string")
+    row = "(0, {}, timestamp_millis({}), {}, 'v')"
+    sink.insert(row.format(0, AGO, "named_struct('id', '1')"), row.format(1, AGO, "NULL"))
+    sink.add_column("region", "string", "eu", "s")
+    sink.insert(row.format(2, AGO, "named_struct('id', '1', 'region', 'us')"))
+    sink.adopt(*mapped("key=s.region"), config={"cleantail.keyless.policy": "drop"})
+    assert sink.latest() == [(0, 0), (0, 2)]
+    assert [(r.offset, r.s and r.s.region) for r in sink.sql("SELECT * FROM {} ORDER BY offset").collect()] == [
+        (0, "eu"), (1, None), (2, "us")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "eu", "us"),
+    [
+        pytest.param("date", "2024-02-29", "1969-12-31", id="date"),
+        pytest.param("decimal(9,2)", "1.20", "-7.00", id="decimal"),
+        pytest.param("bigint", "1099511627776", "-1", id="long"),
+        pytest.param("boolean", "true", "false", id="boolean"),
+    ],
+)
+def test_a_key_of_any_type_of_partition_is_that_of_records_that_have_the_column(sink_of, kind, eu, us):
+    """A variant of finding 1.1: the sink goes on with the column in its files, and the spec loses the field."""
+    sink = sink_of(f"proj-typed-{kind[:4]}")
+    sink.create(f"{PLAIN}, id string, value string, tenant {kind}", "PARTITIONED BY (tenant)")
+    sink.add_files(**{f"tenant__{eu}": files_of(["1", "2"]), f"tenant__{us}": files_of(["1", "2"], 2)})
+    sink.alter("DROP PARTITION FIELD tenant")
+    sink.alter("RENAME COLUMN tenant TO house")
+    sink.insert(f"(0, 4, timestamp_millis({AGO}), '1', 'v', CAST('{us}' AS {kind}))")
+    sink.adopt(*mapped("key=house,id"))
+    sink.compact()
+    sink.require([(0, 0), (0, 1), (0, 3), (0, 4)])
+
+
+def test_the_value_of_a_bucket_or_of_a_truncated_text_is_no_value(sink_of):
+    """Of such a partition nothing says what a column is that the file lacks: it is null."""
+    sink = sink_of("proj-bucket")
+    sink.create(f"{PLAIN}, id string, value string", "PARTITIONED BY (bucket(4, id), truncate(1, id))")
+    sink.insert(f"(0, 0, timestamp_millis({AGO}), '12', 'v')", f"(0, 1, timestamp_millis({AGO}), '13', 'v')")
+    sink.insert(f"(0, 2, timestamp_millis({AGO}), '12', 'v')")
+    sink.adopt(*mapped("key=id"))
+    sink.compact()
+    sink.require([(0, 1), (0, 2)])
+
+
+def test_equal_numbers_are_equal_keys_from_before_a_promotion(sink_of):
+    sink = sink_of("proj-promoted")
+    sink.create(f"{PLAIN}, n int, f float, d decimal(9,2), value string")
+    row = "(0, {}, timestamp_millis({}), 7, CAST(0.5 AS FLOAT), 1.20, 'v')"
+    sink.insert(row.format(0, AGO))
+    for name, kind in (("n", "bigint"), ("f", "double"), ("d", "decimal(18,2)"), ("`partition`", "bigint")):
+        sink.alter(f"ALTER COLUMN {name} TYPE {kind}")
+    sink.insert(row.format(1, AGO))
+    sink.adopt(*mapped("key=n,f,d"))
+    sink.compact()
+    sink.require([(0, 1)])
+
+
+def test_a_column_that_was_dropped_and_added_again_is_another_one(sink_of):
+    sink = sink_of("proj-again")
+    sink.create(f"{PLAIN}, id string, region string, value string")
+    sink.insert(f"(0, 0, timestamp_millis({AGO}), '1', 'eu', 'v')")
+    sink.alter("DROP COLUMN region")
+    sink.alter("ADD COLUMN region string AFTER id")
+    sink.insert(f"(0, 1, timestamp_millis({AGO}), '1', 'eu', 'v')", f"(0, 2, timestamp_millis({AGO}), '1', NULL, 'v')")
+    sink.adopt(*mapped("key=region,id"))
+    sink.compact()
+    sink.require([(0, 1), (0, 2)])
+
+
+def test_a_file_without_ids_in_a_table_without_name_mapping_is_refused(sink_of):
+    sink = sink_of("proj-unmapped")
+    sink.create(f"{PLAIN}, id string, value string")
+    sink.add_files(**{".": files_of(["1"])})
+    sink.alter("UNSET TBLPROPERTIES ('schema.name-mapping.default')")
+    code, _, err = sink.workshop.run("adopt", sink.table, *mapped("key=id"))
+    assert code == 2 and "has no field ids, and the table has no name mapping" in err
+
+
+def test_the_later_microsecond_wins(sink_of):
+    """Finding 1.8."""
+    sink = sink_of("proj-micros")
+    sink.create(f"{PLAIN}, id string, value string")
+    at = f"timestamp_micros({AGO * 1000} + {{}})"
+    sink.insert(f"(0, 0, {at.format(900)}, '1', 'v')", f"(0, 1, {at.format(100)}, '1', 'v')",
+                f"(0, 2, {at.format(500)}, '2', 'v')", f"(0, 3, {at.format(500)}, '2', 'v')")  # fmt: skip
+    sink.adopt(*mapped("key=id"), config={"compaction.strategy": "timestamp"})
+    assert sink.latest() == [(0, 0), (0, 3)]
+    sink.compact()
+    sink.require([(0, 0), (0, 3)])
+
+
+def test_a_deletion_is_remembered_in_microseconds(sink_of):
+    """A variant of finding 1.8: what came a microsecond earlier does not come back, what came later does."""
+    sink = sink_of("proj-micros-late")
+    sink.create(f"{PLAIN}, id string, value string")
+    at = f"timestamp_micros({AGO * 1000} + {{}})"
+    sink.insert(f"(0, 0, {at.format(500)}, '1', NULL)", f"(0, 1, {at.format(500)}, '2', NULL)")
+    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": HOUR}
+    sink.adopt(*mapped("key=id"), config=config)
+    sink.compact()
+    sink.compact(NOW + 2000)
+    assert sink.offsets() == []
+    sink.insert(f"(0, 2, {at.format(499)}, '1', 'v')", f"(0, 3, {at.format(501)}, '2', 'v')")
+    assert sink.latest(NOW + 3000) == [(0, 3)]
+    sink.compact(NOW + 3000)
+    assert sink.offsets() == sink.latest(NOW + 3000) == [(0, 3)]
+
+
+def test_a_version_that_cannot_be_a_time_is_refused_as_one(sink_of):
+    """Finding 1.8."""
+    sink = sink_of("proj-no-time")
+    sink.create("`partition` int, `offset` bigint, version bigint, id string, value string")
+    sink.insert("(0, 0, 1700000000000000000, '1', 'v')")
+    code, _, err = sink.workshop.run("adopt", sink.table, *mapped("key=id", "timestamp=version"))
+    assert code == 2
+    assert "column version, mapped to timestamp, has numbers beyond 9223372036854775" in err
+    sink.sql("DELETE FROM {}")
+    sink.insert("(0, 0, 1700000000000, '1', 'v')")
+    sink.adopt(*mapped("key=id", "timestamp=version"))
+    sink.insert("(0, 1, 1700000000000000000, '1', 'v')")
+    for command in (("status",), ("latest",), ("compact",), ("check",)):
+        code, out, err = sink.workshop.run(*command, sink.name)
+        assert (code, "ArrowInvalid" in out + err, "17000000000" in err) == (2, False, False), (command, out, err)
