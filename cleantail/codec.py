@@ -15,7 +15,7 @@ import json
 import re
 import zlib
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +28,9 @@ _SURROGATES = re.compile(r"\\\\|(?i:\\ud[89ab]..\\ud[c-f]..)|(?P<lone>(?i:\\ud[8
 
 class Codec(Generic[T]):
     """Writes and parses the values of one type: a frozen dataclass, or a container of them."""
+
+    most_unpacked_bytes: ClassVar[int] = 64 << 20
+    """How much a packed text may hold; the process sets it to the platform's metadata.max.bytes."""
 
     def __init__(self, value_type: Any) -> None:
         self._value_type = value_type
@@ -65,12 +68,22 @@ class Codec(Generic[T]):
         return base64.b64encode(zlib.compress(self.text(value).encode(), 9)).decode()
 
     def unpacked(self, text: str, where: str) -> T:
-        """Parses what `packed` wrote. Raises TableError, naming `where`, for any other text."""
+        """Parses what `packed` wrote. Raises TableError, naming `where`, for any other text, and for one that unpacks
+        to more than `most_unpacked_bytes`."""
         try:
-            unpacked = zlib.decompress(base64.b64decode(text, validate=True)).decode()
+            stream, most = zlib.decompressobj(), self.most_unpacked_bytes
+            unpacked = stream.decompress(base64.b64decode(text, validate=True), most + 1)
+            if len(unpacked) > most:
+                raise TableError(
+                    f"{where} unpacks to more than {most} bytes; the limit is metadata.max.bytes under "
+                    f"`platform: limits:` in defaults.yaml"
+                )
+            if not stream.eof or stream.unused_data:
+                raise zlib.error("cut off, or followed by something else")
+            plain = unpacked.decode()
         except (binascii.Error, zlib.error, ValueError) as e:
             raise TableError(f"{where} cannot be read: {type(e).__name__}") from None
-        return self.value(unpacked, where)
+        return self.value(plain, where)
 
 
 def _as_unicode(match: re.Match[str]) -> str:

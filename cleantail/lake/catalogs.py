@@ -33,8 +33,8 @@ def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
-                return opened(platform.catalog.name, pyiceberg_properties(platform, env))
-        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform, env)))
+                return opened(platform.catalog.name, pyiceberg_properties(platform, env), platform.limits)
+        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform, env)), platform.limits)
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import TableError
+from cleantail.lake.clients.bounded_reads import avro_file
 from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
 
 if TYPE_CHECKING:
@@ -77,15 +78,12 @@ def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteF
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
     vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
     """
-    from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
     from pyiceberg.manifest import DataFile as IcebergFile
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
     types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: IcebergFile}
-    with AvroFile[ManifestEntry](
-        table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types
-    ) as entries:
+    with avro_file()(table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
         for entry in entries:
             if entry.status != ENTRY_DELETED:
                 inherited = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number

@@ -8,7 +8,6 @@ the other's folder are refused, however unlikely it is that the names of their f
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import posixpath
@@ -16,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
+
+from cleantail.lake.clients.bounded_reads import metadata_text, parsing
 
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs", "gcs": "gs", "": "file"}
 """Schemes under which one store is known."""
@@ -146,9 +147,9 @@ def _locations_in(properties: tuple[tuple[str, str], ...], metadata_location: st
     changed."""
     from pyiceberg.io import load_file_io
 
-    with load_file_io(dict(properties), metadata_location).new_input(metadata_location).open() as stream:
-        text = stream.read()
-    document = json.loads(gzip.decompress(text) if metadata_location.endswith(".gz.metadata.json") else text)
+    text = metadata_text(load_file_io(dict(properties), metadata_location).new_input(metadata_location))
+    with parsing(text):
+        document = json.loads(text)
     return metadata_folder(metadata_location) | locations_of(
         str(document["location"]), document.get("properties") or {}
     )

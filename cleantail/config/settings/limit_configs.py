@@ -10,7 +10,10 @@ from cleantail.config.settings.input_limits import (
     FILE_BYTES,
     FILE_RATIO,
     HEADERS,
+    INGEST_MS,
     LINE_BYTES,
+    MANIFEST_BYTES,
+    METADATA_BYTES,
     YAML_BYTES,
     InputLimits,
 )
@@ -48,7 +51,7 @@ class LimitConfigs(Configs):
     record_max_headers: int = config(
         HEADERS,
         DEFAULT_LIMITS.headers,
-        "Headers of a record in a source's file.",
+        "Headers of a record, in a source's file, in Kafka or in a segment of a broker's log.",
         CLEANTAIL,
         low=0,
         high=INT_MAX,
@@ -60,6 +63,32 @@ class LimitConfigs(Configs):
         CLEANTAIL,
         low=1,
         high=INT_MAX,
+    )
+    metadata_max_bytes: int = config(
+        METADATA_BYTES,
+        64 << 20,
+        "Of a table's metadata file, and of what Cleantail packs into a snapshot's summary, unpacked. 10,000 snapshots "
+        "take about 10 MiB.",
+        CLEANTAIL,
+        low=1,
+        high=INT_MAX,
+    )
+    manifest_max_bytes: int = config(
+        MANIFEST_BYTES,
+        256 << 20,
+        "Of a manifest of a table, or a list of them, unpacked. By Iceberg's default a manifest has 8 MiB, packed.",
+        CLEANTAIL,
+        low=1,
+        high=INT_MAX,
+    )
+    ingest_max_ms: int = config(
+        INGEST_MS,
+        3_600_000,
+        "How long a topic of a group may be read from its brokers in one run: the others of its pack wait. What was "
+        "appended stays, and the next run goes on there.",
+        CLEANTAIL,
+        low=1,
+        high=LONG_MAX,
     )
     yaml_max_bytes: int = config(
         YAML_BYTES,

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.human import one_line
+from cleantail.lake.clients.bounded_reads import bound_reads, bounded_response
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -35,8 +37,10 @@ _OF_PLATFORM = re.compile(r"py-.*|(auth|ssl)(\..*)?|botocore_session|" + NAMES_C
 """Names that a REST catalog's server may not give a value: its `auth` would name a class as well."""
 
 
-def opened(name: str, properties: Mapping[str, Any]) -> Catalog:
-    """Opens a catalog by PyIceberg. Raises whatever its driver raises."""
+def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Catalog:
+    """Opens a catalog by PyIceberg, which reads no more of a table's metadata than the limits. Raises whatever its
+    driver raises."""
+    bound_reads(limits)
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
     if properties.get("type") == "rest":  # its server is asked while it is opened
@@ -75,6 +79,11 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
             super()._fetch_config()
             theirs = {k: v for k, v in self.properties.items() if not _OF_PLATFORM.fullmatch(k)}
             self.properties = theirs | {k: v for k, v in own.items() if _OF_PLATFORM.fullmatch(k)}
+
+        def _create_session(self) -> Any:
+            session = super()._create_session()
+            session.hooks["response"].insert(0, bounded_response)
+            return session
 
         def _response_to_table(self, identifier: Any, response: Any) -> Any:
             table = super()._response_to_table(identifier, response)

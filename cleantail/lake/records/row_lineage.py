@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from cleantail.lake.clients.bounded_reads import avro_file
 from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.delete_entries import DATA, ENTRY_DELETED
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
@@ -58,13 +59,12 @@ def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
 
 def _manifests_of(table: Table, snapshot: Snapshot) -> Iterator[Any]:
     """Yields the manifests of data files, with all that version 3 has of them."""
-    from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile, PartitionFieldSummary
 
     schema = MANIFEST_LIST_FILE_SCHEMAS[3]
     types: Any = {-1: ManifestFile, 508: PartitionFieldSummary}
     names = [field.name for field in schema.fields]
-    with AvroFile[ManifestFile](table.io.new_input(snapshot.manifest_list), schema, types) as manifests:
+    with avro_file()(table.io.new_input(snapshot.manifest_list), schema, types) as manifests:
         for manifest in manifests:
             facts = {name: manifest[number] for number, name in enumerate(names)}
             if int(getattr(facts["content"], "value", facts["content"]) or 0) == DATA:
@@ -84,16 +84,13 @@ def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
 def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
     """Yields each live data file of a manifest. One without a row id of its own has the next one after those before it
     (Iceberg's specification, First Row ID Inheritance)."""
-    from pyiceberg.avro.file import AvroFile
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
     at = {name: names.index(name) for name in ("file_path", "record_count", "first_row_id")}
     types: Any = {-1: ManifestEntry, 2: DataFile}
     next_id, added_in = manifest["first_row_id"], manifest["sequence_number"]
-    with AvroFile[ManifestEntry](
-        io.new_input(str(manifest["manifest_path"])), MANIFEST_ENTRY_SCHEMAS[3], types
-    ) as entries:
+    with avro_file()(io.new_input(str(manifest["manifest_path"])), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
         for entry in entries:
             if entry.status == ENTRY_DELETED:
                 continue

@@ -1,0 +1,167 @@
+"""Bounds what PyIceberg reads of a table's metadata: whoever writes a table writes these files too.
+
+1. PyIceberg reads a metadata file whole, and what it unpacks to whole: 10 MB of a `.gz` file are 10 GB of memory. Here
+   a file is unpacked piece by piece, and reading ends at the limit. So it does for the answer of a REST catalog.
+2. The blocks of a manifest, or of a list of manifests, are unpacked up to the limit of the file.
+3. The limits are the platform's (`platform.limits`). They are of the process: it has one platform.
+
+The error is a TableError of the table at fault, which names the limit.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import zlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from io import BytesIO
+from threading import Lock
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.config.settings.input_limits import MANIFEST_BYTES, METADATA_BYTES, limit_text
+from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.errors import TableError
+
+PIECE_BYTES = 1 << 20
+LARGE_BYTES = 4 << 20
+"""Metadata of more bytes are parsed one at a time: as objects they take many times as much."""
+_parsing = Lock()
+_limits = LimitConfigs()
+
+
+def bound_reads(limits: LimitConfigs) -> None:
+    """Makes PyIceberg's reads of metadata end at these limits, from now on and in the whole process."""
+    global _limits
+    _limits, Codec.most_unpacked_bytes = limits, limits.metadata_max_bytes
+    import pyiceberg.manifest
+    from pyiceberg.serializers import FromInputFile
+
+    FromInputFile.table_metadata = staticmethod(_table_metadata)  # type: ignore[method-assign]
+    pyiceberg.manifest.AvroFile = avro_file()  # type: ignore[misc]
+
+
+def metadata_text(input_file: Any) -> bytes:
+    """Returns what a metadata file unpacks to. Raises TableError where that is more than metadata.max.bytes."""
+    with input_file.open() as stream:
+        # as packed as unpacked: a file of empty pieces would be read for ever
+        packed = up_to(stream.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
+    if not input_file.location.endswith(".gz.metadata.json"):
+        return packed
+    unpacked = gzip.GzipFile(fileobj=BytesIO(packed))
+    return up_to(unpacked.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
+
+
+def parsing(text: bytes) -> Any:
+    """Returns a context in which a metadata file is parsed."""
+    return _parsing if len(text) > LARGE_BYTES else nullcontext()
+
+
+def up_to(read: Callable[[int], bytes], limit: int, setting: str, where: str) -> bytes:
+    """Reads to the end. Raises TableError, naming the file and the setting, where that is beyond the limit."""
+    pieces, size = [], 0
+    while piece := read(PIECE_BYTES):
+        pieces.append(bytes(piece))
+        size += len(piece)
+        if size > limit:
+            raise TableError(f"{where} has, or unpacks to, more than {limit} bytes; {limit_text(setting)}")
+    return b"".join(pieces)
+
+
+def bounded_response(response: Any, *_: object, **__: object) -> Any:
+    """Reads the answer of a REST catalog, a hook of `requests`: before it, no byte of the body was read."""
+    if not response._content_consumed:
+        pieces = response.iter_content(PIECE_BYTES)
+        body = up_to(
+            lambda _: next(pieces, b""), _limits.metadata_max_bytes, METADATA_BYTES, "an answer of the catalog"
+        )
+        response._content = body
+    return response
+
+
+def _table_metadata(input_file: Any, encoding: str = "utf-8") -> Any:
+    """Stands for PyIceberg's own."""
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    text = metadata_text(input_file)
+    with parsing(text):
+        return TableMetadataUtil.parse_raw(text.decode(encoding))
+
+
+@cache
+def avro_file() -> Any:
+    """Returns the class of PyIceberg that reads manifests, and lists of them, with the limit."""
+    from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block, D, new_decoder
+
+    class BoundedAvroFile(AvroFile[D]):
+        unpacked_bytes = 0
+
+        def __enter__(self) -> Any:
+            self.input_file = _Whole(self.input_file)  # type: ignore[assignment]
+            return super().__enter__()
+
+        def _read_block(self) -> int:
+            """As PyIceberg's own, but for the limit."""
+            if self.block and (sync := self.decoder.read(SYNC_SIZE)) != self.header.sync:
+                raise ValueError(f"Expected sync bytes {self.header.sync!r}, but got {sync!r}")
+            records, packed = self.decoder.read_int(), self.decoder.read_bytes()
+            codec = self.header.compression_codec()  # raises for one that is not known
+            unpacked = _unpacked(codec, packed, _limits.manifest_max_bytes - self.unpacked_bytes)
+            if unpacked is None:
+                where, limit = self.input_file.location, _limits.manifest_max_bytes
+                raise TableError(f"{where} unpacks to more than {limit} bytes; {limit_text(MANIFEST_BYTES)}")
+            self.unpacked_bytes += len(unpacked)
+            self.block = Block(reader=self.reader, block_records=records, block_decoder=new_decoder(unpacked))
+            return records
+
+    return BoundedAvroFile
+
+
+class _Whole:
+    """Is an input file of which no more is read than the limit."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.location = file, file.location
+
+    def open(self, seekable: bool = True) -> BytesIO:
+        with self._file.open() as stream:
+            return BytesIO(up_to(stream.read, _limits.manifest_max_bytes, MANIFEST_BYTES, self.location))
+
+
+def _unpacked(codec: Any, packed: bytes, limit: int) -> bytes | None:
+    """Returns what a block unpacks to, None where that is more than the limit. `codec`: PyIceberg's, None for none."""
+    name = codec.__name__ if codec else ""
+    if name == "DeflateCodec":
+        unpacked = zlib.decompressobj(-15).decompress(packed, limit + 1)
+    elif name == "BZip2Codec":
+        unpacked = bz2.BZ2Decompressor().decompress(packed, limit + 1)
+    elif name == "ZStandardCodec":
+        unpacked = _unpacked_zstd(packed, limit)
+    elif name == "SnappyCodec" and _snappy_bytes(packed) > limit:
+        return None
+    else:
+        unpacked = codec.decompress(packed) if codec else packed
+    return None if len(unpacked) > limit else unpacked
+
+
+def _unpacked_zstd(packed: bytes, limit: int) -> bytes:
+    import pyarrow as pa
+
+    pieces, size = [], 0
+    with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+        while size <= limit and (piece := stream.read(PIECE_BYTES)):
+            pieces.append(piece)
+            size += len(piece)
+    return b"".join(pieces)
+
+
+def _snappy_bytes(packed: bytes) -> int:
+    """Returns how much a block of Snappy unpacks to, with which it begins, seven bits at a time."""
+    size = 0
+    for at, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * at)
+        if byte < 0x80:
+            break
+    return size
