@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
+from cleantail.config.settings.input_limits import INGEST_MS, limit_text
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_topic import broker_problem
 from cleantail.kafka.client_messages import Complaint, wrong_setting
@@ -36,11 +37,15 @@ _NOTHING = "nothing was appended"
 class RangeReader:
     """Is one consumer of one topic, which has to be closed."""
 
-    def __init__(self, settings: Mapping[str, str], topic: str, isolation: str, stall_ms: int) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+    def __init__(
+        self, settings: Mapping[str, str], topic: str, isolation: str, stall_ms: int, within_ms: int | None = None
+    ) -> None:
+        """`within_ms`: how long it may read altogether, where others wait for it. Raises CleantailError for settings
+        that librdkafka does not take."""
         from confluent_kafka import Consumer, KafkaException
 
         self._topic, self._stall_s = topic, stall_ms / 1000
+        self._within_ms, self._began_s = within_ms, time.monotonic()
         self._settings = settings
         self._fetched_to: dict[int, int] = {}
         self._complaint = Complaint(settings)
@@ -83,6 +88,15 @@ class RangeReader:
             elif time.monotonic() - progressed_s > self._stall_s:
                 raise self._stalled(each.partition, max(position, fetched_to))
             self._require_fit(each.partition, position)
+            if self._within_ms is not None and position < each.end:
+                self._require_time_left(each.partition, position, self._within_ms)
+
+    def _require_time_left(self, partition: int, position: int, within_ms: int) -> None:
+        if (time.monotonic() - self._began_s) * 1000 > within_ms:
+            raise SourceError(
+                f"topic {self._topic}: partition {partition} was read up to offset {position} within {within_ms} ms, "
+                f"and the others of its pack wait; {_NOTHING}; {limit_text(INGEST_MS)}"
+            )
 
     def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
         """Returns what lies in the range, and how far it is read: to its end where something behind it was met."""

@@ -44,7 +44,7 @@ def ingest_topic(
     if source.kafka is not None:
         settings = client_of(topic, client)
         with silent_brokers.asked(settings, topic.stall_timeout_ms):
-            return _ingested(read_topic(*of_topic, settings, now_ms, silent, LOCK_S))
+            return _ingested(read_topic(*of_topic, settings, now_ms, silent, LOCK_S, platform.limits.ingest_max_ms))
     if source.table is not None:
         return _ingested(read_source_table(*of_topic, now_ms, silent, LOCK_S))
     if topic.columns is not None:

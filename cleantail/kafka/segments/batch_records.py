@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cleantail.config.settings.input_limits import BATCH_BYTES, limit_text
+from cleantail.config.settings.input_limits import BATCH_BYTES, DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.kafka.segments.batch_header import (
     ATTRIBUTES_AT,
     CODEC_BITS,
@@ -30,7 +30,7 @@ STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
 PIECE_BYTES = 1 << 20
 XERIAL_MAGIC, XERIAL_HEADER_BYTES = b"\x82SNAPPY\x00", 16
 """Java's clients frame snappy as snappy-java does, others write one bare block: a consumer takes both."""
-_LAST_SHIFT = 28
+_LAST_SHIFT, _LONGEST_SHIFT = 28, 63
 ABORT = 0
 
 
@@ -46,20 +46,61 @@ def require_whole(data: bytes) -> None:
         raise BatchProblem("the bytes of the batch are not those of its checksum (CRC-32C): it is damaged")
 
 
-def records_of(header: BatchHeader, data: bytes, limit_bytes: int) -> Iterator[DefaultRecordProtocol]:
-    """Yields the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to.
-    Raises BatchProblem."""
+def records_of(
+    header: BatchHeader, data: bytes, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
+) -> Iterator[DefaultRecordProtocol]:
+    """Yields the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to,
+    `most_headers` the headers of each. Raises BatchProblem."""
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record.default_records import DefaultRecordBatch
 
     require_whole(data)
     plain = data if header.codec == NO_CODEC else _plain(header, data, limit_bytes)
+    _require_few_headers(memoryview(plain), most_headers)
     try:
         yield from DefaultRecordBatch(plain)
     except UnicodeDecodeError:
         raise BatchProblem("the name of a header is not UTF-8, which Kafka's strings are") from None
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: of absurd lengths
         raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
+
+
+def _require_few_headers(plain: memoryview, most: int) -> None:
+    """Raises BatchProblem where a record has more headers: counted before aiokafka makes a list of them, in which an
+    empty header of two bytes takes eighty. What is no record is left to aiokafka."""
+    at = HEADER_BYTES
+    try:
+        while at < len(plain):
+            size, begin = _varint(plain, at)
+            at = begin + size
+            if size < 0:
+                return
+            if size <= 2 * most:  # a header has two bytes at least
+                continue
+            _, field = _varint(plain, begin + 1)  # after the attributes: times, offset, key and value
+            _, field = _varint(plain, field)
+            for _ in range(2):
+                length, field = _varint(plain, field)
+                field += max(length, 0)
+            headers, _ = _varint(plain, field)
+            if headers > most:
+                raise BatchProblem(f"a record of {headers} headers, of at most {most}; {limit_text(HEADERS)}")
+    except IndexError:
+        return
+
+
+def _varint(plain: memoryview, at: int) -> tuple[int, int]:
+    """Returns a number of variable length, and where it ends. Raises IndexError behind the end, and for one of more
+    than ten bytes."""
+    number = shift = 0
+    while True:
+        byte = plain[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        if shift > _LONGEST_SHIFT:
+            raise IndexError
 
 
 def is_abort(header: BatchHeader, data: bytes) -> bool | None:

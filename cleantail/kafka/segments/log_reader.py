@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.errors import SegmentError
 from cleantail.kafka.read_plan import COMMITTED, Range
 from cleantail.kafka.segments.aborted_records import AbortedRecords
@@ -25,10 +26,13 @@ CHUNK_RECORDS, CHUNK_BYTES = 10_000, 8 << 20
 
 
 class LogReader:
-    """Reads one log. `limit_bytes` bounds what a batch may have, packed and unpacked."""
+    """Reads one log. `limit_bytes` bounds what a batch may have, packed and unpacked, `most_headers` what a record
+    may."""
 
-    def __init__(self, log: ScannedLog, isolation: str, limit_bytes: int) -> None:
-        self._log, self._limit_bytes = log, limit_bytes
+    def __init__(
+        self, log: ScannedLog, isolation: str, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
+    ) -> None:
+        self._log, self._limit_bytes, self._most_headers = log, limit_bytes, most_headers
         self._committed = isolation == COMMITTED
 
     def chunks(self, span: Range) -> Iterator[list[DefaultRecordProtocol]]:
@@ -55,7 +59,7 @@ class LogReader:
             ):
                 continue
             try:
-                for record in records_of(header, segment.batch(at, header), self._limit_bytes):
+                for record in records_of(header, segment.batch(at, header), self._limit_bytes, self._most_headers):
                     if span.start <= record.offset < span.end:
                         yield record
             except BatchProblem as e:

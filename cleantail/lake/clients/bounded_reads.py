@@ -40,7 +40,7 @@ def bound_reads(limits: LimitConfigs) -> None:
     from pyiceberg.serializers import FromInputFile
 
     FromInputFile.table_metadata = staticmethod(_table_metadata)  # type: ignore[method-assign]
-    pyiceberg.manifest.AvroFile = avro_file()  # type: ignore[misc]
+    pyiceberg.manifest.AvroFile = avro_file()  # type: ignore[attr-defined]
 
 
 def metadata_text(input_file: Any) -> bytes:
@@ -93,7 +93,8 @@ def _table_metadata(input_file: Any, encoding: str = "utf-8") -> Any:
 @cache
 def avro_file() -> Any:
     """Returns the class of PyIceberg that reads manifests, and lists of them, with the limit."""
-    from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block, D, new_decoder
+    from pyiceberg.avro.decoder import new_decoder
+    from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block, D
 
     class BoundedAvroFile(AvroFile[D]):
         unpacked_bytes = 0

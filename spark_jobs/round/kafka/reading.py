@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
+from cleantail.config.settings.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError, SourceError
 from cleantail.home.locks import exclusive
@@ -58,12 +60,16 @@ def read_topic(
     now_ms: int,
     progress: Progress,
     lock_within_s: float | None = None,
+    within_ms: int | None = None,
 ) -> KafkaIngestResult:
-    """Reads a topic to its end. `lock_within_s`: as in ingest_files. Raises CleantailError: then the portion at hand
+    """Reads a topic to its end. `lock_within_s`: as in ingest_files; `within_ms`: how long it may take, where others
+    wait. Raises CleantailError: then the portion at hand
     has appended nothing. A table that this made stays: another ingestion may have filled it."""
     require_own_table(topic)
-    brokers = Brokers(settings, topic.stall_timeout_ms)
-    return read_source(spark, topic, platform, BrokerLogs(topic, brokers, settings), now_ms, progress, lock_within_s)
+    stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
+    brokers = Brokers(settings, stall_ms)
+    source = BrokerLogs(topic, brokers, settings, platform.limits.record_max_headers, within_ms)
+    return read_source(spark, topic, platform, source, now_ms, progress, lock_within_s)
 
 
 def read_source(
@@ -109,11 +115,17 @@ class TopicRead:
         record_gaps(self.table, self.platform, at.position.gaps if at.position else ())
         ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
+        began_s, within_ms = time.monotonic(), getattr(self.source, "within_ms", None)
         budget = ALL_OFFSETS if self.source.is_one_commit else PORTION_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
             if portion.last:
                 break
+            if within_ms is not None and (time.monotonic() - began_s) * 1000 > within_ms:
+                raise SourceError(
+                    f"topic {self.topic.kafka_topic} was not read to its end within {within_ms} ms: what was appended "
+                    f"stays, and the next run goes on there; {limit_text(INGEST_MS)}"
+                )
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
         return portions
 

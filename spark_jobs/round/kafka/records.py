@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, OutsideError, SegmentError, SourceError, SourceUnreachableError
 from cleantail.kafka.range_reader import RangeReader
@@ -45,16 +47,31 @@ class ArrowReader(Protocol):
 
 
 class MessageReader:
-    """Reads from brokers."""
+    """Reads from brokers. `most_headers`: that a record may have."""
 
-    def __init__(self, reader: RangeReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: RangeReader, most_headers: int = DEFAULT_LIMITS.headers) -> None:
+        self._reader, self._most_headers = reader, most_headers
 
     def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
-        return (arrow_batch(span.partition, messages) for messages in self._reader.batches(span))
+        for messages in self._reader.batches(span):
+            batch = arrow_batch(span.partition, messages)
+            require_few_headers(batch, self._most_headers)
+            yield batch
 
     def close(self) -> None:
         self._reader.close()
+
+
+def require_few_headers(batch: pa.RecordBatch, most: int) -> None:
+    """Raises SourceError for a record with more headers than the limit."""
+    counts = pc.list_value_length(batch.column("headers"))
+    if (pc.max(counts).as_py() or 0) > most:
+        at = pc.index(pc.greater(counts, most), True).as_py()
+        partition, offset = batch.column("partition")[at].as_py(), batch.column("offset")[at].as_py()
+        raise SourceError(
+            f"partition {partition}, offset {offset}: the record has {counts[at].as_py()} headers, of at most {most}; "
+            f"nothing was appended; {limit_text(HEADERS)}"
+        )
 
 
 def read_frame(

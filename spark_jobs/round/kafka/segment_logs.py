@@ -58,7 +58,7 @@ def read_segments(
     progress("looking through the segments")
     limit_bytes = platform.limits.batch_max_bytes
     scanned = tuple(_scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes))
-    source = SegmentLogs(topic, folders, scanned, limit_bytes)
+    source = SegmentLogs(topic, folders, scanned, limit_bytes, platform.limits.record_max_headers)
     result = read_source(spark, topic, platform, source, now_ms, progress)
     warnings = (*(text for log in scanned for text in log.warnings), *result.warnings)
     return replace(result, kafka_topic=folders.topic, warnings=warnings)
@@ -77,6 +77,7 @@ class SegmentLogs:
     folders: TopicFolders
     logs: tuple[ScannedLog, ...]
     limit_bytes: int
+    most_headers: int
     progress_text: str = "looking what is new in the segments"
     is_one_commit: bool = True
     is_current: bool = False
@@ -107,7 +108,7 @@ class SegmentLogs:
 
     def open_reader(self) -> Callable[[], ArrowReader]:
         """Returns what a task calls."""
-        return partial(SegmentReader, self.logs, self.topic.source.isolation, self.limit_bytes)
+        return partial(SegmentReader, self.logs, self.topic.source.isolation, self.limit_bytes, self.most_headers)
 
     def tell(self, next_offsets: Mapping[int, int]) -> None:
         """Tells nobody: a consumer group is of brokers."""
@@ -116,8 +117,8 @@ class SegmentLogs:
 class SegmentReader:
     """Reads ranges of the logs in a task."""
 
-    def __init__(self, logs: Sequence[ScannedLog], isolation: str, limit_bytes: int) -> None:
-        self._readers = {log.partition: LogReader(log, isolation, limit_bytes) for log in logs}
+    def __init__(self, logs: Sequence[ScannedLog], isolation: str, limit_bytes: int, most_headers: int) -> None:
+        self._readers = {log.partition: LogReader(log, isolation, limit_bytes, most_headers) for log in logs}
 
     def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range in the table's columns."""

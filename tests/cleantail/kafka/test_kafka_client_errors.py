@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, SourceError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_messages import Complaint, passes, without_values
 from cleantail.kafka.range_reader import RangeReader
+from cleantail.kafka.read_plan import Range
 from cleantail.kafka.restore.client_errors import lasting, problem
 from cleantail.kafka.restore.target_client import TargetBrokers
 from cleantail.kafka.restore.target_log import TargetLog
@@ -73,3 +74,11 @@ def test_what_a_broker_says_while_it_comes_up_again_is_asked_again():
     assert not any(
         passes(KafkaError(code)) for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_RECORD)
     )
+
+
+def test_a_read_for_which_others_wait_ends_in_time_whatever_the_brokers_do():
+    settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    reader = RangeReader(settings, "t", "read_committed", stall_ms=3_600_000, within_ms=1)
+    with pytest.raises(SourceError, match=r"partition 3 was read up to offset 5 within 1 ms, .*ingest\.max\.ms"):
+        list(reader.batches(Range(3, 5, 9)))
+    reader.close()

@@ -1,9 +1,11 @@
 import random
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 
 from cleantail.kafka.segments.batch_header import GZIP, HEADER_BYTES, LZ4, NO_CODEC, SNAPPY, ZSTD, parse_header
-from cleantail.kafka.segments.batch_records import BatchProblem, is_abort, records_of
+from cleantail.kafka.segments.batch_records import BatchProblem, _require_few_headers, is_abort, records_of
 from tests.segment_builders import ABORT, COMMIT, append_time, batch, emptied, marker, packed, sealed
 
 RECORDS = [
@@ -39,6 +41,30 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_told_and_not_unpacked(co
     assert len(data) < LIMIT
     with pytest.raises(BatchProblem, match=r"unpacks to .*; the limit is batch\.max\.bytes"):
         read(data)
+
+
+@pytest.mark.parametrize("codec", [NO_CODEC, ZSTD])
+@pytest.mark.parametrize("count", [11, 300_000])
+def test_a_record_of_more_headers_than_the_limit_is_told_before_a_list_is_made_of_them(codec, count):
+    few, many = (b"k", b"v", [("h", b"x")] * 10, 5), (b"k" * 300, None, [("", None)] * count, 5)
+    data = batch(0, [few, RECORDS[1], many, few], codec=codec)
+    tracemalloc.start()
+    with pytest.raises(BatchProblem, match=rf"a record of {count} headers, of at most 10; .*record\.max\.headers"):
+        list(records_of(parse_header(data[:HEADER_BYTES]), data, LIMIT, 10))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert len(list(records_of(parse_header(data[:HEADER_BYTES]), data, LIMIT, count))) == 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_records_that_are_taken_apart_wrongly_end_in_a_problem_and_not_in_a_loop(seed):
+    rng = random.Random(seed)
+    plain = bytearray(batch(0, RECORDS))
+    for _ in range(3):
+        plain[rng.randrange(HEADER_BYTES, len(plain))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    with suppress(BatchProblem):
+        _require_few_headers(memoryview(plain), 1)
 
 
 @pytest.mark.parametrize("at", range(21, len(batch(0, RECORDS)), 517))

@@ -326,3 +326,16 @@ def test_without_files_a_topic_without_a_source_in_kafka_says_what_to_give(works
     topic = workshop.topic("no-source")
     code, _, err = workshop.run("ingest", topic)
     assert code == 2 and "give files with --file, or name its brokers, or its table, there" in err
+
+
+@pytest.mark.parametrize(("limit", "headers"), [(1000, 1001), (3, 4)], ids=["by-default", "as-the-platform-says"])
+def test_a_record_with_more_headers_than_the_limit_is_refused_by_its_offset(kafka, workshop, refused, limit, headers):
+    if limit != 1000:
+        text = {"platform": {"limits": {"record.max.headers": limit}}}
+        (workshop.config / "defaults.yaml").write_text(json.dumps(text))
+    topic = workshop.topic(f"kafka-headers-{headers}", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x"), (b"a", b"y", [("h", b"1")] * headers)])
+    told = refused(topic)
+    assert f"partition 0, offset 1: the record has {headers} headers, of at most {limit}" in told
+    assert "record.max.headers" in told
