@@ -5,7 +5,8 @@
 2. An adopted table keeps its mapping: checkpoints are offsets, and under other columns they would be those of other
    records.
 3. A round deletes rows by their positions in Parquet files. So the format version has to know such deletes, which
-   version 1 does not, every data file has to be Parquet, and a delete may be of one data file only.
+   version 1 does not, every data file has to be Parquet, without INT96, and a delete may be of one data file only.
+   Partitions and offsets are Kafka's: from 0 on, and at most 2^31-1 and 2^63-2.
 4. What can be adopted all the same has consequences: no column of values means no tombstones, records without
    timestamps are as old as their append, a file of several logs is published for all of them or for none. `advice` says
    which, with the way out.
@@ -15,11 +16,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleantail.config.columns import Columns
-from cleantail.config.topic_table import EVIDENCE, ORDER, PROPERTY_SIDE_OF, RETRIES, VALUE
+from cleantail.config.settings.config_model import INT_MAX, LONG_MAX
+from cleantail.config.topic_table import EVIDENCE, OFFSET, ORDER, PARTITION, PROPERTY_SIDE_OF, RETRIES, VALUE
 from cleantail.human import counted
 from cleantail.lake.columns_property import property_of_columns
 from cleantail.log.segments import twice_text
@@ -68,7 +70,12 @@ class ForeignTable:
     """Those of the properties RETRIES that the table does not have."""
     deletes: str = ""
     vectors_of_gone_files: int = 0
-    other_formats: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
+    """What is wrong with data files that cannot be read in place, in words."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Column of a topic table -> why its values do not fit."""
+    left_out: tuple[str, ...] = ()
+    """Guessed columns that do not fit, in words."""
     lacks_row_ids: bool = False
     """Whether no commit has assigned row ids to its records yet."""
     owner: str | None = None
@@ -94,7 +101,7 @@ def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[
 
 def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
     """Returns why the table cannot be adopted, each with what to do; empty where it can."""
-    texts = list(foreign.wrong)
+    texts = [*foreign.wrong, *(f"{name}: {reason}" for name, reason in foreign.unfit.items())]
     if foreign.owner not in (None, topic):
         texts.append(f"the table belongs to topic {foreign.owner}")
     if foreign.owner == topic and foreign.adopted_columns is None:
@@ -124,16 +131,32 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
     if len(foreign.topics) > 1:
         names = ", ".join(foreign.topics[:5])
         texts.append(f"it holds {counted(len(foreign.topics), 'topic')} ({names}): a table is one topic's")
-    if foreign.other_formats:
-        texts.append(
-            f"it has data files of format {', '.join(foreign.other_formats)}: only Parquet can be read in place"
-        )
+    texts += foreign.unreadable_files
+    texts += _out_of_bounds(foreign.logs)
     return texts
+
+
+def _out_of_bounds(logs: Sequence[ForeignLog]) -> Iterator[str]:
+    """Yields what is wrong with partitions and offsets that Kafka cannot have."""
+    if wrong := [log.partition for log in logs if not 0 <= log.partition <= INT_MAX]:
+        yield (
+            f"{PARTITION}: it has partition {wrong[0]}, and 0 to {INT_MAX} are allowed. Map another column with "
+            f"--column {PARTITION}=COLUMN"
+        )
+    for log in logs:
+        low, high = log.first_offset or 0, log.last_offset or 0
+        if low < 0 or high >= LONG_MAX:
+            yield (
+                f"{OFFSET}: partition {log.partition} has offsets from {low} to {high}, and 0 to {LONG_MAX - 1} are "
+                f"allowed. Map another column with --column {OFFSET}=COLUMN, or leave offsets to Iceberg with --column "
+                f"{ORDER}=COLUMN"
+            )
+            return
 
 
 def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
     """Returns what a person should know before the table is compacted."""
-    texts: list[str] = []
+    texts: list[str] = list(foreign.left_out)
     if columns.value is None and columns.deleted is None:
         texts.append(
             "no column is mapped to value: no record is a tombstone, and no deleted key ever goes. Where a column "

@@ -6,18 +6,19 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import Layout, required
 from cleantail.config.columns import Columns
-from cleantail.config.topic_table import KEY, OFFSET, PROPERTY_TOPIC, RETRIES, TOMBSTONE
+from cleantail.config.settings.config_model import INT_MAX
+from cleantail.config.topic_table import KEY, OFFSET, PROPERTY_TOPIC, RETRIES, TIMESTAMP, TIMESTAMP_TYPE, TOMBSTONE
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.parquet_footers import null_count
-from cleantail.lake.records.file_records import layout_of_paths, live_columns, stored_columns
+from cleantail.lake.records.file_records import file_problem, live_columns, stored_columns
 from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.marked_records import marked_records
 from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms, column_at
@@ -26,8 +27,17 @@ from cleantail.lake.runs.foreign_deletes import require_own_deletes
 from cleantail.log.column_sql import problem_of
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
+_BOUNDS = {TIMESTAMP: (-MOST_MS, MOST_MS), TIMESTAMP_TYPE: (-INT_MAX - 1, INT_MAX)}
+_UNFIT: dict[str, Callable[[str], str]] = {
+    TIMESTAMP: lambda path: f"{beyond_ms(path)}, or none with --column timestamp=",
+    TIMESTAMP_TYPE: lambda path: (
+        f"{path} has numbers that are no timestamp types of Kafka's. Map another column, or none with --column "
+        "timestamp_type="
+    ),
+}
 _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string"}
 """Iceberg's names of types -> Spark's, where the two differ."""
 
@@ -36,8 +46,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
     """Returns what the table is. Without `columns`, or where records cannot be read in place, it says only what the
     metadata tells."""
     schema, spec = table.schema(), table.spec()
-    kinds = {name: str(schema.find_field(name).field_type) for name in schema.column_names}
-    properties = table.properties
+    kinds, properties = _kinds(schema), table.properties
     deletes, of_gone_files = _deletes(table)
     fields = [f"{f.transform}({schema.find_column_name(f.source_id)})" for f in spec.fields]
     inspected = ForeignTable(
@@ -53,14 +62,66 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         deletes=deletes,
         vectors_of_gone_files=of_gone_files,
         lacks_row_ids=(snapshot := table.current_snapshot()) is not None and snapshot.first_row_id is None,
-        wrong=(*_wrong(layout.paths, kinds), *_wrong_mark(columns, kinds)),
+        left_out=layout.left_out,
+        wrong=(*_same_names(kinds), *_wrong(layout.paths, schema), *_wrong_mark(columns, schema)),
     )
     if columns is None or inspected.wrong or inspected.deletes:
         return inspected
     return replace(inspected, **_records(table, layout, columns))
 
 
-def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
+def fitting(table: Table, layout: Layout) -> Layout:
+    """Returns the layout without guessed columns of other types than a topic table can take."""
+    for name, path in layout.paths.items():
+        if layout.may_leave_out(name) and (reason := _misfit(name, path, table.schema())):
+            layout = layout.without(name, reason)
+    return layout
+
+
+def _kinds(schema: Schema) -> dict[str, str]:
+    """Returns the type of each column, fields of structs included."""
+    return {name: str(schema.find_field(name).field_type) for name in schema.column_names}
+
+
+def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:
+    """Yields names that differ by case only, which Spark does not tell apart."""
+    by_name: dict[str, list[str]] = {}
+    for name in kinds:
+        by_name.setdefault(name.lower(), []).append(name)
+    for names in by_name.values():
+        if len(names) > 1:
+            yield (
+                f"columns {' and '.join(names)} differ by case only, and Spark takes them for one: rename one of them "
+                f"(SET spark.sql.caseSensitive=true; ALTER TABLE … RENAME COLUMN {names[-1]} TO …), or drop it"
+            )
+
+
+def _misfit(name: str, path: str, schema: Schema) -> str | None:
+    """Returns why a column of the table cannot be that of a topic table; None if it can."""
+    kinds = _kinds(schema)
+    if path not in kinds:
+        return f"the table has no column {path}; it has {', '.join(kinds)}"
+    if not _is_field(schema, path):
+        return (
+            f"{path} cannot be mapped: a dot leads to a field of a struct, not into a list or map; names have none. "
+            f"Rename the column (ALTER TABLE … RENAME COLUMN `{path}` TO {path.replace('.', '_')}), or map another"
+        )
+    reason = problem_of(name, spark_kind(kinds[path]))
+    return f"{path} is {kinds[path]}: {reason}" if reason else None
+
+
+def _is_field(schema: Schema, path: str) -> bool:
+    """Returns whether each step of the path is a field of the struct before it."""
+    fields: Sequence[Any] = schema.fields
+    for step in path.split("."):
+        field = next((field for field in fields if field.name == step), None)
+        if field is None:
+            return False
+        fields = getattr(field.field_type, "fields", ())
+    return True
+
+
+def _wrong(paths: Mapping[str, str], schema: Schema) -> Iterable[str]:
     for name in required(paths):
         if name not in paths:
             other = (
@@ -68,19 +129,14 @@ def _wrong(paths: Mapping[str, str], kinds: Mapping[str, str]) -> Iterable[str]:
             )
             yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN{other}"
     for name, path in ((name, path) for name, text in paths.items() for path in text.split(",")):
-        if path not in kinds:
-            yield f"{name}: the table has no column {path}; it has {', '.join(kinds)}"
-        elif reason := problem_of(name, spark_kind(kinds[path])):
-            yield f"{name}: {path} is {kinds[path]}: {reason}"
+        if reason := _misfit(name, path, schema):
+            yield f"{name}: {reason}"
 
 
-def _wrong_mark(columns: Columns | None, kinds: Mapping[str, str]) -> Iterable[str]:
-    if columns is not None and columns.deleted is not None:
-        path = columns.deleted.column
-        if path not in kinds:
-            yield f"deleted: the table has no column {path}; it has {', '.join(kinds)}"
-        elif reason := problem_of(TOMBSTONE, spark_kind(kinds[path])):
-            yield f"deleted: {path} is {kinds[path]}: {reason}"
+def _wrong_mark(columns: Columns | None, schema: Schema) -> Iterable[str]:
+    deleted = columns.deleted if columns is not None else None
+    if deleted is not None and (reason := _misfit(TOMBSTONE, deleted.column, schema)):
+        yield f"deleted: {reason}"
 
 
 def spark_kind(iceberg: str) -> str:
@@ -110,13 +166,14 @@ def _deletes(table: Table) -> tuple[str, int]:
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     """Returns everything that the records tell."""
-    # 1. only Parquet can be read in place
+    # 1. only Parquet can be read in place, and no INT96
     tasks, twice = _once(table.scan().plan_files())
-    formats = {str(getattr(t.file.file_format, "value", t.file.file_format)).upper() for t in tasks} - {"PARQUET"}
-    if formats:
-        return {"files": len(tasks), "registered_twice": twice, "other_formats": tuple(sorted(formats))}
-    if wrong := tuple(_times_beyond(table, columns, [t.file for t in tasks])):
-        return {"files": len(tasks), "registered_twice": twice, "wrong": wrong}
+    problems = [text for task in tasks if (text := file_problem(table, task.file, columns.paths.values()))]
+    if problems:
+        more = f"; so are {len(problems) - 1} more" if len(problems) > 1 else ""
+        return {"files": len(tasks), "registered_twice": twice, "unreadable_files": (problems[0] + more,)}
+    if unfit := _unfit(table, columns, [task.file for task in tasks]):
+        return {"files": len(tasks), "registered_twice": twice, "unfit": unfit}
     # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}
@@ -150,6 +207,23 @@ def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
         by_path.setdefault(task.file.file_path, []).append(task)
     twice = tuple(sorted(path for path, same in by_path.items() if len(same) > 1))
     return [min(same, key=lambda task: len(task.delete_files)) for same in by_path.values()], twice
+
+
+def _unfit(table: Table, columns: Columns, files: Iterable[Any]) -> dict[str, str]:
+    """Returns the columns that have numbers beyond what a topic table holds, with what is wrong."""
+    import pyarrow.compute as pc
+
+    schema, unfit = table.schema(), dict[str, str]()
+    paths = {name: path for name, path in columns.paths.items() if name in _BOUNDS}
+    paths = {name: path for name, path in paths.items() if str(schema.find_field(path).field_type) == "long"}
+    for file in files if paths else ():
+        records = stored_columns(table, list(paths.values()), file)
+        for name, path in paths.items():
+            low, high = _BOUNDS[name]
+            span = pc.min_max(column_at(records, path)).as_py()
+            if span["min"] is not None and not low <= span["min"] <= span["max"] <= high:
+                unfit[name] = _UNFIT[name](path)
+    return unfit
 
 
 def _of_file(
@@ -195,20 +269,6 @@ def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | N
     if columns.deleted is not None:
         return sum(marked_records(table, file, columns) for file in files)
     return _nulls(table, columns.value if isinstance(columns.value, str) else None, files)
-
-
-def _times_beyond(table: Table, columns: Columns, files: Iterable[Any]) -> Iterator[str]:
-    """Yields what is wrong with whole numbers that are mapped to timestamp and are not all Unix ms."""
-    import pyarrow.compute as pc
-
-    path = columns.timestamp
-    if path is None or layout_of_paths(table, [path])[path].kind != "long":
-        return
-    for file in files:
-        ends = pc.min_max(column_at(stored_columns(table, [path], file), path)).as_py()
-        if any(end is not None and abs(end) > MOST_MS for end in ends.values()):
-            yield beyond_ms(path)
-            return
 
 
 def _keyless(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:

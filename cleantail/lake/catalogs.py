@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -109,6 +110,7 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     except FileNotFoundError as e:
         raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
     except (ValueError, ValidationError) as e:  # JSON's and PyIceberg's, with the whole text in it
+        require_known_types(topic.table, e)
         raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
     except Exception as e:
         raise unreachable(platform, e) from None
@@ -120,6 +122,18 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     if topic.columns is None:
         _require_own_partitioning(table, topic)
     return table
+
+
+def require_known_types(table: str, error: Exception) -> None:
+    """Raises TableError if PyIceberg could not read a table's metadata because of the type of a column, in any schema
+    that the metadata keeps."""
+    if kinds := sorted(set(re.findall(r"Unsupported field type: '([\w(), ]{1,80})'", str(error)))):
+        raise TableError(
+            f"table {table} has, or had, a column of type {', '.join(kinds)}, which PyIceberg cannot read. Have its "
+            "sink write text or bytes. Then drop the column, and its schema from the metadata: ALTER TABLE … DROP "
+            "COLUMN …; CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true')); CALL "
+            "system.expire_snapshots(table => …, older_than => now(), retain_last => 1, clean_expired_metadata => true)"
+        )
 
 
 def _require_own_partitioning(table: Table, topic: Topic) -> None:
@@ -213,4 +227,5 @@ def load_named(platform: Platform, name: str) -> Table:
     except NoSuchTableError:
         raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
     except Exception as e:
+        require_known_types(name, e)
         raise unreachable(platform, e) from None

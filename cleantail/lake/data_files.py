@@ -15,6 +15,7 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALU
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records
+from cleantail.lake.records.file_records import require_parquet
 from cleantail.lake.records.log_parts import CACHED_FILES, Part, parts_of
 from cleantail.lake.records.log_records import stored_records
 from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages
@@ -34,8 +35,10 @@ def data_files_of(
 
     `deletes` are the delete files of that file, `lineages` those of the snapshot's files, in an adopted table without
     offsets. Each log has the records that it lost itself: they decide about its start, its segments and its retention.
-    Bytes and tombstones of a file of several logs are dealt out by numbers of records; their sums are exact.
+    Bytes and tombstones of a file of several logs are dealt out by numbers of records; their sums are exact. Raises
+    TableError for a file that is not Parquet.
     """
+    require_parquet(entry.data_file.file_path, entry.data_file.file_format)
     columns = columns_of_properties(table.properties)
     deleted = lost_records(table.io, deletes, entry.sequence_number or 0) if deletes else 0
     if columns is None:

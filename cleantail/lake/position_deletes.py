@@ -118,6 +118,22 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
         )
 
 
+def puffin_problem(io: FileIO, path: str) -> str | None:
+    """Returns why PyIceberg cannot read a file of deletion vectors; None if it can."""
+    from pyiceberg.table.puffin import PuffinFile
+
+    with io.new_input(path).open() as file:
+        content = file.read()
+    try:
+        PuffinFile(content)
+    except ValueError:
+        return (
+            f"{path} has a deletion vector and is not a Puffin file, as Iceberg's specification asks; not every engine "
+            "reads it. `cleantail mend TABLE` writes the same deletion vector into a Puffin file"
+        )
+    return None
+
+
 def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np.int64]:
     """Returns the positions of a data file in position deletes. Raises TableError, naming `where`, when they are
     damaged."""

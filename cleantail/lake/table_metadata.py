@@ -191,7 +191,8 @@ def _arrived(
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
     """Returns data files that appends added after `sequence_number` up to the snapshot; None where that part of the
-    history has expired, or is from before the table's records had the row ids that their offsets are made of."""
+    history has expired, has files that cannot be read, or is from before the table's records had the row ids that their
+    offsets are made of."""
     added: list[DataFile] = []
     oldest = None
     for oldest in ancestry(table, snapshot):
@@ -199,7 +200,10 @@ def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) 
             return added
         if lacks_row_ids(table, oldest):
             return None
-        added += files_added_by(table, oldest)
+        try:
+            added += files_added_by(table, oldest)
+        except TableError:  # files that were rewritten since, and cannot be read, as ORC
+            return None
     return None if oldest is not None and oldest.parent_snapshot_id is not None else added
 
 

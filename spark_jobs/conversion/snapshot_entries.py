@@ -13,6 +13,7 @@ from typing import Any
 from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, TableFile
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import REWRITE
+from cleantail.lake.records.file_records import require_parquet
 from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.iceberg_reads import data_file_of, identity
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
@@ -70,6 +71,8 @@ def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
         for manifest in each(snapshot.dataManifests(table.io()))
         for entry in _entries(jvm, table, manifests.read(manifest, table.io(), table.specs()))
     ]
+    for entry in data:
+        require_parquet(entry.path, entry.facts.file_format)
     by_value, shared, own = list[Entry](), list[Entry](), dict[str, list[Entry]]()
     for manifest in each(snapshot.deleteManifests(table.io())):
         for entry in _entries(jvm, table, manifests.readDeleteManifest(manifest, table.io(), table.specs())):

@@ -16,6 +16,7 @@ from cleantail.config.columns import Columns
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import TableError
+from cleantail.lake.records.file_records import require_parquet
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
@@ -30,10 +31,6 @@ from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
 
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
-AS_PARQUET = (
-    "Iceberg writes the files anew as Parquet: set the table property write.format.default to parquet, and CALL "
-    "system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
-)
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
@@ -94,8 +91,7 @@ class SnapshotFiles:
 
     def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
         facts = file.facts
-        if not facts.is_parquet:
-            raise TableError(f"{file.path} is {facts.file_format}, and only Parquet can be read. {AS_PARQUET}")
+        require_parquet(file.path, facts.file_format)
         nulls, constants = facts.null_value_counts, self._partitions.of(facts)
         again = self._again.get(file_hash, ())
         lineage = lineage_of((file, *again), with_updates=OFFSET not in ids)

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
         multiple=True,
         metavar="NAME=COLUMN",
         shell_complete=column_names,
-        help="As key=id, key=struct.field, or key=tenant,id for a key of several columns; may be repeated.",
+        help="As key=id, key=struct.field, or key=tenant,id for a key of several columns; headers= leaves one out. May "
+        "be repeated.",
     ),
     click.option(
         "--deleted",
@@ -70,15 +71,20 @@ def adopt(
 
     Nothing is changed before everything is known to be right; adopting again changes nothing.
     """
-    from cleantail.adopt.inspect_table import inspect
+    from cleantail.adopt.inspect_table import fitting, inspect
     from cleantail.lake.catalogs import load_named
 
     # 1. What the table is, and which topic it becomes.
     written = _written(table, call.config)
     loaded = load_named(call.platform, table)
-    layout = _layout(loaded, columns, written)
-    mapped = _columns(layout, _deleted(deletes, written))
+    layout, deleted = fitting(loaded, _layout(loaded, columns, written)), _deleted(loaded, deletes, written)
+    mapped = _columns(layout, deleted)
     foreign = inspect(loaded, layout, mapped)
+    if any(map(layout.may_leave_out, foreign.unfit)):
+        for column in filter(layout.may_leave_out, foreign.unfit):
+            layout = layout.without(column, foreign.unfit[column])
+        mapped = _columns(layout, deleted)
+        foreign = inspect(loaded, layout, mapped)
     topic = _topic_name(table, name, written, foreign)
     # 2. Whether it can be taken over.
     unsafe, unseen = _unsafe(loaded, call.platform)
@@ -121,16 +127,17 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
-    """Maps the columns: by --column first, then by the YAML, then by the names of the columns."""
+    """Maps the columns: by --column first, then as the YAML or the adopted table says, else by the names of the
+    columns."""
     from cleantail.adopt.layouts import guess_layout
 
-    paths = dict(written[1].columns.texts) if written and written[1].columns else {}
+    present = _present(table, written)
+    paths = dict.fromkeys(COLUMNS, "") | present.texts if present else {}
     for setting in settings:
         name, equals, path = setting.partition("=")
-        if name not in (*COLUMNS, ORDER) or not equals or not path:
-            raise CleantailError(
-                f"--column {setting}: NAME=COLUMN, where NAME is one of {', '.join((*COLUMNS, ORDER))}"
-            )
+        if name not in (*COLUMNS, ORDER) or not equals:
+            names = ", ".join((*COLUMNS, ORDER))
+            raise CleantailError(f"--column {setting}: NAME=COLUMN, or NAME= for none, where NAME is one of {names}")
         paths[name] = path
     return guess_layout(table.schema().column_names, paths)
 
@@ -148,10 +155,18 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
         return None
 
 
-def _deleted(setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
-    """Returns which column marks deletes: by --deleted first, then by the YAML."""
+def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None:
+    """Returns the mapping of the YAML, else of the table, if it is adopted already."""
+    from cleantail.lake.columns_property import columns_of_properties
+
+    return (written[1].columns if written else None) or columns_of_properties(table.properties)
+
+
+def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
+    """Returns which column marks deletes: by --deleted first, then as the YAML or the adopted table says."""
     if setting is None:
-        return written[1].columns.deleted if written and written[1].columns else None
+        present = _present(table, written)
+        return present.deleted if present else None
     column, _, texts = setting.partition("=")
     try:
         return Deleted(column=column, values=tuple(texts.split(",")))

@@ -24,9 +24,11 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
     ones. Position deletes of several data files become such of one each.
     """
     from cleantail.lake.catalogs import load_named
-    from cleantail.lake.runs.foreign_deletes import foreign_deletes
+    from cleantail.lake.runs.foreign_deletes import foreign_deletes, require_parquet_files
 
-    deletes, done = foreign_deletes(load_named(call.platform, table)), None
+    loaded = load_named(call.platform, table)
+    require_parquet_files(loaded)
+    deletes, done = foreign_deletes(loaded), None
     if deletes.any and not dry_run:
         from spark_jobs.conversion.convert import convert_deletes as convert
 

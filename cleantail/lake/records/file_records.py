@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.columns import Columns
 from cleantail.errors import TableError
 from cleantail.human import counted
+from cleantail.lake.position_deletes import VECTORS, puffin_problem
 from cleantail.lake.records.projection import (
     NAME_MAPPING,
     Constants,
@@ -79,6 +80,45 @@ def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.uuid(), array) if is_plain else array
 
 
+AS_PARQUET = (
+    "Iceberg writes the files again as Parquet: set the table property write.format.default to parquet, and CALL "
+    "system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
+)
+
+
+def require_parquet(path: str, kind: object) -> None:
+    """Raises TableError for a data file of another format than Parquet."""
+    if _format(kind) != "PARQUET":
+        raise TableError(f"{path} is {_format(kind)}, and only Parquet can be read. {AS_PARQUET}")
+
+
+def _format(kind: object) -> str:
+    return str(getattr(kind, "value", kind)).upper()
+
+
+def file_problem(table: Table, file: Any, paths: Iterable[str]) -> str | None:
+    """Returns why these columns of a data file cannot be read in place; None if they can.
+
+    pyarrow reads INT96 as nanoseconds, in which times after the year 2262 wrap around.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        require_parquet(file.file_path, file.file_format)
+    except TableError as e:
+        return str(e)
+    layout = layout_of_paths(table, paths)
+    with table.io.new_input(file.file_path).open() as source:
+        parquet = pq.ParquetFile(source)
+        columns = [parquet.schema.column(n) for n in range(len(parquet.schema))]
+        int96 = {column.path for column in columns if column.physical_type == "INT96"}
+        projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
+        names = sorted(path for path in projection.places if projection.path_in_file(path) in int96)
+    if not names:
+        return None
+    return f"{file.file_path} has timestamps as INT96 ({', '.join(names)}), which is not read. {AS_PARQUET}"
+
+
 def live_columns(table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]) -> list[tuple[Any, pa.Table]]:
     """Returns (data file, path -> column) of the records of each file that are not deleted."""
     return [(file, rows.filter(live)) for file, rows, live in _with_deletes(table, paths, tasks)]
@@ -108,7 +148,14 @@ def _with_deletes(
     from pyiceberg.io.pyarrow import _read_all_delete_files
 
     read = list(tasks)
-    deleted: Mapping[str, Any] = _read_all_delete_files(table.io, read)
+    deleted: Mapping[str, Any] = {}
+    try:
+        deleted = _read_all_delete_files(table.io, read)
+    except ValueError:
+        for delete in (delete for task in read for delete in task.delete_files):
+            if _format(delete.file_format) == VECTORS and (text := puffin_problem(table.io, delete.file_path)):
+                raise TableError(text) from None
+        raise
     for task in read:
         rows = stored_columns(table, paths, task.file)
         live = np.ones(len(rows), np.bool_)

@@ -2,7 +2,8 @@
 
 1. A data file with two of them: a writer has added one, and left the one that was there.
 2. One that is older than a registration of its file: a sink has committed the file once more, after a delete.
-3. One of a data file that is gone does no harm, until a sink commits that file again; then it is the second case.
+3. One that is in no Puffin file: Spark reads it by its place, PyIceberg does not.
+4. One of a data file that is gone does no harm, until a sink commits that file again; then it is the second case.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, entries_of_deletes
-from cleantail.lake.position_deletes import DeleteFile, require_readable, vectors_by_file
+from cleantail.lake.position_deletes import DeleteFile, puffin_problem, require_readable, vectors_by_file
 from cleantail.lake.table_metadata import entries_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ def damaged_vectors(table: Table) -> DamagedVectors:
         if path in newest:
             newest[path] = max(newest[path], entry.sequence_number or 0)
     problems = {path: _problem(of_file, newest[path]) for path, of_file in vectors.items() if newest[path] >= 0}
+    puffins = {vector.path for path in problems for vector in vectors[path]}
+    bare = {path: text for path in puffins if (text := puffin_problem(table.io, path))}
+    for path in problems:
+        problems[path] = problems[path] or next((bare[v.path] for v in vectors[path] if v.path in bare), "")
     gone = tuple(sorted(path for path, number in newest.items() if number < 0))
     return DamagedVectors({path: text for path, text in sorted(problems.items()) if text}, gone)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.lake.delete_entries import DELETES, ForeignDelete, content_of, deletes_of, entries_of_deletes
+from cleantail.lake.delete_entries import DATA, DELETES, ForeignDelete, content_of, deletes_of, entries_of_deletes
+from cleantail.lake.records.file_records import require_parquet
+from cleantail.lake.table_metadata import entries_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -36,6 +38,14 @@ def foreign_deletes(table: Table) -> ForeignDeletes:
     deletes = [entry for entry in entries if isinstance(entry, ForeignDelete)]
     by_value = [entry for entry in deletes if entry.by_value]
     return ForeignDeletes(len(by_value), sum(entry.records for entry in by_value), len(deletes) - len(by_value))
+
+
+def require_parquet_files(table: Table) -> None:
+    """Raises TableError for data files of the current snapshot that are not Parquet."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]):
+        require_parquet(entry.data_file.file_path, entry.data_file.file_format)
 
 
 def require_own_deletes(table: Table) -> None:

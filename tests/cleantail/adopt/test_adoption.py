@@ -94,6 +94,23 @@ def test_what_is_given_counts_before_what_is_guessed():
     assert guess_layout(names, {"offset": "key"}).paths == {"offset": "key"}
 
 
+def test_a_column_is_left_out_if_a_person_says_so_or_if_a_guess_does_not_fit():
+    names = ["partition", "offset", "key", "value", "headers", "timestamp"]
+    layout = guess_layout(names, {"headers": "", "value": "value"})
+    assert layout.paths == {
+        "partition": "partition",
+        "offset": "offset",
+        "key": "key",
+        "timestamp": "timestamp",
+        "value": "value",
+    }
+    optional = {name for name in names if layout.may_leave_out(name)}
+    assert optional == {"timestamp"}  # records need the others, and a person has named the value
+    without = layout.without("timestamp", "it is text")
+    assert ("timestamp" in without.paths, without.left_out) == (False, ("timestamp is left out: it is text",))
+    assert guess_layout(names, {"offset": "value"}).paths["partition"] == "partition"
+
+
 def test_a_table_that_has_all_has_no_problem():
     assert red() == []
 
@@ -113,7 +130,14 @@ def test_a_table_that_has_all_has_no_problem():
         ),
         pytest.param({"deletes": "it has 3 delete files"}, "it has 3 delete files", id="deletes"),
         pytest.param({"topics": ("a", "b")}, "it holds 2 topics (a, b)", id="two topics"),
-        pytest.param({"other_formats": ("ORC",)}, "it has data files of format ORC", id="orc"),
+        pytest.param({"unreadable_files": ("f.orc is ORC",)}, "f.orc is ORC", id="orc"),
+        pytest.param({"unfit": {"timestamp": "t is no time"}}, "timestamp: t is no time", id="values"),
+        pytest.param({"logs": (ForeignLog(0, 2, -1, 0, 0),)}, "partition 0 has offsets from -1 to 0", id="negative"),
+        pytest.param({"logs": (ForeignLog(-1, 2, 0, 1, 0),)}, "it has partition -1, and 0 to 2147483647", id="log -1"),
+        pytest.param({"logs": (ForeignLog(2**31, 1, 0, 0, 0),)}, "it has partition 2147483648", id="log 2^31"),
+        pytest.param(
+            {"logs": (ForeignLog(0, 1, 5, 2**63 - 1, 0),)}, "and 0 to 9223372036854775806 are allowed", id="2^63-1"
+        ),
         pytest.param({"wrong": ("key: no",)}, "key: no", id="mapping"),
     ],
 )

@@ -7,7 +7,9 @@ import re
 import pytest
 from pyroaring import BitMap64
 
+from spark_jobs.iceberg import delete_files
 from spark_jobs.iceberg.delete_files import write_deletes
+from spark_jobs.iceberg.deletion_vectors import puffin_file, vector_blob
 from spark_jobs.iceberg.jvm.java_json import described_file
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import by_spark, full
@@ -83,6 +85,52 @@ def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothin
     assert again == (len(seen) - len(left)) and bool(again) == (damage == "older")
     code, _, err = workshop.run("rollback", name, "--to", sink.load().snapshots().iterator().next().snapshotId())
     assert code == 2 and "mended deletion vectors" in err
+
+
+def bare(vectors):
+    """Deletion vectors one after another, and nothing else."""
+    blobs = [vector_blob(positions) for _, positions in vectors]
+    places = [(sum(map(len, blobs[:n])), len(blob)) for n, blob in enumerate(blobs)]
+    return [b"".join(blobs)], places
+
+
+def without_footer(vectors):
+    content, places = puffin_file(vectors)
+    return [b"".join(content)[: places[-1][0] + places[-1][1]]], places
+
+
+@pytest.mark.parametrize("write", [bare, without_footer], ids=["no magic", "no footer"])
+@pytest.mark.parametrize("in_one", [False, True], ids=["a file each", "two in one file"])
+def test_a_vector_in_no_puffin_file_is_written_into_one(workshop, spark, redpanda, monkeypatch, write, in_one):
+    """Spark reads it by its place. PyIceberg does not, and adopt, latest and read need PyIceberg."""
+    records, name = list(changes(partitions=1)), f"bare-{write.__name__}-{in_one}"
+    table = redpanda(name, records[:20], 3)
+    sink = Twice(spark, full(table))
+    workshop.ok("adopt", table)
+    settings(workshop, name)
+    iceberg, files = sink.load(), sorted(sink.files(), key=lambda f: str(f.location()))[: 2 if in_one else 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(delete_files, "puffin_file", write)
+        lost = [(described_file(sink.jvm, iceberg, file), BitMap64([0])) for file in files]
+        delta = iceberg.newRowDelta()
+        for vector in write_deletes(sink.jvm, iceberg, lost):
+            delta.addDeletes(vector)
+        delta.commit()
+    left = by_spark(spark, table)
+    assert len(left) == 20 - len(files)
+    for command in ("latest", "read"):
+        code, _, err = workshop.run(command, name)
+        assert code == 2 and "is not a Puffin file" in err and "`cleantail mend TABLE`" in err, (command, err)
+    code, _, err = workshop.run("adopt", table)
+    assert code == 2 and "is not a Puffin file" in err
+    before = workshop.json("mend", table, "--dry-run")
+    assert (before["mended"], len(before["unreadable"])) == (False, len(files))
+    workshop.ok("mend", table)
+    assert "nothing was changed" in workshop.ok("mend", table)
+    assert by_spark(spark, table) == read(workshop, name) == left
+    workshop.ok("adopt", table)
+    workshop.ok("compact", name, "--now", NOW)
+    assert by_spark(spark, table) == read(workshop, name)
 
 
 def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_comes_again(workshop, spark, redpanda):

@@ -1,0 +1,333 @@
+"""Which tables `adopt` takes: those that every later command handles, and no other. Each refusal has a way out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.jobs.conftest import settings
+
+NOW = 1_800_000_000_000
+LONG_MAX = 2**63 - 1
+PLAIN = {
+    "partition": ("int", "p"),
+    "offset": ("bigint", "o"),
+    "timestamp": ("timestamp", "timestamp_millis(ms)"),
+    "key": ("string", "k"),
+    "value": ("string", "v"),
+}
+HEADERS = ("map<string, binary>", "map('h', X'01')")
+
+
+@dataclass
+class Table:
+    """A table of a sink: its columns (type, SQL over p, o, ms, k, v), its offsets, and how it is adopted."""
+
+    columns: dict = field(default_factory=dict)
+    offsets: tuple = tuple(range(6))
+    partition: int = 0
+    version: int = 2
+    arguments: tuple = ()
+    without: tuple = ()
+
+    def make(self, spark, lake, name):
+        columns = {n: c for n, c in (PLAIN | self.columns).items() if n not in self.without}
+        rows = [
+            (self.partition, o, NOW - 3_600_000, f"k{n % 2}", None if n == 4 else f"v{n}")
+            for n, o in enumerate(self.offsets)
+        ]
+        declared = ", ".join(f"`{n}` {kind}" for n, (kind, _) in columns.items())
+        select = [f"{sql} AS `{n}`" for n, (_, sql) in columns.items()]
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        try:  # files whose offsets overlap, so that `reclaim` needs Spark's reader and writer
+            return lake(name, declared, [rows[::2], rows[1::2]], select, "", f"'format-version'='{self.version}'")
+        finally:
+            spark.conf.set("spark.sql.caseSensitive", "false")
+
+
+def later_commands(name, table, now=NOW):
+    """All that may be done with an adopted table."""
+    return [
+        ("check-config",),
+        ("status", name),
+        ("plan", name, "--now", now),
+        ("latest", name, "--now", now),
+        ("read", name),
+        ("compact", name, "--now", now, "--force"),
+        ("check", name),
+        ("compact", name, "--now", now + 5_000, "--force"),
+        ("reclaim", name, "--now", now + 6_000),
+        ("latest", name, "--now", now + 6_000),
+        ("convert-deletes", table),
+        ("mend", table),
+        ("adopt", table),
+    ]
+
+
+def require_working(workshop, name, table, now=NOW, only=()):
+    """`only`: names of commands, where another case runs all of them."""
+    settings(workshop, name, **{"cleantail.reclaim.deleted.ratio": 0.01, "cleantail.reclaim.min.merge.files": 2})
+    for command in (c for c in later_commands(name, table, now) if not only or c[0] in only):
+        code, _, err = workshop.run(*command)
+        assert code == 0, (command, err)
+
+
+FITS = {
+    "offsets up to the last that Kafka gives": Table(offsets=tuple(range(LONG_MAX - 6, LONG_MAX))),
+    "the last partition": Table(partition=2**31 - 1, columns={"partition": ("bigint", "CAST(p AS BIGINT)")}),
+    "names with dots that are not mapped": Table(columns={"a.b": ("string", "'x'"), "kafka.headers": HEADERS}),
+    "names that YAML does not take, not mapped": Table(columns={"grün und so": ("string", "'x'")}),
+    "a struct with a dotted field": Table(columns={"s": ("struct<`x.y`: int>", "named_struct('x.y', 1)")}),
+    "whole numbers as times": Table(columns={"timestamp": ("bigint", "ms")}),
+    "version 3, unusual types": Table(
+        version=3, columns={"m": ("map<string, array<date>>", "map('a', array(DATE '2020-01-01'))")}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_a_table_that_is_adopted_is_handled_by_every_later_command(workshop, spark, lake, case):
+    name = f"fits_{list(FITS).index(case)}"
+    table = FITS[case].make(spark, lake, name)
+    workshop.ok("adopt", table, *FITS[case].arguments)
+    require_working(workshop, name, table)
+    kept = [(r["offset"], r["payload"]) for r in workshop.read(name) if r["payload"] is not None]
+    assert kept == [(FITS[case].offsets[5], "v5")]
+
+
+@dataclass
+class Refused:
+    """`says`: what the error names. `way_out`: SQL statements, or arguments of `adopt`, after which it is adopted."""
+
+    table: Table
+    says: tuple
+    way_out: tuple = ()
+    arguments: tuple = ()
+
+
+RENAME = "ALTER TABLE {} RENAME COLUMN {} TO {}"
+NO_VARIANT = (
+    "ALTER TABLE {0} DROP COLUMN extra",
+    "CALL cleantail.system.rewrite_data_files(table => '{1}', options => map('rewrite-all', 'true'))",
+    "CALL cleantail.system.expire_snapshots(table => '{1}', older_than => now(), retain_last => 1, "
+    "clean_expired_metadata => true)",
+)
+OFFSETS = f"0 to {LONG_MAX - 1} are allowed"
+OTHER_OFFSET = {"seq": ("bigint", "abs(o % 10)")}
+REFUSED = {
+    "negative offsets": Refused(
+        Table(offsets=tuple(range(-5, 1)), columns={"seq": ("bigint", "o + 5")}),
+        ("offset: partition 0 has offsets from -5 to 0", OFFSETS, "--column offset=COLUMN"),
+        arguments=("--column", "offset=seq"),
+    ),
+    "one negative offset": Refused(
+        Table(offsets=(-1, 0, 1, 2, 3, 4), columns={"seq": ("bigint", "o + 1")}),
+        ("has offsets from -1 to 4", "--column order=COLUMN"),
+        arguments=("--column", "offset=seq"),
+    ),
+    "the offset after Kafka's last": Refused(
+        Table(offsets=tuple(range(LONG_MAX - 5, LONG_MAX + 1)), columns={"seq": ("bigint", f"o - {LONG_MAX - 5}")}),
+        (f"to {LONG_MAX}, and", OFFSETS),
+        arguments=("--column", "offset=seq"),
+    ),
+    "a negative partition": Refused(
+        Table(partition=-1, columns={"log": ("int", "0")}),
+        ("partition: it has partition -1, and 0 to 2147483647 are allowed", "--column partition=COLUMN"),
+        arguments=("--column", "partition=log"),
+    ),
+    "a partition beyond Kafka's": Refused(
+        Table(columns={"partition": ("bigint", "2147483648"), "log": ("int", "0")}),
+        ("it has partition 2147483648",),
+        arguments=("--column", "partition=log"),
+    ),
+    "names with a dot": Refused(
+        Table(
+            without=("partition", "offset"),
+            columns={"kafka.partition": ("int", "p"), "kafka.offset": ("bigint", "o")},
+        ),
+        ("offset: kafka.offset cannot be mapped", "RENAME COLUMN `kafka.offset` TO kafka_offset"),
+        (
+            RENAME.format("{0}", "`kafka.partition`", "kafka_partition"),
+            RENAME.format("{0}", "`kafka.offset`", "kafka_offset"),
+        ),
+        ("--column", "key=key"),
+    ),
+    "a key with a dot": Refused(
+        Table(without=("key",), columns={"my.key": ("string", "k")}, arguments=("--column", "key=my.key")),
+        ("key: my.key cannot be mapped", "RENAME COLUMN `my.key` TO my_key"),
+        (RENAME.format("{0}", "`my.key`", "my_key"),),
+        ("--column", "key=my_key"),
+    ),
+    "names that differ by case": Refused(
+        Table(columns={"Key": ("string", "'x'")}),
+        ("columns key and Key differ by case only", "RENAME COLUMN Key TO"),
+        ("SET spark.sql.caseSensitive=true", RENAME.format("{0}", "Key", "other"), "RESET spark.sql.caseSensitive"),
+    ),
+    "fields that differ by case, not mapped": Refused(
+        Table(columns={"s": ("struct<a: int, A: int>", "named_struct('a', 1, 'A', 2)")}),
+        ("columns s.a and s.A differ by case only",),
+        ("ALTER TABLE {0} DROP COLUMN s",),
+    ),
+    "a VARIANT": Refused(
+        Table(version=3, columns={"extra": ("variant", "parse_json('1')")}),
+        ("has, or had, a column of type variant", "clean_expired_metadata"),
+        NO_VARIANT,
+    ),
+    "a VARIANT as value": Refused(
+        Table(version=3, columns={"extra": ("variant", """parse_json(concat('"', v, '"'))""")}, arguments=("--column", "value=extra")),
+        ("has, or had, a column of type variant",),
+        NO_VARIANT,
+    ),
+    "times in nanoseconds that a person has mapped": Refused(
+        Table(columns={"t": ("bigint", "ms * 1000000")}, arguments=("--column", "timestamp=t")),
+        ("timestamp: column t, mapped to timestamp, has numbers beyond 9223372036854775, the last Unix ms", "--column timestamp="),
+        arguments=("--column", "timestamp=timestamp"),
+    ),
+    "types of times beyond Kafka's": Refused(
+        Table(columns={"t": ("bigint", "o + 9000000000")}, arguments=("--column", "timestamp_type=t")),
+        ("timestamp_type: t has numbers that are no timestamp types",),
+        arguments=("--column", "timestamp_type="),
+    ),
+    "headers that a person has mapped to a map": Refused(
+        Table(columns={"headers": HEADERS}, arguments=("--column", "headers=headers")),
+        ("headers: headers is map<string, binary>: a list of structs of key and value is needed",),
+        arguments=("--column", "headers="),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_way_out(workshop, spark, lake, case):
+    refused, name = REFUSED[case], f"refused_{list(REFUSED).index(case)}"
+    table = refused.table.make(spark, lake, name)
+    code, _, err = workshop.run("adopt", table, *refused.table.arguments)
+    assert code == 2
+    for text in refused.says:
+        assert text in err
+    assert not list((workshop.config / "topics").iterdir())
+    for statement in refused.way_out:
+        spark.sql(statement.format(f"cleantail.sinks.`{name}`", table))
+    workshop.ok("adopt", table, *refused.arguments)
+    require_working(workshop, name, table, only=("compact", "latest", "reclaim"))
+
+
+GUESSES = {
+    "Flink's": (
+        {"headers": HEADERS, "timestamp_type": ("string", "'CreateTime'")},
+        ["headers is left out: headers is map<string, binary>", "timestamp_type is left out: timestamp_type is string"],
+    ),
+    "times as text": (
+        {"timestamp": ("string", "'2020-01-01'")},
+        ["timestamp is left out: timestamp is string: a timestamp, or a long of Unix ms is needed"],
+    ),
+    "times in nanoseconds": (
+        {"timestamp": ("bigint", "ms * 1000000")},
+        ["timestamp is left out: column timestamp, mapped to timestamp, has numbers beyond"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GUESSES)
+def test_a_guessed_column_that_does_not_fit_is_left_out_with_a_note(workshop, spark, lake, case):
+    columns, notes = GUESSES[case]
+    name = f"guessed_{list(GUESSES).index(case)}"
+    table = Table(columns=columns).make(spark, lake, name)
+    out = workshop.ok("adopt", table)
+    for note in notes:
+        assert f"note: {note}" in out
+    yaml = (workshop.config / "topics" / f"{name}.yaml").read_text()
+    assert not any(f"{column}:" in yaml for column in columns)
+    require_working(workshop, name, table, only=("compact", "latest", "status"))
+
+
+def test_snowflakes_layout_is_adopted_without_its_map_of_headers(workshop, spark, lake):
+    metadata = (
+        "struct<`offset`: bigint, `partition`: int, key: string, CreateTime: bigint, headers: map<string, string>>"
+    )
+    row = "named_struct('offset', o, 'partition', p, 'key', k, 'CreateTime', ms, 'headers', map('a', 'b'))"
+    columns = {"RECORD_METADATA": (metadata, row), "RECORD_CONTENT": ("string", "v")}
+    table = Table(columns=columns, without=tuple(PLAIN)).make(spark, lake, "snowflake")
+    named = ("value=RECORD_CONTENT", "timestamp=RECORD_METADATA.CreateTime")
+    out = workshop.ok("adopt", table, *(part for one in named for part in ("--column", one)))
+    assert "note: headers is left out: RECORD_METADATA.headers is map<string, string>" in out
+    require_working(workshop, "snowflake", table, only=("compact", "latest", "check"))
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["the YAML is there", "the YAML was lost"])
+def test_a_column_that_a_person_leaves_out_stays_out(workshop, spark, lake, lost):
+    name = f"left_out_{lost}"
+    headers = ("array<struct<key: string, value: binary>>", "array(named_struct('key', 'h', 'value', X'01'))")
+    table = Table(columns={"headers": headers}).make(spark, lake, name)
+    out = workshop.ok("adopt", table, "--column", "headers=", "--column", "timestamp=")
+    assert "not mapped: timestamp, headers" in out
+    file = workshop.config / "topics" / f"{name}.yaml"
+    assert "headers" not in file.read_text() and "timestamp" not in file.read_text()
+    if lost:
+        file.unlink()
+    workshop.ok("adopt", table)
+    assert "headers" not in file.read_text() and "timestamp" not in file.read_text()
+    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    require_working(workshop, name, table, only=("check-config", "status", "compact", "latest"))
+    assert all(not record.get("headers") and record["ts"] == -1 for record in workshop.read(name))
+
+
+def test_a_column_that_every_record_needs_cannot_be_left_out(workshop, spark, lake):
+    table = Table().make(spark, lake, "needed")
+    for column in ("partition", "offset", "key"):
+        code, _, err = workshop.run("adopt", table, "--column", f"{column}=")
+        assert code == 2 and f"no column is known to hold the {column}" in err
+    code, _, err = workshop.run("adopt", table, "--column", "header=")
+    assert code == 2 and "NAME= for none, where NAME is one of partition, offset" in err
+
+
+@pytest.mark.parametrize("kind", ["orc", "avro"])
+def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_command_alike(workshop, spark, lake, kind):
+    name, version = f"later_{kind}", 2 if kind == "orc" else 3
+    table = Table(version=version).make(spark, lake, name)
+    workshop.ok("adopt", table)
+    settings(workshop, name)
+    workshop.ok("compact", name, "--now", NOW, "--force")
+    full = f"cleantail.sinks.`{name}`"
+    rows = spark.table(full).selectExpr("partition", "offset + 10 AS offset", "timestamp", "key", "value")
+    rows.coalesce(1).writeTo(full).option("write-format", kind).append()
+    commands = [c for c in later_commands(name, table, NOW + 9_000) if c[0] not in ("check-config", "mend")]
+    assert {c[0] for c in commands} > {"status", "plan", "compact", "latest", "read", "check", "reclaim", "adopt"}
+    for command in commands:
+        code, out, err = workshop.run(*command)
+        told = out + err
+        assert code == 2, (command, told)
+        assert f"is {kind.upper()}, and only Parquet can be read. Iceberg writes the files again" in told, command
+        assert "may quote" not in told
+    spark.sql(f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
+    workshop.ok("compact", name, "--now", NOW + 9_000, "--force")
+    assert [r["offset"] for r in workshop.read(name) if r["payload"] is not None] == [15]
+
+
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "not mapped"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped):
+    """pyarrow lets times after 2262 wrap around there."""
+    name = f"int96_{version}_{mapped}"
+    table = Table(version=version, columns={"ts": ("timestamp", "timestamp_millis(ms)")}).make(spark, lake, name)
+    full = f"cleantail.sinks.`{name}`"
+    rows = spark.table(full).collect()
+    location = spark.sql(f"DESCRIBE EXTENDED {full}").where("col_name = 'Location'").collect()[0].data_type
+    folder = f"{location}/data/of-spark"
+    frame = spark.createDataFrame(rows, spark.table(full).schema).selectExpr(
+        "partition", "offset + 10 AS offset", "key", "value", "TIMESTAMP '9999-12-31 00:00:00' AS ts"
+    )
+    frame.coalesce(1).write.option("outputTimestampType", "INT96").parquet(folder)
+    spark.sql(f"CALL cleantail.system.add_files(table => '{table}', source_table => '`parquet`.`{folder}`')")
+    arguments = ("--column", "timestamp=ts") if mapped else ()
+    if mapped:
+        code, _, err = workshop.run("adopt", table, *arguments)
+        assert code == 2 and "has timestamps as INT96 (ts), which is not read. Iceberg writes the files" in err
+        spark.sql(
+            f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+        )
+    workshop.ok("adopt", table, *arguments)
+    require_working(workshop, name, table)
+    latest = [json.loads(line) for line in workshop.ok("latest", name, "--now", NOW).splitlines()]
+    assert [r["offset"] for r in latest] == [15]
