@@ -28,7 +28,7 @@ from cleantail.config.claims.name_claims import Claim, claim_problems, name_prob
 from cleantail.config.claims.platform_limits import platform_problems
 from cleantail.config.groups.group_files import scan_group_files
 from cleantail.config.groups.group_rules import awaited_assets, problems_in_group
-from cleantail.config.platform import DefaultsFile, Platform
+from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
 from cleantail.config.state_home import HOME_VARIABLE, state_home
@@ -58,23 +58,8 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
     if set("?%#") & set(str(home)):
         problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
         raise ConfigError(config_dir, [problem])
-    settings = file.platform
-    return Platform(
-        catalog=settings.catalog,
-        cleaner=settings.cleaner,
-        spark=settings.spark,
-        limits=settings.limits,
-        allow_clock=settings.allow_clock,
-        dag_prefix=settings.dag_prefix,
-        sources=settings.sources,
-        alert_connections=settings.alert_connections,
-        kafka_connections=settings.kafka_connections,
-        kafka_servers=settings.kafka_servers,
-        source_catalogs=settings.source_catalogs,
-        source_tables=settings.source_tables,
-        home=home,
-        config_dir=Path(os.path.abspath(config_dir)),
-    )
+    settings = {name: getattr(file.platform, name) for name in PlatformSettings.model_fields}
+    return Platform(**settings, home=home, config_dir=Path(os.path.abspath(config_dir)))
 
 
 def dag_prefix(config_dir: Path) -> str:

@@ -21,7 +21,7 @@ from cleantail.lake.clients.client_properties import pyiceberg_properties, with_
 from cleantail.lake.clients.exchange import OF_FILES
 from cleantail.lake.clients.trusted_catalog import opened, require_data_alone
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
-from cleantail.lake.neighbours import require_inner_metadata_log
+from cleantail.lake.table_folder import require_safe_commits
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -157,7 +157,7 @@ def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> 
     if table is not None:
         require_data_alone(topic.table, table.properties)
     if table is not None and topic.columns is not None:
-        require_inner_metadata_log(topic.table, table.location(), table.metadata)
+        require_safe_commits(table)
 
 
 def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ with Cleantail's rights. So this is asked before anything is deleted, and before
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.claims.source_paths import roots_of
 from cleantail.config.platform import Platform
-from cleantail.errors import TableError
+from cleantail.errors import CleantailError, TableError
+from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.storage_locations import (
     PATHS,
     StorageLocation,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 READ_THREADS = 16
-DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 GC_ENABLED = "gc.enabled"
 """Iceberg's word for: files of this table may be deleted. A table that shares files with another says false."""
 _NAMED = 3
@@ -56,13 +57,19 @@ class Neighbour:
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
     """Raises TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
-    where its properties put files outside its location. Returns what could not be looked at, in words, if anything. It
-    costs one query of a SQL catalog, and reads the metadata file of every other table, 16 at a time."""
+    where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
+    Tables of `platform.source_catalogs` count. It costs one query of each SQL catalog, and reads the metadata file of
+    every other table, 16 at a time."""
     name, location = ".".join(table.name()[-2:]), table.location()
     require_inner_paths(name, location, table.properties)
     folders = {**locations_of(location, table.properties), **metadata_folder(table.metadata_location)}
     _require_below(name, location, platform)
-    others, hidden_text = _neighbours(catalog, table)
+    others, hidden_text = _neighbours(catalog, table, table.catalog.name)
+    unseen = [hidden_text] if hidden_text else []
+    for name_there in sorted(platform.source_catalogs):
+        of_catalog, hidden_text = _of_source_catalog(platform, name_there, table)
+        others += of_catalog
+        unseen += [hidden_text] if hidden_text else []
     for other in others:
         if pair := next(
             ((m, t) for m, p in folders.items() for t, q in other.locations.items() if overlap(p, q)), None
@@ -72,7 +79,7 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
                 f"deleted as those of the other; nothing was changed. Give each a folder that has no other's in it: "
                 f"make one of them anew elsewhere, or drop it without PURGE"
             )
-    return hidden_text
+    return "; ".join(unseen)
 
 
 def require_inner_paths(name: str, location: str, properties: Mapping[str, str]) -> None:
@@ -98,18 +105,6 @@ def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
             f"snapshots that name them; nothing was changed. Take such files out of the table and its history, or set "
             f"{GC_ENABLED}=false, with which Cleantail deletes no file of the table"
         )
-
-
-def require_inner_metadata_log(name: str, location: str, metadata: Any) -> None:
-    """Raises TableError where each commit to the table would delete metadata files outside its location."""
-    if metadata.properties.get(DELETES_OLD_METADATA, "false").strip().lower() == "true":
-        files = [entry.metadata_file for entry in metadata.metadata_log]
-        if foreign_files := files_outside(files, location):
-            raise TableError(
-                f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {foreign_files[0]}, "
-                f"which is outside its location {location}: a commit would delete it; nothing was changed. Set the "
-                f"property to false until the log names no such file"
-            )
 
 
 def named_by_metadata(table: Table) -> list[str]:
@@ -157,23 +152,35 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
         )
 
 
-def _neighbours(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
-    """Returns all others of the catalog, and what of it could not be looked at."""
+def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
+    """Returns all others of the catalog, and what of it could not be looked at. `own`: the name of the table's catalog
+    if that is this one, whatever this one was opened as."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     if isinstance(catalog, SqlCatalog):
-        return _of_database(catalog, table), ""
-    return _of_listing(catalog, table)
+        return _of_database(catalog, table, own), ""
+    return _of_listing(catalog, table, own)
 
 
-def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
+def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[list[Neighbour], str]:
+    """Returns the tables of another catalog, by its name there, and what of it could not be read."""
+    try:
+        catalog = open_catalog(platform.reading(name), os.environ)
+        uri = catalog.properties.get("uri")
+        is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same, by another login
+        return _neighbours(catalog, table, table.catalog.name if is_own else None)
+    except CleantailError as e:
+        return [], str(e)
+
+
+def _of_database(catalog: Any, table: Table, own: str | None) -> list[Neighbour]:
     """Returns the tables of every catalog in the database: they may share a store."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
     from sqlalchemy.orm import Session
 
-    table_key = (catalog.name, *_identifier(table))
+    table_key = (own, *_identifier(table))
     names = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
     try:
         with Session(catalog.engine) as session:
@@ -184,7 +191,7 @@ def _of_database(catalog: Any, table: Table) -> list[Neighbour]:
     with ThreadPoolExecutor(READ_THREADS) as pool:
         read = pool.map(lambda other: known_locations(catalog.properties, other[1]), others)
         return [
-            Neighbour(".".join(key[1:] if key[0] == catalog.name else key), locations)
+            Neighbour(".".join(key[1:] if key[0] == own else key), locations)
             for (key, _), locations in zip(others, read, strict=True)
         ]
 
@@ -194,11 +201,12 @@ def _identifier(table: Table) -> tuple[str, str]:
     return ".".join(namespace), name
 
 
-def _of_listing(catalog: Catalog, table: Table) -> tuple[list[Neighbour], str]:
+def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
     """Returns what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
     names, refused = _listed(catalog)
+    own_name, prefix = (_identifier(table), "") if own else (None, f"{catalog.name}.")
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        loaded = list(pool.map(lambda name: _loaded(catalog, name), [n for n in names if n != _identifier(table)]))
+        loaded = list(pool.map(lambda name: _loaded(catalog, name, prefix), [n for n in names if n != own_name]))
     hidden = refused + sum(1 for neighbour in loaded if neighbour is None)
     hidden_text = f"{hidden} namespaces or tables of catalog {catalog.name} are not shown to us" if hidden else ""
     return [neighbour for neighbour in loaded if neighbour is not None], hidden_text
@@ -220,9 +228,9 @@ def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
     return names, refused
 
 
-def _loaded(catalog: Catalog, name: tuple[str, str]) -> Neighbour | None:
+def _loaded(catalog: Catalog, name: tuple[str, str], prefix: str) -> Neighbour | None:
     try:
         other = catalog.load_table(name)
     except Exception:  # forbidden, or gone meanwhile
         return None
-    return Neighbour(".".join(name), locations_of(other.location(), other.properties))
+    return Neighbour(prefix + ".".join(name), locations_of(other.location(), other.properties))

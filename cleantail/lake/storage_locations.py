@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,8 +19,23 @@ from urllib.parse import unquote
 
 from cleantail.lake.clients.bounded_reads import metadata_text, parsing
 
-_ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs", "gcs": "gs", "": "file"}
+_ALIASES = {
+    **dict.fromkeys(("s3a", "s3n"), "s3"),
+    **dict.fromkeys(("abfss", "wasb", "wasbs", "adl"), "abfs"),
+    **dict.fromkeys(("webhdfs", "swebhdfs", "hftp", "viewfs"), "hdfs"),
+    "gcs": "gs",
+    "cosn": "cos",
+    "": "file",
+}
 """Schemes under which one store is known."""
+_ADDRESSES = (
+    (r"([^.]+)\.(?:dfs|blob)\.(?P<rest>.+)", "abfs"),
+    (r"(?:.+\.)?s3[.-](?:.+\.)?amazonaws\.com(?:\.cn)?", "s3"),
+    (r"(?:.+\.)?storage\.(?:googleapis|cloud\.google)\.com", "gs"),
+)
+"""Hosts of http addresses -> the store that they are of."""
+_DEFAULT_PORT = re.compile(r":(8020|9870|9871|50070|50470)$")
+_PORT = re.compile(r":\d+$")
 DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 METADATA_PATH = "write.metadata.path"
 PATHS = (*DATA_PATHS, METADATA_PATH)
@@ -51,8 +67,39 @@ def location_of(location: str) -> StorageLocation:
         rest = slash + path
     if store == "file":
         return StorageLocation(store, "", (_local(rest), _local(unquote(rest))))
-    host = authority.lower().replace(".blob.", ".dfs.") if store == "abfs" else authority
-    return StorageLocation(store, host, (_parts(rest), _parts(unquote(rest))))
+    if store in ("http", "https"):
+        store, authority, rest = _of_address(store, authority.lower(), rest)
+    if store == "hdfs":
+        rest = f"/{VIEW}{rest}" if scheme.lower() == "viewfs" else rest
+        authority = _DEFAULT_PORT.sub("", authority.lower())
+    elif store == "abfs":
+        authority = _PORT.sub("", authority.lower()).replace(".blob.", ".dfs.")
+    elif store == "s3" and authority.startswith("arn:"):  # its name is the first part of the path
+        point, _, rest = rest.removeprefix("/").partition("/")
+        authority = f"{authority}/{point}"
+    return StorageLocation(store, authority, (_parts(rest), _parts(unquote(rest))))
+
+
+VIEW = "\0view"
+"""Begins the path of a folder that is known by a mount of ViewFs alone."""
+
+
+def _is_access_point(authority: str) -> bool:
+    """Returns whether a bucket's name is that of an access point, which says nothing of the bucket behind it."""
+    return authority.startswith("arn:") or authority.endswith(("-s3alias", "--ol-s3"))
+
+
+def _of_address(scheme: str, host: str, path: str) -> tuple[str, str, str]:
+    """Returns store, authority and path that an http address of a known store means; any other is as it is written."""
+    host = _PORT.sub("", host)
+    store = next((store for pattern, store in _ADDRESSES if re.fullmatch(pattern, host)), scheme)
+    if store == scheme:
+        return scheme, host, path
+    first, _, rest = path.removeprefix("/").partition("/")
+    if store == "abfs":
+        return store, f"{first}@{host}", f"/{rest}"
+    bucket = re.match(r"(.+)\.(?:s3[.-]|storage\.)", host)
+    return (store, bucket[1], path) if bucket else (store, first, f"/{rest}")
 
 
 def _parts(path: str) -> Parts:
@@ -79,13 +126,24 @@ def folder_location(location: str) -> StorageLocation:
 
 
 def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
-    """Returns whether `inner` is `outer` or may lie in it, in any of the ways to read their paths."""
-    same_host = outer.authority == inner.authority or not (outer.authority and inner.authority)
+    """Returns whether `inner` is `outer` or may lie in it, in any of the ways to read their paths.
+
+    A host of HDFS has many names, so equal paths may be one folder on any two hosts. A mount of ViewFs shows a folder
+    by another path, of which the last part stays.
+    """
+    one, other = outer.authority.lower(), inner.authority.lower()
+    unlike = outer.store != "hdfs" and not (_is_access_point(one) or _is_access_point(other))
     return (
         outer.store == inner.store
-        and same_host
-        and any(path[: len(folder)] == folder for folder in outer.paths for path in inner.paths)
+        and (one == other or not (one and other and unlike))
+        and any(_may_begin(folder, path) for folder in outer.paths for path in inner.paths)
     )
+
+
+def _may_begin(folder: Parts, path: Parts) -> bool:
+    if (VIEW in folder[:1]) != (VIEW in path[:1]):
+        return not folder or folder[-1] in (VIEW, *path)
+    return path[: len(folder)] == folder
 
 
 def overlap(one: StorageLocation, other: StorageLocation) -> bool:

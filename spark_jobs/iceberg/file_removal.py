@@ -50,25 +50,34 @@ def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, locati
     return before - sum(1 for _ in each(table.snapshots()))
 
 
-def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
+def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str, since_ms: int | None) -> int:
     """Removes files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
-    `metadata`, and returns how many. `location` is as in expire_snapshots; where `gc.enabled` is false it removes
-    none."""
+    `metadata`, and returns how many. `location` is as in expire_snapshots. Files from before `since_ms`, when the table
+    was made, are not its own. It removes none if that is None, or if `gc.enabled` is false."""
     properties = texts(table.properties())
-    if not may_delete_files(properties):
+    if since_ms is None or not may_delete_files(properties):
         return 0
-    collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
-    action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
-    result = action.usePrefixListing(listed_by_io(table)).execute()
+    orphans = _orphans(spark, table, older_than_ms)
+    earlier = set(_orphans(spark, table, since_ms)) if orphans else set()
     folders = table_folders(location, properties)
-    orphans = [str(path) for path in each(result.orphanFileLocations())]
     inner = [path for path in orphans if any(surely_inside(location_of(path), folder) for folder in folders)]
     if len(inner) < len(orphans):
         logger.warning(
             "%d files below %s are not in the table's folders, and stay", len(orphans) - len(inner), location
         )
-    _delete(spark, table, ((path, "orphan") for path in inner), location)
-    return len(inner)
+    if earlier:
+        logger.warning("%d files below %s are older than the table, and stay", len(earlier), location)
+    removed = [path for path in inner if path not in earlier]
+    _delete(spark, table, ((path, "orphan") for path in removed), location)
+    return len(removed)
+
+
+def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
+    """Returns the files below the location that no snapshot refers to."""
+    collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
+    action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
+    result = action.usePrefixListing(listed_by_io(table)).execute()
+    return [str(path) for path in each(result.orphanFileLocations())]
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
 from cleantail.lake.clients.trusted_catalog import require_data_alone
+from cleantail.lake.columns_property import PROPERTY_COLUMNS
+from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
 from cleantail.rounds.rollback import Commit
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict
@@ -29,11 +31,14 @@ FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Returns the Iceberg `Table` of that name. Raises TableError where its properties name code: Iceberg would load it
-    when the table is read or written, and they may have changed since the table was looked at."""
+    when the table is read or written, and they may have changed since the table was looked at. Also where a commit to
+    an adopted one would delete metadata files outside its location."""
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
-    require_data_alone(
-        name, static(spark._jvm, "java.lang.String", "join")("\n", table.properties().keySet()).split("\n")
-    )
+    properties = table.properties()
+    if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
+        log = ask(list(each(table.operations().current().previousFiles())), "file")
+        require_inner_log(name, str(table.location()), [str(file) for file in log])
+    require_data_alone(name, static(spark._jvm, "java.lang.String", "join")("\n", properties.keySet()).split("\n"))
     return table
 
 

@@ -228,16 +228,18 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
     from cleantail.lake import neighbours
     from cleantail.lake.clients.trusted_catalog import require_data_alone
+    from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
     try:
         unseen = neighbours.require_separate_folder(table.catalog, platform, table)
+        oldest_own_file_ms(table)
     except TableError as e:
         problems.append(str(e))
     try:
         require_data_alone(name, table.properties)
-        neighbours.require_inner_metadata_log(name, location, table.metadata)
+        require_safe_commits(table)
         if neighbours.may_delete_files(table.properties):
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
     except TableError as e:

@@ -23,6 +23,7 @@ from cleantail.config.settings.config_model import (
     cross_field_error,
 )
 
+AdoptedOrphans = Literal["keep", "remove"]
 CleanupPolicy = Literal["compact", "delete"]
 CompactionStrategy = Literal["offset", "timestamp", "header", "order"]
 HeaderOccurrence = Literal["last", "first"]
@@ -228,6 +229,13 @@ class KafkaConfigs(Configs):
         CLEANTAIL,
         low=0,
         high=LONG_MAX,
+    )
+    cleantail_adopted_orphans: AdoptedOrphans = config(
+        "cleantail.adopted.orphans",
+        "keep",
+        "Whether files in the folder of an adopted table that no snapshot knows stay, or are removed as those of other "
+        "topics. Say remove only if no other table, of any catalog, and nothing else keeps files there.",
+        CLEANTAIL,
     )
     cleantail_readers_hold_cap_ms: int = config(
         "cleantail.readers.hold.cap.ms",

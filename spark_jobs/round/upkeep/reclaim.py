@@ -19,12 +19,12 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_inner_metadata_log,
     require_separate_folder,
 )
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
+from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
 from cleantail.rounds.reclaim_results import ReclaimResult
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
@@ -74,10 +74,10 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     result = replace(result, evidence_files_merged=merge_evidence(table, platform))
     if folder is None:
         return result
-    location, alone = folder
-    expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, location)
-    removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, location) if alone else 0
-    return replace(result, expired_snapshots=expired, orphans_removed=removed)
+    expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, folder.location)
+    removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, folder.location, folder.since_ms)
+    reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
+    return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,43 @@ class Ages:
         return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
-def require_own(table: TopicTable, platform: Platform) -> tuple[str, bool]:
-    """Returns the table's location, and whether files there that no snapshot knows are surely its own. Raises
-    TableError where its folder is shared with another table, or where it names files beyond its folder.
+KEPT = "files that no snapshot knows stay in the folder of an adopted table: cleantail.adopted.orphans is keep"
 
-    An adopted table's folder was chosen by somebody else: where the catalog does not show all of its tables, no
-    file there is known to be an orphan.
+
+@dataclass(frozen=True, slots=True)
+class OwnFolder:
+    """Describes the folder of a table that is the table's own. `since_ms`: when (Unix ms) the table was made, None if
+    no file there that no snapshot knows may go; `kept`: why not, empty if one may."""
+
+    location: str
+    since_ms: int | None
+    kept: str = ""
+
+
+def require_own(table: TopicTable, platform: Platform) -> OwnFolder:
+    """Returns the table's folder. Raises TableError where it is shared with another table, or where the table names
+    files beyond its folder.
+
+    Another user chose an adopted table's folder. No file there counts as an orphan unless the topic's YAML says so, and
+    the catalogs show all of their tables.
     """
     catalog = open_catalog(platform, os.environ)
     seen = load_table(catalog, table.topic, platform)
     if seen is None:
         raise TableError(f"table {table.topic.table} is gone")
     if not may_delete_files(seen.properties):
-        return seen.location(), True
+        return OwnFolder(seen.location(), None)
     unseen = require_separate_folder(catalog, platform, seen)
-    require_inner_metadata_log(table.topic.table, seen.location(), seen.metadata)
+    since_ms = oldest_own_file_ms(seen)
+    require_safe_commits(seen)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, table.name, seen.location())
-    alone = not unseen or table.topic.columns is None
+    if table.topic.columns is None:
+        if unseen:
+            logger.warning("%s: their folders are not known", unseen)
+        return OwnFolder(seen.location(), since_ms)
+    if table.topic.config.cleantail_adopted_orphans == "keep":
+        return OwnFolder(seen.location(), None, KEPT)
     if unseen:
-        logger.warning("%s: %s", unseen, "no orphans are removed" if not alone else "their folders are not known")
-    return seen.location(), alone
+        return OwnFolder(seen.location(), None, f"{unseen}: no orphans are removed")
+    return OwnFolder(seen.location(), since_ms)

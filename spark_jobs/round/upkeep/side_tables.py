@@ -13,10 +13,10 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
-    require_inner_metadata_log,
     require_separate_folder,
 )
 from cleantail.lake.side_tables import side_tables
+from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
 from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable
@@ -37,23 +37,25 @@ def reclaim_side_tables(
         if not may_delete_files(seen.properties):
             continue
         try:
-            _require_own(table, platform, seen, name)
+            since_ms = _require_own(table, platform, seen, name)
         except TableError as e:
             logger.warning("no file of %s is removed: %s", name, e)
             continue
         iceberg = iceberg_table(table.spark, name)
         _rewrite_deleted(table, iceberg)
         snapshots += expire_snapshots(table.spark, iceberg, oldest_ms, seen.location())
-        orphans += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location())
+        orphans += remove_orphans(table.spark, iceberg, orphans_before_ms, seen.location(), since_ms)
     return snapshots, orphans
 
 
-def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> None:
+def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> int | None:
+    """Returns when (Unix ms) the side table was made."""
     plain = ".".join(seen.name()[-2:])
     require_separate_folder(open_catalog(platform, os.environ), platform, seen)
-    require_inner_metadata_log(plain, seen.location(), seen.metadata)
+    require_safe_commits(seen)
     require_inner_files(plain, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
+    return oldest_own_file_ms(seen)
 
 
 def _rewrite_deleted(table: TopicTable, iceberg: Any) -> None:

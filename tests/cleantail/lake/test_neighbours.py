@@ -21,10 +21,10 @@ from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
     require_inner_files,
-    require_inner_metadata_log,
     require_inner_paths,
     require_separate_folder,
 )
+from cleantail.lake.table_folder import require_safe_commits
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
 
@@ -160,7 +160,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
         transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
         transaction._apply((SetLocationUpdate(location=moved),))
     with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
-        require_inner_metadata_log("cleantail.orders", table.location(), table.metadata)
+        require_safe_commits(table)
     # an adopted table, whose metadata is its sink's, is looked at before every command and job that commits
     columns = Columns(partition="partition", offset="offset", key="key")
     orders_table.set_properties(**{PROPERTY_COLUMNS: property_of_columns(columns)})

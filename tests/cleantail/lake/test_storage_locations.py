@@ -39,6 +39,20 @@ def lake(tmp_path):
         pytest.param("s3://b/y/../x", "s3://b/x", id="dots in a key"),
         pytest.param("abfss://c@h.dfs.core/x", "wasb://c@h.blob.core/x/y", id="two names of a host"),
         pytest.param("hdfs:/x", "hdfs://name:8020/x", id="the host that is meant without one"),
+        pytest.param("hdfs://nn/wh/x", "hdfs://nn:8020/wh/x", id="a default port"),
+        pytest.param("hdfs://nn/wh/x", "hdfs://NN/wh/x/y", id="a host in capitals"),
+        pytest.param("hdfs://ns1/wh/x", "hdfs://nn2.example:9000/wh/x", id="a name service and one of its hosts"),
+        pytest.param("hdfs://nn/wh/x", "webhdfs://nn:9870/wh/x", id="HDFS by http"),
+        pytest.param("hdfs://nn/wh/x", "viewfs://cluster/mounted/x", id="a mount of ViewFs"),
+        pytest.param("viewfs://cluster/mounted/x/data", "hdfs://nn/wh/x", id="below a mount of ViewFs"),
+        pytest.param("abfss://c@h.dfs.core.windows.net/x", "https://H.blob.core.windows.net/c/x", id="Azure by http"),
+        pytest.param("abfss://c@h.dfs.core.windows.net:443/x", "abfs://c@h.dfs.core.windows.net/x", id="Azure's port"),
+        pytest.param("s3://b/x", "https://b.s3.eu-west-1.amazonaws.com/x/y", id="a bucket as a host"),
+        pytest.param("s3://b/x", "https://s3.amazonaws.com/b/x", id="a bucket as a path"),
+        pytest.param("gs://b/x", "https://storage.googleapis.com/b/x", id="Google by http"),
+        pytest.param("s3://b/x", "s3://arn:aws:s3:eu-west-1:1:accesspoint/p/x/y", id="the ARN of an access point"),
+        pytest.param("s3://b/x", "s3a://p-abc123-s3alias/x", id="the alias of an access point"),
+        pytest.param("cos://b/x", "cosn://b/x", id="two names of COS"),
     ],
 )
 def test_one_folder_in_two_forms_overlaps(lake, one, other):
@@ -53,11 +67,19 @@ def test_one_folder_in_two_forms_overlaps(lake, one, other):
         pytest.param("/w/orders", "/w/payments", id="beside"),
         pytest.param("s3://b/x", "s3://c/x", id="another bucket"),
         pytest.param("s3://b/x", "gs://b/x", id="another store"),
+        pytest.param("hdfs://nn/wh/x", "viewfs://cluster/mounted/y", id="a mount of another name"),
+        pytest.param("s3://b/x", "s3://arn:aws:s3:eu-west-1:1:accesspoint/p/y", id="an access point, another key"),
+        pytest.param("https://b.example/x", "s3://b/x", id="an address of no known store"),
         pytest.param("file:/b/x", "s3://b/x", id="files and a store"),
     ],
 )
 def test_folders_beside_each_other_do_not_overlap(one, other):
     assert not overlap(folder_location(one), folder_location(other))
+
+
+@pytest.mark.parametrize("file", ["hdfs://other/wh/x/f", "viewfs://nn/wh/x/f", "hdfs://nn:9000/wh/x/f"])
+def test_a_file_of_another_host_is_never_surely_inside(file):
+    assert files_outside([file, "hdfs://NN:8020/wh/x/f"], "hdfs://nn/wh/x") == [file]
 
 
 def test_files_are_outside_where_any_reading_of_their_path_is(lake):

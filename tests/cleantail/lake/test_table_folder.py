@@ -1,0 +1,124 @@
+"""A table that no catalog lists shows by its metadata files: against real tables, of catalogs that do not share one."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from cleantail.config.loading import load_platform
+from cleantail.errors import TableError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.neighbours import require_separate_folder
+from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
+
+SCHEMA = Schema(NestedField(1, "offset", LongType()))
+REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each table a folder of its own"
+
+
+@pytest.fixture
+def platform(project):
+    return load_platform(project / "config", os.environ)
+
+
+@pytest.fixture
+def ours(platform):
+    """ours(location, name): a new table of the platform's catalog."""
+    catalog = open_catalog(platform, {})
+    catalog.create_namespace_if_not_exists("sinks")
+    return lambda location=None, name="mine": catalog.create_table(f"sinks.{name}", SCHEMA, location=location)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A catalog of another team, of which the platform knows nothing."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file:{tmp_path}/lake")
+    catalog.create_namespace("sinks")
+    return catalog
+
+
+@pytest.fixture
+def victim(lake):
+    table = lake.create_table("sinks.victim", SCHEMA)
+    table.append(pa.table({"offset": [1]}))
+    return table
+
+
+def local(uri):
+    return Path(uri.removeprefix("file://").removeprefix("file:"))
+
+
+@pytest.mark.parametrize("where", ["", "/", "/..", "/data", "/data/offset=1", "/metadata"])
+def test_a_table_at_around_or_in_a_table_of_no_known_catalog_is_refused(ours, victim, where):
+    with pytest.raises(TableError, match=REFUSED):
+        oldest_own_file_ms(ours(f"{victim.location()}{where}"))
+
+
+@pytest.mark.parametrize("name", ["v1.metadata.json", "00001-x.gz.metadata.json", "v7.metadata.json.gz"])
+def test_metadata_counts_however_its_writer_calls_and_packs_it(ours, tmp_path, name):
+    text = json.dumps({"format-version": 2, "table-uuid": "9C12D441-03fe-4693-9a96-a0705ddf69c1"}).encode()
+    file = tmp_path / "far" / "deep" / "er" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(gzip.compress(text) if "gz" in name else text)
+    with pytest.raises(TableError, match=rf"{name} is metadata of another table \(9c12d441"):
+        oldest_own_file_ms(ours(f"file:{tmp_path}/far"))
+
+
+def test_half_a_file_and_tables_beside_are_in_nobodys_way(ours, victim):
+    table = ours(f"{local(victim.location()).parent}/mine")
+    table.append(pa.table({"offset": [1]}))
+    (local(table.location()) / "metadata" / "00009-x.metadata.json").write_text('{"format-ver')
+    assert oldest_own_file_ms(table) > 0
+
+
+def test_the_oldest_own_file_counts_by_the_time_of_the_store_whatever_the_metadata_says(ours):
+    table = ours()
+    table.append(pa.table({"offset": [1]}))
+    [first, *_] = sorted(local(table.location()).rglob("*.metadata.json"))
+    os.utime(first, (7, 7))
+    stranger = local(table.location()) / "data" / "stranger.parquet"
+    stranger.parent.mkdir(exist_ok=True)
+    stranger.write_text("x")
+    os.utime(stranger, (1, 1))
+    assert oldest_own_file_ms(table) == 7000
+
+
+def test_tables_of_the_catalogs_that_topics_read_are_neighbours(platform, ours, lake, victim, tmp_path):
+    data = {"type": "sqlite", "uri": f"sqlite:///{tmp_path}/lake.db", "warehouse": f"file:{tmp_path}/lake"}
+    knows = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"lake": data}})
+    table = ours(f"file:{tmp_path}/lake/sinks/victim/data")
+    with pytest.raises(TableError, match=r"sinks\.mine lies at .* table lake\.sinks\.victim at .*nothing was changed"):
+        require_separate_folder(open_catalog(knows, {}), knows, table)
+    apart = ours(name="apart")
+    assert require_separate_folder(open_catalog(platform, {}), platform, ours(name="other")) == ""
+    # the platform's own catalog by another login: a table is not its own neighbour
+    again = {"type": "sqlite", "uri": platform.catalog_uri, "warehouse": platform.warehouse}
+    twice = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"again": again}})
+    table.catalog.drop_table("sinks.mine")
+    assert require_separate_folder(open_catalog(twice, {}), twice, apart) == ""
+
+
+def test_a_catalog_that_topics_read_and_that_is_out_of_reach_leaves_tables_unseen(platform, ours):
+    data = {"type": "sqlite", "uri": "sqlite:////no/such/folder/x.db", "warehouse": "file:/x"}
+    gone = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"gone": data}})
+    assert "catalog gone cannot be reached" in require_separate_folder(open_catalog(gone, {}), gone, ours())
+
+
+def test_a_log_of_metadata_that_names_another_tables_file_in_the_own_folder_is_refused(ours, victim):
+    """A table may have been set to the folder of another, and its log may name what that one has there."""
+    table = ours(victim.location())
+    table.append(pa.table({"offset": [1]}))
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
+    require_safe_commits(table)
+    file = local(table.metadata_location)
+    document = json.loads(file.read_text())
+    document["metadata-log"].append({"timestamp-ms": 1, "metadata-file": victim.metadata_location})
+    file.write_text(json.dumps(document))
+    with pytest.raises(TableError, match=REFUSED):
+        require_safe_commits(table.refresh())

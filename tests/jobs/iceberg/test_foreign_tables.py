@@ -1,0 +1,124 @@
+"""A table of another catalog keeps its files, whatever an adopted table says of them: with real tables and Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from cleantail.config.loading import load_platform
+
+AHEAD = int(time.time() * 1000) + 100 * 86_400_000
+REMOVES = {"cleantail.adopted.orphans": "remove"}
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A table of a catalog that the platform does not know, all of whose files are old."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file:{tmp_path}/lake")
+    catalog.create_namespace("sinks")
+    table = catalog.create_table("sinks.victim", Schema(NestedField(1, "offset", LongType())))
+    table.append(pa.table({"offset": [1]}))
+    return table
+
+
+def files_of(table):
+    return {file for file in local(table.location()).rglob("*") if file.is_file()}
+
+
+def local(uri):
+    return Path(str(uri).removeprefix("file://").removeprefix("file:"))
+
+
+def made_old(files):
+    for file in files:
+        os.utime(file, (1, 1))
+
+
+@pytest.fixture
+def taken_over(workshop, adopted, table_of):
+    """taken_over(name, **config): the topic of an adopted table with a round, in a trial with a clock of its own."""
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
+
+    def make(name, **config):
+        topic, _ = adopted(name, [(0, offset, 1, "k", "v") for offset in range(3)], **config)
+        workshop.ok("compact", topic, "--force")
+        return topic
+
+    return make
+
+
+def test_a_table_at_the_place_of_another_catalogs_table_is_neither_adopted_nor_reclaimed(
+    workshop, spark, redpanda, taken_over, victim
+):
+    there = files_of(victim)
+    made_old(there)
+    # 1. after it was adopted it is set to the place
+    topic = taken_over("squatter", **REMOVES)
+    spark.sql(f"ALTER TABLE cleantail.sinks.squatter SET LOCATION '{victim.location()}'")
+    code, _, err = workshop.run("reclaim", topic, "--now", AHEAD)
+    assert code == 2 and "is metadata of another table" in err, err
+    spark.sql("DROP TABLE cleantail.sinks.squatter")
+    # 2. before it is adopted
+    redpanda("beside_it", [(0, 0, 1, "k", "v")])
+    spark.sql(f"ALTER TABLE cleantail.sinks.beside_it SET LOCATION '{victim.location()}/data'")
+    code, _, err = workshop.run("adopt", "sinks.beside_it")
+    assert code == 2 and "is metadata of another table" in err, err
+    assert there <= files_of(victim) and victim.refresh().scan().to_arrow().num_rows == 1
+    spark.sql("DROP TABLE cleantail.sinks.beside_it")
+
+
+@pytest.mark.parametrize(("config", "are_removed"), [({}, False), (REMOVES, True)], ids=["default", "remove"])
+def test_orphans_of_an_adopted_table_stay_until_a_person_says_remove(
+    workshop, taken_over, table_of, config, are_removed
+):
+    topic = taken_over("orphaned_" + str(are_removed), **config)
+    place = local(table_of(topic).load().location())
+    own, raw = place / "data" / "own.parquet", place / "data" / "raw.parquet"
+    for file, at_s in ((own, 10), (raw, 1)):
+        file.write_text("x")
+        os.utime(file, (at_s, at_s))
+    os.utime(min(place.glob("metadata/*.metadata.json")), (5, 5))
+    done = workshop.json("reclaim", topic, "--now", AHEAD)
+    assert done["expired_snapshots"] > 0 and done["orphans_removed"] == are_removed
+    assert any("cleantail.adopted.orphans is keep" in reason for reason in done["reasons"]) is not are_removed
+    assert own.exists() is not are_removed
+    assert raw.exists(), "a file from before the table was made is not the table's"
+
+
+@pytest.mark.parametrize("command", [("compact", "--force"), ("rollback",)])
+def test_no_command_commits_where_the_commit_would_delete_another_tables_metadata(
+    workshop, spark, adopted, victim, table_of, command
+):
+    topic, _ = adopted(f"logged_{command[0]}", [(0, offset, 1, "k", "v") for offset in range(3)])
+    if command[0] == "rollback":
+        workshop.ok("compact", topic, "--force")
+    name = table_of(topic).name
+    spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled'='true',"
+        "'write.metadata.previous-versions-max'='1')"
+    )
+    metadata = local(table_of(topic).load().operations().current().metadataFileLocation())
+    document = json.loads(metadata.read_text())
+    document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": victim.metadata_location}]
+    forged = metadata.with_name("00099-forged.metadata.json")
+    forged.write_text(json.dumps(document))
+    home = load_platform(workshop.config, os.environ).home
+    with sqlite3.connect(home / "catalog.db") as database:
+        changed = database.execute(
+            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (f"file:{forged}", topic)
+        )
+        assert changed.rowcount == 1
+    code, _, err = workshop.run(command[0], topic, *command[1:])
+    assert code == 2 and "a commit would delete it; nothing was changed" in err, err
+    assert local(victim.metadata_location).exists()
+    with sqlite3.connect(home / "catalog.db") as database:
+        database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (topic,))
