@@ -25,6 +25,8 @@ from pyspark.errors import IllegalArgumentException
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, UnknownCommitError
+from cleantail.lake.columns_property import PROPERTY_COLUMNS
+from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
@@ -106,6 +108,7 @@ def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception]
             if metadata.changes().isEmpty():
                 return metadata
             before_commit(iceberg, metadata)
+            _require_own_log(str(iceberg), start, metadata)
             sent.append(metadata)
             transaction.underlyingOps().commit(start, metadata)
             return metadata
@@ -128,6 +131,15 @@ def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception]
 def before_commit(iceberg: Any, metadata: Any) -> None:
     """Check the metadata that are about to be committed. `iceberg`: the table as it was loaded. Raises CleantailError,
     and then nothing is committed."""
+
+
+def _require_own_log(name: str, start: Any, metadata: Any) -> None:
+    """Raise TableError if this very commit would delete metadata files outside the location of an adopted table.
+    `start`: the metadata that `metadata` replaces. Its writer may have changed them since the table was loaded."""
+    properties = metadata.properties()
+    if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
+        log = ask(list(each(start.previousFiles())), "file")
+        require_inner_log(name, str(metadata.location()), [str(file) for file in log])
 
 
 def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:

@@ -18,12 +18,8 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
-<<<<<<< HEAD
-from spark_jobs.iceberg.commits import conflict
-=======
 from cleantail.lake.table_folder import oldest_own_file_ms
-from spark_jobs.iceberg.commit_errors import conflict
->>>>>>> 2a1bddf4 (Files of tables that no listing shows are safe: foreign metadata below a location refuses, orphans of adopted tables stay by default, catalogs that topics read count as neighbours, no commit deletes metadata elsewhere; platform.data_docs arrives)
+from spark_jobs.iceberg.commits import conflict
 from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable

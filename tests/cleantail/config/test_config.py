@@ -353,7 +353,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             "config: {min.compaction.lags.ms: 5}",
             "config.min.compaction.lags.ms: unknown key, with a number: known: min.compaction.lag.ms, "
             "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
-            "23 more (did you mean min.compaction.lag.ms?)",
+            "24 more (did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
