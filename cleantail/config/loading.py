@@ -150,10 +150,12 @@ def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
     """
     if isinstance(topic, Topic):
         source = topic.source.table
-        return Claim(file, topic.table, source.name if source is not None and source.in_own_catalog else None)
+        reads = source.name if source is not None and source.in_own_catalog else None
+        return Claim(file, topic.table, reads, topic.table == default_table(namespace, file.stem))
     data = _data_or_nothing(file)
     names_itself, table = data.get("topic") == file.stem, data.get("table")
-    return Claim(file, table if names_itself and isinstance(table, str) else default_table(namespace, file.stem))
+    claimed = table if names_itself and isinstance(table, str) else default_table(namespace, file.stem)
+    return Claim(file, claimed, by_own_name=claimed == default_table(namespace, file.stem))
 
 
 def _data_or_nothing(file: Path) -> dict[str, Any]:
@@ -184,8 +186,7 @@ class ReadDefaults:
     @cached_property
     def awaited(self) -> Mapping[str, tuple[str, ...]]:
         """Returns, of all groups by name, the assets that they wait for. Their files are read here, once."""
-        # which names are taken by topics does not change what a group waits for
-        scanned = scan_group_files(self.config_dir / "groups", self.groups, self.file.platform, ())
+        scanned = scan_group_files(self.config_dir / "groups", self.groups, self.file.platform)
         return {file.stem: awaited_assets(group) for file, group in scanned}
 
 

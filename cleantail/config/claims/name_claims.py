@@ -4,7 +4,10 @@
    topic.
 2. A topic file claims the name of its table, and of two side tables and a view beside it. All topics together have the
    table of the evidence, which none may claim.
-3. A name that two files claim belongs to neither until one of them gives way: nothing here knows who was first.
+3. Of two files that claim a name the better claim has it, and only the other file is wrong:
+   (a) a topic whose own name makes its table has that table and what lies beside it, whatever another file says,
+       broken or not; a table that is called as what lies beside another such table is the worse claim;
+   (b) claims that are equal leave the name to neither until one file gives way: nothing here knows who was first.
 4. Names that differ in their case alone are one name, since they are for some catalogs and disks.
 5. A table that a topic reads (source.table, in the same catalog) is no topic's: its own it would read from itself, and
    of another's the rounds remove records, which a read would take for changes of a sink.
@@ -34,7 +37,7 @@ _SIDE_NAMES = {
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Describes what one topic file claims. `table` is None where it claims none; `reads` is the table in the same
-    catalog that it reads, None where there is none.
+    catalog that it reads, None where there is none; `by_own_name`: the file's own name makes its table.
 
     A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
     """
@@ -42,6 +45,7 @@ class Claim:
     file: Path
     table: str | None
     reads: str | None = None
+    by_own_name: bool = False
 
     @property
     def topic(self) -> str:
@@ -53,6 +57,12 @@ class Claim:
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
+
+    def strength(self, name: str) -> int:
+        """Returns how good the claim of one of its names is (rule 3)."""
+        if not self.by_own_name:
+            return 0
+        return 1 if name == self.table else 2
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
@@ -101,7 +111,11 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
     # 4. two topics of one name
     for pairs in names.values():
         for claim, name in pairs:
-            others = [pair for pair in pairs if pair[0].file != claim.file]
+            others = [
+                pair
+                for pair in pairs
+                if pair[0].file != claim.file and pair[0].strength(pair[1]) >= claim.strength(name)
+            ]
             if others and claim.file not in problems:
                 problems[claim.file] = _same_name(claim, name, others)
     # 5. a topic that reads what is a topic's, or the evidence
@@ -140,7 +154,8 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
     )
     subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""
-    until = "neither topic has it until one of the files names another table"
+    is_lost = any(other.strength(name_there) > claim.strength(name) for other, name_there in others)
+    until = "name another table" if is_lost else "neither topic has it until one of the files names another table"
     return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
 
 

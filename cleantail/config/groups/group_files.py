@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ from cleantail.errors import ConfigError
 
 
 def scan_group_files(
-    folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings, topics: Collection[str]
+    folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings
 ) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Yields each file with its group over the `groups:` of the defaults; one broken file never hides the others.
-    `topics`: the names of all topics."""
+    """Yields each file with its group over the `groups:` of the defaults; one broken file never hides the others."""
     for file in yaml_files(folder):
         try:
             written = without_nulls(read_yaml(file, platform.limits.yaml_max_bytes, limit_text(YAML_BYTES)))
             group = validate(TopicGroup, merged(dict(defaults), written), file)
-            require_none(file, group_problems(file, group, topics, platform.dag_prefix))
+            require_none(file, group_problems(file, group, platform.dag_prefix))
             yield file, group
         except ConfigError as error:
             yield file, error

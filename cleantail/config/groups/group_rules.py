@@ -1,7 +1,8 @@
 """Says what is wrong with a group, or with a topic in one, though every single value is right. Pure.
 
 1. A file has the name of its group, as a topic's has: so the directory says which groups there are.
-2. No group has the name of a topic: each of them may be a DAG, and Airflow's rights go by DAG.
+2. No topic has the name of a group: each of them may be a DAG, and Airflow's rights go by DAG. The topic's file is
+   wrong then, and never the group's: the topics of the group go on.
 3. A topic names a group that has a file.
 4. A topic in a group has no schedule of its own: it runs when its group does.
 5. No group waits for the asset of a topic of its own: it would run after each publish of itself, and never rest.
@@ -23,13 +24,11 @@ from cleantail.errors import ConfigError, Problem, not_allowed
 GROUP = "group"
 
 
-def group_problems(file: Path, group: TopicGroup, topics: Collection[str], dag_prefix: str) -> Iterator[LocatedProblem]:
-    """Yields what is wrong with a group by the rules 1 and 2. `topics`: the names of all topics."""
+def group_problems(file: Path, group: TopicGroup, dag_prefix: str) -> Iterator[LocatedProblem]:
+    """Yields what is wrong with a group by rule 1."""
     name = group.group
     if name != file.stem:
         yield _problem(name, f"the name of its file: write {file.stem}, or call the file {name}.yaml")
-    elif name.casefold() in {topic.casefold() for topic in topics}:
-        yield _problem(name, "a name that no topic has: a group and a topic would be one DAG")
     elif len(dag_id_of(name, dag_prefix)) > ID_CHARS:
         longest = ID_CHARS - len(dag_prefix)
         yield _problem(name, f"at most {longest} characters with platform.dag_prefix {dag_prefix}")
@@ -43,8 +42,11 @@ def awaited_assets(group: TopicGroup | ConfigError) -> tuple[str, ...]:
 def problems_in_group(
     topic: Topic, topic_yaml: Mapping[str, Any], groups: Mapping[str, Collection[str]]
 ) -> Iterator[LocatedProblem]:
-    """Yields what is wrong with a topic by the rules 3 to 5. `topic_yaml`: what its own file says; `groups`: name ->
+    """Yields what is wrong with a topic by the rules 2 to 5. `topic_yaml`: what its own file says; `groups`: name ->
     the assets that it waits for, of all groups, broken ones included."""
+    if topic.topic.casefold() in {name.casefold() for name in groups}:
+        allowed = "a name that no group has: a group and a topic would be one DAG"
+        yield ("topic",), Problem("topic", not_allowed(topic.topic), allowed, topic.topic)
     if topic.group is None:
         return
     if topic.group not in groups:

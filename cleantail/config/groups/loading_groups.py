@@ -11,15 +11,14 @@ from cleantail.config.loading import read_defaults
 from cleantail.config.problems import nearest
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
-from cleantail.config.yaml_file import yaml_files
 from cleantail.errors import ConfigError, Problem
 
 
 def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
     """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
     defaults are broken."""
-    defaults, topics = read_defaults(config_dir, env), [file.stem for file in yaml_files(config_dir / "topics")]
-    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform, topics)
+    defaults = read_defaults(config_dir, env)
+    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform)
 
 
 def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:

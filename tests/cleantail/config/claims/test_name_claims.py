@@ -54,23 +54,49 @@ def test_a_topic_that_is_asked_for_is_found_with_the_name_of_the_file_that_names
         find_topic("orders", config_dir)
 
 
-def test_two_files_that_claim_one_table_are_both_refused_and_name_each_other(scanned):
+def test_a_topic_whose_own_name_makes_its_table_keeps_it_whatever_another_file_says(scanned):
     found = scanned(
         aaa__yaml="topic: aaa\ntable: cleantail.orders\n", orders__yaml="topic: orders\n", other__yaml="topic: other\n"
     )
-    rest = "neither topic has it until one of the files names another table"
     assert found == {
-        "aaa.yaml": f'aaa.yaml:2: table: "cleantail.orders" is not allowed: also the table of orders.yaml: {rest}',
-        "orders.yaml": f'orders.yaml: table: "cleantail.orders" is not allowed: also the table of aaa.yaml: {rest}',
+        "aaa.yaml": 'aaa.yaml:2: table: "cleantail.orders" is not allowed: also the table of orders.yaml: name another '
+        "table",
+        "orders.yaml": "",
         "other.yaml": "",
     }
 
 
-@pytest.mark.parametrize("table", ["cleantail.Orders", "Cleantail.orders", "CLEANTAIL.ORDERS"])
-def test_tables_that_differ_in_their_case_alone_are_one(scanned, table):
-    found = scanned(aaa__yaml=f"topic: aaa\ntable: {table}\n", orders__yaml="topic: orders\n")
-    assert "also the table of orders.yaml" in found["aaa.yaml"]
-    assert "also the table of aaa.yaml" in found["orders.yaml"]
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("mallory.yaml", "topic: mallory\ntable: cleantail.Orders\n", id="case"),
+        pytest.param("mallory.yaml", "topic: mallory\ntable: CLEANTAIL.ORDERS\n", id="case of the namespace"),
+        pytest.param("mallory.yaml", "topic: mallory\ntable: cleantail.orders_latest\n", id="its view"),
+        pytest.param("mallory.yaml", "topic: mallory\ntable: cleantail.orders_KEYLESS\n", id="its side table"),
+        pytest.param("mallory.yaml", "topic: mallory\ntable: cleantail.orders\nunknown: 1\n", id="broken elsewhere"),
+        pytest.param(
+            "mallory.yaml", "topic: mallory\ntable: cleantail.orders\nsource: {path: /etc/*}\n", id="not allowed"
+        ),
+        pytest.param("mallory.yaml", "topic: orders\n", id="another file's topic"),
+        pytest.param("orders_latest.yaml", "topic: orders_latest\n", id="called as its view"),
+        pytest.param("ORDERS_deleted_versions.yaml", "topic: ORDERS_deleted_versions\n", id="called as its ledger"),
+    ],
+)
+def test_no_other_file_takes_a_topic_out_whose_own_name_makes_its_table(scanned, name, text):
+    found = scanned(**{name.replace(".", "__"): text, "orders__yaml": "topic: orders\n"})
+    assert found["orders.yaml"] == "" and found[name] != ""
+
+
+def test_a_broken_file_keeps_the_table_that_its_name_makes(scanned):
+    found = scanned(mallory__yaml="topic: mallory\ntable: cleantail.orders\n", orders__yaml="topic: [")
+    assert "also the table of orders.yaml: name another table" in found["mallory.yaml"]
+
+
+def test_of_two_equal_claimants_both_are_refused_and_name_each_other(scanned):
+    found = scanned(a__yaml="topic: a\ntable: lake.Orders\n", b__yaml="topic: b\ntable: LAKE.orders\n")
+    rest = "neither topic has it until one of the files names another table"
+    assert f"also the table of b.yaml: {rest}" in found["a.yaml"]
+    assert f"also the table of a.yaml: {rest}" in found["b.yaml"]
 
 
 def test_topics_whose_default_tables_are_one_are_both_refused(scanned):
@@ -110,8 +136,8 @@ def test_a_file_that_is_broken_otherwise_keeps_its_claim(scanned):
 def test_what_lies_beside_a_table_is_no_other_topics_table(scanned, suffix):
     found = scanned(**{"orders__yaml": "topic: orders\n", f"orders{suffix}__yaml": f"topic: orders{suffix}\n"})
     assert f'table: "cleantail.orders{suffix}" is not allowed: also the ' in found[f"orders{suffix}.yaml"]
-    assert "of orders.yaml: neither topic has it" in found[f"orders{suffix}.yaml"]
-    assert f"cleantail.orders{suffix} would be the table of orders{suffix}.yaml" in found["orders.yaml"]
+    assert "of orders.yaml: name another table" in found[f"orders{suffix}.yaml"]
+    assert found["orders.yaml"] == ""
 
 
 @pytest.mark.parametrize("suffix", [KEYLESS_SUFFIX, LEDGER_SUFFIX, LATEST_SUFFIX])
@@ -150,8 +176,10 @@ def test_a_link_decides_over_no_topic_but_that_of_its_own_name(scanned, config_d
 
 
 def test_check_config_lists_both_claimants_and_goes_on(scanned, config_dir, capsys):
-    scanned(aaa__yaml="topic: aaa\ntable: cleantail.orders\n", orders__yaml="topic: orders\n", ok__yaml="topic: ok\n")
+    scanned(
+        aaa__yaml="topic: aaa\ntable: lake.o\n", orders__yaml="topic: orders\ntable: lake.o\n", ok__yaml="topic: ok\n"
+    )
     assert main(["check-config", "--config", str(config_dir)]) == 2
     said = "".join(capsys.readouterr())
     assert "aaa.yaml:2: table" in said
-    assert "orders.yaml: table" in said
+    assert "orders.yaml:2: table" in said

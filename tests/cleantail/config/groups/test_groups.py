@@ -69,12 +69,6 @@ def test_a_group_of_one_line_has_the_defaults_of_all_groups(write):
             'group: "b" is not allowed: the name of its file: write a, or call the file b.yaml',
             id="name",
         ),
-        pytest.param(
-            "Orders.yaml",
-            "group: Orders\n",
-            'group: "Orders" is not allowed: a name that no topic has',
-            id="topic",
-        ),
         pytest.param("a.yaml", "group: a\nlimits: {pack.max.topics: 0}\n", "in [1, 1000]", id="range"),
         pytest.param("a.yaml", "group: a\nlimit: {}\n", "did you mean limits?", id="unknown"),
         pytest.param("a.yaml", "group: a\nchecks: []\n", "checks: unknown key", id="a topic's"),
@@ -87,6 +81,25 @@ def test_what_is_wrong_with_a_group_is_said_with_key_value_and_what_is_allowed(w
     found = groups_of(write(f"groups/{name}", text))
     assert any(re.search(re.escape(problem), line) for line in found[name]), found[name]
     assert found["good.yaml"].group == "good"
+
+
+@pytest.mark.parametrize("name", ["shop", "SHOP"])
+@pytest.mark.parametrize(
+    "text", ["topic: {0}\n", "topic: {0}\nunknown: 1\n", "topic: [\n"], ids=["good", "broken", "no YAML"]
+)
+def test_a_topic_file_of_a_groups_name_is_wrong_and_the_group_and_its_topics_go_on(write, name, text):
+    write("groups/shop.yaml", "group: shop\n")
+    write("topics/orders.yaml", "topic: orders\ngroup: shop\n")
+    config_dir = write(f"topics/{name}.yaml", text.format(name))
+    assert groups_of(config_dir)["shop.yaml"].group == "shop"
+    assert find_topic("orders", config_dir).dag_name == "shop"
+    assert problems_of(config_dir, name)
+
+
+def test_the_error_of_a_topic_of_a_groups_name_says_so(write):
+    write("groups/shop.yaml", "group: shop\n")
+    [problem] = problems_of(write("topics/shop.yaml", "topic: shop\n"), "shop")
+    assert 'topic: "shop" is not allowed: a name that no group has: a group and a topic would be one DAG' in problem
 
 
 def test_a_group_whose_dag_would_have_too_long_an_id_is_refused(write):
