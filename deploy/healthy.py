@@ -1,31 +1,58 @@
-"""Health check: exit code 0 when a page answers with status 200 and its text contains what is expected.
+"""Health check: exit code 0 if a page answers with status 200 and says what is expected.
 
-python deploy/healthy.py http://127.0.0.1:8080/json/ '"status" : "ALIVE"'
+    python deploy/healthy.py http://127.0.0.1:8080/json/ '"status" : "ALIVE"'
+    python deploy/healthy.py http://airflow-apiserver:8080/api/v2/monitor/health scheduler
+
+The second argument is a text that the page must contain. If the page is a JSON object with that key and a status below
+it, as Airflow's health page is, the status must be "healthy".
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import urllib.error
 import urllib.request
 
 TIMEOUT_S = 8
 
 
+class NoAnswer(Exception):
+    """The server did not answer at all."""
+
+
 def main(url: str, expected: str = "") -> int:
-    wrong = problem(url, expected)
+    try:
+        wrong = problem(url, expected)
+    except NoAnswer as error:
+        wrong = str(error)
     if wrong:
         print(f"{url}: {wrong}", file=sys.stderr)
     return 1 if wrong else 0
 
 
 def problem(url: str, expected: str = "") -> str | None:
-    """Returns what is wrong with the page; None if nothing is."""
+    """Returns what is wrong with the page, or None. Raises NoAnswer if the server does not answer."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        return f"status {error.code}"
     except OSError as error:
-        return str(error)
+        raise NoAnswer(str(error)) from None
+    component = _component(text, expected)
+    if component is not None:
+        return None if component == "healthy" else f"{expected} is {component}"
     return None if expected in text else f"no {expected!r} in it"
+
+
+def _component(text: str, name: str) -> str | None:
+    """Returns the status that a health page of Airflow gives a component, or None for any other page."""
+    try:
+        status = json.loads(text)[name]["status"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return str(status)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes .env for docker compose: .env.example with a random secret for every line that has no value.
+"""Write .env for docker compose (.env.example with a random secret in every empty line), and create the landing folder.
 
     python3 deploy/make_env.py
 
@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
+    (ROOT / ".cleantail").mkdir(mode=0o700, exist_ok=True)
+    (ROOT / ".cleantail" / "landing").mkdir(exist_ok=True)  # as this user: the daemon would create it as root
     try:
         descriptor = os.open(ROOT / ".env", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

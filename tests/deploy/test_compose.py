@@ -76,7 +76,8 @@ def test_ports_are_published_on_loopback_only(name: str) -> None:
 
 @every_service
 def test_a_named_volume_is_declared(name: str) -> None:
-    named = {v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v[0] not in "./$"}
+    volumes = [v for v in SERVICES[name].get("volumes", []) if isinstance(v, str)]
+    named = {v.split(":")[0] for v in volumes if v[0] not in "./$"}
     assert named <= set(COMPOSE["volumes"])
 
 
@@ -86,16 +87,91 @@ def test_the_passwords_are_where_only_the_one_that_writes_and_the_one_that_reads
     }
     assert mounted == {"airflow-init", "airflow-apiserver"}
     for name in mounted:
-        others = set(SERVICES["airflow-scheduler"]["volumes"])
-        assert {*SERVICES[name]["volumes"]} == others | {"airflow-passwords:/var/lib/airflow-passwords"}
+        mine, others = ([str(v) for v in SERVICES[n]["volumes"]] for n in (name, "airflow-scheduler"))
+        assert set(mine) == {*others, "airflow-passwords:/var/lib/airflow-passwords"}
     file = SERVICES["airflow-apiserver"]["environment"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
     assert file == "/var/lib/airflow-passwords/passwords.json"
 
 
 @every_service
 def test_a_mounted_path_of_the_repository_exists(name: str) -> None:
-    paths = [v.split(":")[0] for v in SERVICES[name].get("volumes", []) if v.startswith("./")]
+    volumes = SERVICES[name].get("volumes", [])
+    paths = [v.split(":")[0] for v in volumes if isinstance(v, str) and v.startswith("./")]
     assert all((ROOT / path).exists() for path in paths)
+    binds = [v for v in volumes if isinstance(v, dict)]
+    assert all(v["bind"] == {"create_host_path": False} and v["read_only"] for v in binds)
+
+
+def test_the_landing_folder_is_created_by_the_person_who_creates_the_secrets(tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy/make_env.py").write_text((ROOT / "deploy/make_env.py").read_text())
+    (tmp_path / ".env.example").write_text(EXAMPLE)
+    subprocess.run([sys.executable, "-I", str(tmp_path / "deploy/make_env.py")], check=True, capture_output=True)
+    assert (tmp_path / ".cleantail/landing").is_dir()
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+
+
+SECRET_NEEDS = {
+    "POSTGRES_PASSWORD": "postgres",
+    "AIRFLOW_DB_PASSWORD": (
+        "postgres airflow-init airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"
+    ),
+    "CLEANTAIL_CATALOG_PASSWORD": "postgres airflow-apiserver airflow-scheduler cleantail",
+    "CLEANTAIL_S3_ACCESS_KEY_ID": "rustfs bucket-init airflow-apiserver airflow-scheduler cleantail",
+    "CLEANTAIL_S3_SECRET_ACCESS_KEY": "rustfs bucket-init airflow-apiserver airflow-scheduler cleantail",
+    "CLEANTAIL_SPARK_SECRET": "spark-master spark-worker airflow-scheduler cleantail",
+    "AIRFLOW_PASSWORD_ADMIN": "airflow-init",
+    "AIRFLOW_PASSWORD_VIEWER": "airflow-init",
+    "AIRFLOW_FERNET_KEY": ("airflow-init airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"),
+    "AIRFLOW_JWT_SECRET": "airflow-apiserver airflow-scheduler",
+    "AIRFLOW_API_SECRET_KEY": "airflow-apiserver airflow-scheduler",
+    "CLEANTAIL_METRICS_TOKEN": "airflow-apiserver",
+}
+"""Secret -> the services that use it. The passwords of the two databases are set by Postgres' first start."""
+
+
+@pytest.mark.parametrize("secret", sorted(required_variables()))
+def test_a_secret_is_only_where_it_is_used(secret: str) -> None:
+    def has(service: dict[str, Any]) -> bool:
+        return any(f"{{{secret}:" in str(value) for value in service.get("environment", {}).values())
+
+    assert {name for name, service in SERVICES.items() if has(service)} == set(SECRET_NEEDS[secret].split())
+
+
+@every_service
+def test_a_service_has_a_limit_of_memory_and_of_its_log_and_reaps_its_children(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+[gm]", service["mem_limit"])
+    assert {"max-size", "max-file"} <= set(service["logging"]["options"])
+    assert service["init"] is True
+
+
+@every_service
+def test_no_health_check_starts_a_jvm_or_airflow(name: str) -> None:
+    test = " ".join(SERVICES[name].get("healthcheck", {}).get("test", []))
+    assert not re.search(r"kafka-|airflow jobs", test)
+
+
+@pytest.mark.parametrize("name", [n for n in SERVICES if n.startswith("airflow-") and n != "airflow-init"])
+def test_a_process_of_airflow_is_ended_if_it_is_unhealthy_for_minutes(name: str) -> None:
+    command = SERVICES[name]["command"]
+    url, component, *rest = command[command.index("deploy/watched.py") + 1 :]
+    assert url.startswith("http://") and rest[0] == "airflow"
+    assert component in ("", "scheduler", "dag_processor", "triggerer")
+
+
+IGNORED = (ROOT / ".dockerignore").read_text().split("\n")
+
+
+def test_only_what_is_named_gets_into_the_image() -> None:
+    rules = [line for line in IGNORED if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    named = {line[1:] for line in rules if line.startswith("!")}
+    assert not named & {".", ".env", ".git", ".cleantail", ".venv", "tests"}
+    copied = re.findall(r"^COPY \S+ (.+) \S+$", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE)
+    sources = {source.split("/")[0] for line in copied for source in line.split()} - {"."}
+    assert sources <= named
+    assert not (ROOT / "deploy/Dockerfile.dockerignore").exists()
 
 
 @every_service
@@ -166,7 +242,7 @@ def test_the_topics_of_the_services_read_the_broker_of_the_services_which_has_th
 def test_airflow_submits_to_the_master_of_the_configuration() -> None:
     from cleantail.config.loading import load_platform
 
-    connection = COMPOSE["x-airflow-environment"]["AIRFLOW_CONN_SPARK_DEFAULT"]
+    connection = SERVICES["airflow-scheduler"]["environment"]["AIRFLOW_CONN_SPARK_DEFAULT"]
     assert yaml.safe_load(connection)["host"] == load_platform(ROOT / "deploy/config").spark.master
 
 
