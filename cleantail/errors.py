@@ -15,9 +15,19 @@ _VALUE_CHARS = 80
 
 
 class CleantailError(Exception):
-    """Is the base of all errors with a message for a person: no traceback is needed to act on one."""
+    """Is the base of all errors with a message for a person: no traceback is needed to act on one. A message may quote
+    names and texts that others wrote into a table: it is printable whatever they are."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """Returns a text for a terminal or a log without what commands it: escape sequences, other control characters, and
+    those that turn the order of letters round. Line breaks and tabs stay."""
+    return text if text.isprintable() else "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
 @dataclass(frozen=True)

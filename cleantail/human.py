@@ -31,6 +31,12 @@ def one_line(text: str) -> str:
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
 
 
+def whole_number(text: str, digits: int = 19) -> int | None:
+    """Returns the number that ASCII digits write, None for any other text. Texts of tables are written by others:
+    isdigit() takes ² as well, and int() raises for 4,301 digits."""
+    return int(text) if 0 < len(text) <= digits and text.isascii() and text.isdigit() else None
+
+
 def size(count: int) -> str:
     """Returns a number of bytes as people write them."""
     value = float(count)

@@ -6,10 +6,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from cleantail.errors import printable
 
 PIPE_COLUMNS = 100
 """How long lines are where stdout is no terminal and COLUMNS says nothing."""
@@ -31,9 +34,17 @@ def console() -> Console:
     return Console(width=line_width(), highlight=False)
 
 
+class _PrintableTable(Table):
+    """Is a table whose cells hold nothing that commands a terminal."""
+
+    def add_row(self, *renderables: Any, **settings: Any) -> None:
+        cells = (printable(cell) if isinstance(cell, str) else cell for cell in renderables)
+        super().add_row(*cells, **settings)
+
+
 def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
     """Makes an empty table whose cells go on in the next line where they are too long: nothing is cut off."""
-    table = Table(title=escape(title) if title is not None else None, caption=caption)
+    table = _PrintableTable(title=escape(title) if title is not None else None, caption=caption)
     for name in columns:
         table.add_column(name, overflow="fold")
     return table

@@ -7,15 +7,19 @@ that its output takes.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cleantail.cli.progress import SILENT, Progress, on_terminal
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
+"""Finds a line that begins as Cleantail's own errors and warnings do."""
 
 
 class Page(Protocol):
@@ -72,6 +76,11 @@ class Output(Protocol):
         """Returns the same for work that writes records: nothing is drawn on a terminal that gets the records."""
 
 
+def safe(text: str) -> str:
+    """Returns a text as a terminal may show it. A name that others wrote begins no line as Cleantail's own words do."""
+    return _OWN_WORDS.sub(r"\n  \1", printable(text))
+
+
 class ConsoleOutput:
     """Is the output for people: lines and tables on stdout, whatever needs attention on stderr."""
 
@@ -79,7 +88,7 @@ class ConsoleOutput:
         report.tell(self)
 
     def line(self, text: str) -> None:
-        print(text)
+        print(safe(text))
 
     def table(self, table: Table) -> None:
         from cleantail.cli.console import console
@@ -87,13 +96,13 @@ class ConsoleOutput:
         console().print(table)
 
     def warning(self, text: str) -> None:
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {safe(text)}", file=sys.stderr)
 
     def error(self, text: str) -> None:
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {safe(text)}", file=sys.stderr)
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr)
+        print(safe(text), file=sys.stderr)
 
     def refuse(self, error: CleantailError) -> int:
         self.error(str(error))
@@ -114,10 +123,10 @@ class JsonOutput:
         print_json(report.document())
 
     def error(self, text: str) -> None:
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {safe(text)}", file=sys.stderr)
 
     def warning(self, text: str) -> None:
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {safe(text)}", file=sys.stderr)
 
     def note(self, text: str) -> None:
         """Says nothing: the document has it."""

@@ -17,7 +17,7 @@ SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; wri
 
 _SECRET_ANYWHERE = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"
-    r"|(access|private|api|account|shared|signing|encryption|decryption|sse|subscription|functions?|master|hmac|ssh)"
+    r"|(access|private|api|account|shared|sign(?:ing|er)|encryption|decryption|sse|subscription|functions?|master|hmac|ssh)"
     r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
@@ -53,12 +53,19 @@ _SECRET_VALUE = re.compile(
     r"jdbc:oracle:\w{1,8}:[^\s/@:]{1,128}/[^\s@]{1,128}@"
     r"|(?:password|passphrase|passcode|passwd|pwd|secret|token|accountkey|accesskey|access_key|apikey|api_key|api-key"
     r"|sharedaccesssignature|credential)\s?="
-    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-amz-signature="
-    rf"|[?&](?:sas|auth)=(?!(?:{'|'.join(sorted(_LOGIN_METHODS))})(?:[&#\s]|$))[^&#\s]"
+    r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-(?:amz|goog)-signature="
+    rf"|[?&](?:sas|auth|key)=(?!(?:{'|'.join(sorted(_LOGIN_METHODS))})(?:[&#\s]|$))[^&#\s]"
     # `password: who and when` is prose; what has a digit, ends the line or comes before another name is none
     r"|(?:password|passphrase|passcode|passwd|pwd)[\"']?\s?:(?!:)\s?"
     r"(?:\S{0,64}\d|[^\s,;}]{1,128}(?:[,;}\n]|\s*$|\s[\w.-]{1,64}\s?[:=]))"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
+    # OpenAI, Anthropic, Google, Hugging Face, DigitalOcean, SendGrid, Databricks, Vault, Stripe, PyPI, Docker,
+    # Atlassian, GitLab, Linear, Shopify, Slack, Doppler, Grafana, Groq
+    r"|(?-i:\bsk-(?=[\w-]{0,300}\d)(?=[\w-]{0,300}[A-Z])[\w-]{32}|\bya29\.[\w-]{20}|\b1//0[\w-]{24}|\bGOCSPX-[\w-]{20}|\bhf_[A-Za-z0-9]{20})"
+    r"|(?-i:\bdo[opr]_v1_[0-9a-f]{20}|\bSG\.[\w-]{16,32}\.[\w-]{16}|\bdapi[0-9a-f]{32}|\bhv[sbr]\.[\w-]{20}|\b[sr]k_test_[0-9A-Za-z]{16})"
+    r"|(?-i:\bwhsec_[0-9A-Za-z]{20}|\bpypi-AgE[\w-]{20}|\bdckr_pat_[\w-]{20}|\bATATT3[\w-]{20}|\bgl(?:dt|rt|rtr|cbt|ptt|ft|soat|oas|imt|agent)-[\w-]{20}|\blin_api_\w{20})"
+    r"|(?-i:\bshp(?:at|ca|pa|ss)_[0-9a-f]{20}|\bxapp-\d-[0-9A-Za-z-]{10}|\bdp\.[a-z]{2,5}\.[\w.-]{20}|\bglsa_\w{20}|\bgsk_[0-9A-Za-z]{20})"
+    r"|(?-i:\bAGE-SECRET-KEY-1|\bAccountKey=)"
     r"|\bgh[pousr]_[A-Za-z0-9]{20}|\bgithub_pat_\w{20}|\bglpat-[\w-]{16}|\b[sr]k_live_[0-9A-Za-z]{16}"
     r"|\bnpm_[0-9A-Za-z]{36}|(?-i:\bAIza[\w-]{35}|\bA[KS]IA[0-9A-Z]{16}\b)"
     r"|\bxox[abeprs]-[0-9A-Za-z]|\beyJ[\w-]{8,4096}\.eyJ"

@@ -16,6 +16,7 @@ from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
+from cleantail.human import one_line
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.clients.exchange import OF_FILES
@@ -200,7 +201,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
     """Raises TableError unless the table says that it belongs to this topic."""
     owner = properties.get(PROPERTY_TOPIC)
     if owner != topic.topic:
-        fact = f"belongs to topic {owner}" if owner else f"has no property {PROPERTY_TOPIC}"
+        fact = f"belongs to topic {one_line(owner)}" if owner else f"has no property {PROPERTY_TOPIC}"
         raise TableError(
             f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
             f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
@@ -209,7 +210,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
     topic_columns = property_of_columns(topic.columns) if topic.columns else None
     if table_columns != topic_columns:
         raise TableError(
-            f"table {topic.table} was adopted with columns {table_columns or 'none'}, and the YAML of topic "
+            f"table {topic.table} was adopted with columns {one_line(table_columns or 'none')}, and the YAML of topic "
             f"{topic.topic} says {topic_columns or 'none'}; nothing was changed. Make them equal, or run "
             f"`cleantail adopt {topic.table}`."
         )

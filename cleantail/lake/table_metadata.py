@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
+from cleantail.human import whole_number
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
 from cleantail.lake.neighbours import may_delete_files
@@ -257,8 +258,8 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
 def snapshot_id_of(table: Table, text: str) -> int:
     """Returns the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
     neither."""
-    if text.lstrip("-").isdigit():
-        return int(text)
+    if (number := whole_number(text.removeprefix("-"))) is not None:
+        return -number if text.startswith("-") else number
     if (ref := table.metadata.refs.get(text)) is None:
         names = ", ".join(sorted(table.metadata.refs)) or "none"
         raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")

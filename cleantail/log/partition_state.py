@@ -22,6 +22,7 @@ from pydantic import ConfigDict
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
+from cleantail.human import one_line, whole_number
 
 PROPERTY_PARTITION = "cleantail.partition."
 """Table property, with the partition number at its end: the PartitionState of that log as JSON."""
@@ -177,10 +178,10 @@ def ingested_files(properties: Mapping[str, str]) -> frozenset[str]:
 
 
 def _partition_of(name: str, table: str) -> int:
-    number = name.removeprefix(PROPERTY_PARTITION)
-    if not (number.isascii() and number.isdigit()):
-        raise TableError(f"{table}: property {name} does not end in a partition number")
-    return int(number)
+    number = whole_number(name.removeprefix(PROPERTY_PARTITION), 10)
+    if number is None:
+        raise TableError(f"{table}: property {one_line(name)} does not end in a partition number")
+    return number
 
 
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:

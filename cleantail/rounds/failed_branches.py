@@ -8,15 +8,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cleantail.config.topic import Topic
+from cleantail.human import whole_number
 from cleantail.log.partition_state import PartitionState
 
 FAILED_PREFIX = "failed_"
 """So begins the name of a branch that a failed round has left. The round, the unit and the round's clock in Unix
 seconds follow; by the clock it is known when the branch may go."""
+
+
+SECONDS_DIGITS = 11
+_OWN_NAME = re.compile(FAILED_PREFIX + r"[0-9A-Za-z]{1,20}(_\d{1,19}){0,2}_[a-z]\d{1,9}_\d{1,11}", re.ASCII)
+"""Finds what `failed_name` makes."""
 
 
 def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
@@ -27,8 +34,8 @@ def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
 
 def kept_until_ms(branch: str, retention_ms: int) -> int | None:
     """Returns when the branch may go (Unix ms); None where it is no failed branch."""
-    created = branch.rpartition("_")[2]
-    return int(created) * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and created.isdigit() else None
+    created_s = whole_number(branch.rpartition("_")[2], SECONDS_DIGITS)
+    return created_s * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and created_s is not None else None
 
 
 def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> list[str]:
@@ -62,8 +69,11 @@ def kept_branch(
     state: PartitionState, partition: int, topic: Topic, catalog: str, branches: Iterable[str]
 ) -> KeptBranch | None:
     """Returns what the log's last failed try left; None where nothing was kept, or it is gone from `branches`, those
-    that the table has."""
+    that the table has. The name stands in commands to copy, and another writer may have put it into the table: only one
+    that `failed_name` makes is shown."""
     name = _branch(state)
+    if not _OWN_NAME.fullmatch(name):
+        return None
     until_ms = kept_until_ms(name, topic.config.cleantail_failed_branch_retention_ms)
     if until_ms is None or name not in branches:
         return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cleantail.errors import CleantailError, TableError
-from cleantail.human import instant
+from cleantail.human import instant, whole_number
 from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, KafkaRead, Sources, TableRead, ingestion_of
 from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
@@ -118,7 +118,8 @@ def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str
     for commit in history:
         name = commit.summary.get(UNDONE, "")
         if commit.summary.get(OPERATION) == ROLLBACK and name.startswith(UNDID_INGESTION):
-            ingestion = replace(ingestion_of(commit, topic), snapshot_id=int(name.removeprefix(UNDID_INGESTION)))
+            undone = whole_number(name.removeprefix(UNDID_INGESTION)) or 0
+            ingestion = replace(ingestion_of(commit, topic), snapshot_id=undone)
             if choice.means(ingestion):
                 return UndoneIngestion(commit.snapshot_id, commit.at_ms, commit.summary.get(BY, ""), ingestion)
     return None

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleantail.codec import Codec
+from cleantail.human import whole_number
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION
 from cleantail.rounds.rollback import Commit
@@ -152,4 +153,4 @@ def ingestion_of(commit: Commit, topic: str) -> Ingestion:
     where = f"{topic}: {SOURCES} of snapshot {commit.snapshot_id}"
     records = commit.summary.get("added-records", "0")
     sources = unpacked_sources(text, where) if text else None
-    return Ingestion(commit.snapshot_id, commit.at_ms, int(records) if records.isdigit() else 0, sources)
+    return Ingestion(commit.snapshot_id, commit.at_ms, whole_number(records) or 0, sources)

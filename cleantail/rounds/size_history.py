@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cleantail.human import whole_number
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.segments import DataFile
 
@@ -75,8 +76,7 @@ def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
 
 
 def _number(summary: Mapping[str, str], name: str) -> int:
-    text = summary.get(name) or "0"
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return whole_number(summary.get(name) or "0") or 0
 
 
 def saved(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from cleantail.human import whole_number
+
 BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
 """Branches of ours: a round, an ingestion, a rewrite, a restore."""
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
@@ -22,8 +24,9 @@ def branch_name(stem: str) -> str:
 def created_at_s(branch: str) -> float:
     """Returns from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
     infinity, so that it is never stale, where it is not ours."""
-    created = branch.rpartition("_")[2]
-    if not (branch.startswith(BRANCH_PREFIXES) and created.isdigit()):
+    text = branch.rpartition("_")[2]
+    created = whole_number(text)
+    if created is None or not branch.startswith(BRANCH_PREFIXES):
         return float("inf")
-    created_s = int(created) if len(created) <= SECONDS_CHARS else int(created) / 1e9
+    created_s = created if len(text) <= SECONDS_CHARS else created / 1e9
     return created_s + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)

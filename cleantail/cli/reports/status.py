@@ -14,7 +14,7 @@ from typing import Any
 from cleantail.cli.console import line_width
 from cleantail.cli.output import Page
 from cleantail.config.topic import Topic
-from cleantail.human import counted, instant, size
+from cleantail.human import counted, instant, one_line, size
 from cleantail.log.log_state import LogState
 from cleantail.log.policy.holds import Hold, hold_lines
 from cleantail.log.policy.triggers import RATIO, decide
@@ -152,9 +152,9 @@ def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> 
     lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
     if quarantine is not None:
         verb = "quarantined" if quarantine.check_failed else "paused"
-        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {quarantine.reason}"
+        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {one_line(quarantine.reason)}"
         lines += _labelled("held back", since, width)
-        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {quarantine.branch}"] if quarantine.branch else []
+        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {one_line(quarantine.branch)}"] if quarantine.branch else []
     return lines
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cleantail.human import instant
+from cleantail.human import instant, whole_number
 
 APPEND, REPLACE = "append", "replace"
 _REMOVALS = (
@@ -74,8 +74,7 @@ class SourceSnapshot:
 
 def _count(summary: Mapping[str, str], name: str) -> int:
     """Returns a count of the summary; 0 also for a text that is no number, which another writer may have put there."""
-    text = summary.get(name, "0")
-    return int(text) if text.isdigit() else 0
+    return whole_number(summary.get(name, "0")) or 0
 
 
 @dataclass(frozen=True, slots=True)

