@@ -22,6 +22,7 @@ from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.file_columns import Layout
+from spark_jobs.iceberg.file_kinds import KindsMet, noting
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
@@ -172,13 +173,15 @@ class StoredWork(Generic[T, R]):
 def with_store(table: TopicTable, platform: Platform, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
     """Returns the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
     require_python(table.spark.sparkContext, platform)
-    return stored_work(work, file_io_properties(table.topic, platform, os.environ))
+    return stored_work(work, file_io_properties(table.topic, platform, os.environ), table.met)
 
 
-def stored_work(work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str]) -> StoredWork[T, R]:
+def stored_work(
+    work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
+) -> StoredWork[T, R]:
     """Returns the work with the properties by which its tasks open files."""
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
-    return StoredWork(partial(_done_or_failed, work, store))
+    return StoredWork(partial(_done_or_failed, work, store, met))
 
 
 def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
@@ -204,9 +207,12 @@ class Failed:
     error: CleantailError
 
 
-def _done_or_failed(work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], task: T) -> R | Failed:
+def _done_or_failed(
+    work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None, task: T
+) -> R | Failed:
     try:
-        return work(store, task)
+        with noting(met):
+            return work(store, task)
     except CleantailError as e:
         return Failed(e)
 

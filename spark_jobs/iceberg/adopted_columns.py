@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.log.column_sql import expressions
@@ -28,6 +29,11 @@ def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
     """Returns the columns of a topic table as a select list, without the hidden ones."""
     return ", ".join(_named(stored, columns))
+
+
+def topic_columns(stored: DataFrame, columns: Columns) -> list[Column]:
+    """Return the same as columns."""
+    return list(map(F.expr, _named(stored, columns)))
 
 
 def _named(stored: DataFrame, columns: Columns) -> list[str]:

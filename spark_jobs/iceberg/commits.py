@@ -69,6 +69,8 @@ MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
 
+NO_PROPERTIES: Mapping[str, str] = {}
+
 
 class Committed(Protocol):
     """A topic's table (spark_jobs.iceberg.tables)."""
@@ -379,10 +381,16 @@ def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mappin
 
 
 def stage_deletes(
-    jvm: Any, load: Load, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
+    jvm: Any,
+    load: Load,
+    branch: str,
+    base_snapshot_id: int,
+    change: BranchChange,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> None:
-    """Creates the branch at the base, in place of one that a killed run left behind, with the change on it. Raises
-    ConflictError."""
+    """Creates the branch at the base, in place of one that a killed run left behind, with the change on it, and sets
+    properties of the table. Raises ConflictError."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, base_snapshot_id)
@@ -390,6 +398,8 @@ def stage_deletes(
         delta = committing(transaction.newRowDelta(), iceberg).toBranch(branch).validateFromSnapshot(base_snapshot_id)
         _add(delta, rest)
         with_summary(delta, summary).commit()
+        if properties:
+            _set(transaction, properties)
 
     send(load, stage)
 

@@ -20,6 +20,7 @@ from cleantail.lake.position_deletes import positions_of_file, vector_positions
 from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
+from spark_jobs.iceberg.file_kinds import note_kind
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
@@ -53,6 +54,7 @@ class LogFile:
     `key_bytes`: what its keys take in the file, which packs them.
     `constants`: what the partition of the file says of columns that it may lack.
     `piece` of `pieces`: which of its row groups are meant; all of them where there is one piece.
+    `spec_id`: of its partition spec.
     """
 
     hash: int
@@ -78,6 +80,7 @@ class LogFile:
     constants: Constants = ()
     piece: int = 0
     pieces: int = 1
+    spec_id: int = 0
 
     def split(self, records: int) -> list[LogFile]:
         """Returns the file as pieces of about so many records, which different tasks can read."""
@@ -179,6 +182,7 @@ def column_batches(
             raise TableError(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
+        note_kind(parquet, file, layout)
         parts = parts_in(layout, KEY) if KEY in columns else []
         makes_offsets = OFFSET in columns and not has_offsets(layout)
         lineage = LINEAGE_IDS if makes_offsets else ()

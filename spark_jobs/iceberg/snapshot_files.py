@@ -75,6 +75,16 @@ class SnapshotFiles:
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
 
+    def planned(self, path: str) -> PlannedFile | None:
+        """Return the last registration of a file; None if the snapshot does not have it."""
+        file = self._files.get(file_hash(path))
+        return file if file is not None and file.path == path else None
+
+    @property
+    def iceberg(self) -> Any:
+        """Return Iceberg's table, as it was loaded."""
+        return self._table
+
     def sizes_of(self, logs: Collection[int]) -> list[FileSize]:
         """Returns the sizes of the files that can have records of the logs: of an adopted table those of all files."""
         return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
@@ -120,6 +130,7 @@ class SnapshotFiles:
             key_bytes=sum(facts.column_sizes.get(ids[n], 0) for n in parts_in(ids, KEY) or (KEY,)),
             row_groups=facts.row_groups,
             constants=constants,
+            spec_id=facts.spec_id,
         )
 
     def _log_of(self, facts: FileFacts, ids: Mapping[str, int], constants: Mapping[int, Any]) -> int | None:

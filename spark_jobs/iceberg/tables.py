@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +31,7 @@ from cleantail.config.topic_table import (
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
-from spark_jobs.iceberg.adopted_columns import as_topic_table
+from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
 from spark_jobs.iceberg.branches import created_at_s
 from spark_jobs.iceberg.commits import (
     change_properties,
@@ -38,11 +41,13 @@ from spark_jobs.iceberg.commits import (
     repeat,
     stage_deletes,
 )
+from spark_jobs.iceberg.file_kinds import KindsMet, kinds_met
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
 
@@ -52,24 +57,29 @@ DELETED = "_deleted"
 """Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
 AS_PARQUET = ("write-format", "parquet")
 """Option of Spark's writers: write Parquet, whatever write.format.default is."""
+PLACE, MOST_PLACES = "ct_place", (1 << 33) - 1
+"""Spark's ids of records that increase: the lower 33 bits number those of a task."""
+TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """Is a topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic."""
+    """Is a topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic.
+    `met`: kinds of the data files that tasks have opened for it."""
 
     spark: SparkSession
     name: str
     topic: Topic
     in_catalog: CatalogTable
+    met: KindsMet
 
     @classmethod
     def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
         catalog, path = platform.catalog.name, tuple(topic.table.split("."))
         name = ".".join(f"`{part}`" for part in (catalog, *path))
-        return cls(spark, name, topic, CatalogTable(spark, catalog, path))
+        return cls(spark, name, topic, CatalogTable(spark, catalog, path), kinds_met(spark.sparkContext))
 
     def load(self) -> Any:
         """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
@@ -137,6 +147,35 @@ class TopicTable:
         """Returns the table's own columns at a snapshot, as a rewrite copies them."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
+    @contextmanager
+    def reading_files(self, iceberg: Any, tasks: Sequence[Any]) -> Iterator[list[DataFrame]]:
+        """Give the records of each of these tasks of a scan, as Spark's Iceberg reader sees them, with a number
+        (PLACE) by their order in the file. It is handed the tasks as Iceberg's own rewrites are, and reads each from
+        its beginning, in one task of Spark."""
+        manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
+        # its static get() has the name of another method, of which Py4J finds one only
+        cache, gateway = manager.getClass().getClassLoader().loadClass(TABLE_CACHE), SparkContext._gateway
+        assert gateway is not None, "there is a session"
+        tables = cache.getMethod("get", gateway.new_array(self.jvm.java.lang.Class, 0)).invoke(
+            None, gateway.new_array(self.jvm.java.lang.Object, 0)
+        )
+        named = {uuid.uuid4().hex: task for task in tasks}
+        try:
+            for name, task in named.items():
+                one = self.jvm.java.util.ArrayList()
+                one.add(task)
+                manager.stageTasks(iceberg, name, one)
+                tables.add(name, iceberg)
+            reader = self.spark.read.format("iceberg").option("split-size", str(1 << 50))
+            frames = (reader.option("scan-task-set-id", name).load(name) for name in named)
+            columns = self.topic.columns
+            place = F.monotonically_increasing_id().bitwiseAND(MOST_PLACES).alias(PLACE)
+            yield [f.select(*(topic_columns(f, columns) if columns else COLUMNS), place) for f in frames]
+        finally:
+            for name in named:
+                tables.remove(name)
+                manager.removeTasks(iceberg, name)
+
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
@@ -189,15 +228,16 @@ class TopicTable:
         positions: RemovedPositions,
         once: Iterable[LogFile] = (),
         summary: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Creates the branch at the snapshot of `files`, deletes the positions there, and leaves one registration of
-        each file in `once`, all in one commit; a `summary` is committed even without any. Raises ConflictError, and
-        leaves no branch, where the table has changed in a way that does not allow it."""
+        """Creates the branch at the snapshot of `files`, deletes the positions there, leaves one registration of each
+        file in `once`, and sets the table's `properties`, all in one commit; a `summary` is committed even without any.
+        Raises ConflictError, and leaves no branch, where the table has changed in a way that does not allow it."""
         change = files.write(positions, once)
-        if not (change.added or change.kept or summary):
+        if not (change.added or change.kept or summary or properties):
             self.create_branch(branch, files.snapshot_id)
             return
-        stage_deletes(self.jvm, self.load, branch, files.snapshot_id, change, summary or {})
+        stage_deletes(self.jvm, self.load, branch, files.snapshot_id, change, summary or {}, properties or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:

@@ -28,7 +28,7 @@ from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
-from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs
+from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs, misread_logs
 from cleantail.rounds.checked.topic_proof import Proof, ProvenLog
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import measure_unit, prove_keys
@@ -45,6 +45,8 @@ COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "g
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]
 RECONCILE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "head_changed", "early_tombstones"]
 RECONCILE_RULES += ["gone_at_source_left", "imbalance"]
+SAME_READ = "same_for_two_readers"
+SAME_READ_RULE = "Spark's Iceberg reader and Cleantail's see the same records in files of each kind"
 NO_KEYS = KeyCounts(0, 0)
 Measure = Callable[[StagedUnit], list[LogMeasure]]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"], "order": []}
@@ -123,16 +125,18 @@ def judged_round(
 ) -> tuple[CheckedRound, list[CheckResult]]:
     """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already."""
     table, auditor, measures = measured.table, measured.auditor, measured.measures
-    keyless = keyless_logs(measured.units)
+    keyless, misread = keyless_logs(measured.units), misread_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
+    results = for_misread(results, misread)
+    untouched = keyless.keys() | misread.keys()
     limit = TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
-        if judged := judged_logs(unit, measured.kind, keyless):
+        if judged := judged_logs(unit, measured.kind, untouched):
             with judged_records(table, unit, judged) as records:
                 results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
     if table.topic.columns is not None:
-        verdicts = all_or_none(verdicts, keyless)
+        verdicts = all_or_none(verdicts, untouched)
     checked = CheckedRound(
         topic=table.topic.topic,
         round=measured.round,
@@ -157,10 +161,10 @@ def rules_of(topic: Topic, kind: str) -> list[str]:
     return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
 
 
-def judged_logs(unit: StagedUnit, kind: str, keyless: Collection[int]) -> list[PartitionWork]:
+def judged_logs(unit: StagedUnit, kind: str, untouched: Collection[int]) -> list[PartitionWork]:
     """Returns the logs of a unit whose records the topic's own checks look at. Where a compaction only has retention to
-    do, or has removed nothing since the log has records without a key, no record is newly published."""
-    works = [w for w in unit.partitions if w.partition not in keyless]
+    do, and in an `untouched` log, from which the round has removed nothing, no record is newly published."""
+    works = [w for w in unit.partitions if w.partition not in untouched]
     return works if kind != COMPACT else [w for w in works if not w.only_retention]
 
 
@@ -231,4 +235,14 @@ def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog
         else r
         for r in results
         if r.partition not in keyless or r.expectation == KEYLESS_RULE
+    ]
+
+
+def for_misread(results: Sequence[CheckResult], misread: Mapping[int, str]) -> list[CheckResult]:
+    """Return the results that count. Of a log that two readers see differently that is one red result with the reason:
+    the rules are measured by the reader that is in doubt."""
+    kept = [result for result in results if result.partition not in misread]
+    return kept + [
+        CheckResult(log, SAME_READ, SAME_READ_RULE, "critical", False, reason, error=True)
+        for log, reason in sorted(misread.items())
     ]

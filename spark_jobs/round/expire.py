@@ -16,6 +16,7 @@ from cleantail.log.reader_positions import hold_offset, left_behind
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
+from spark_jobs.engine.compared_readers import compare_readers
 from spark_jobs.engine.expiry import find_expired
 from spark_jobs.engine.log_task import merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
@@ -64,12 +65,14 @@ def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: Work
     ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
     work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, platform, unit, files)
     expired = run_apart(table, platform, work, merged_removals, tasks, "find what an expiry removes")
-    removed = removed_positions(expired, {}).get(EXPIRED, {})
-    twice = registered_twice(tasks)
-    table.delete_positions(unit.branch, files, removed, twice)
-    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, platform, tasks))
-    counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]))
-    last = {log: offset for each in expired for log, offset in each.last.items()}
+    compared = compare_readers(table, platform, unit, files, tasks)
+    blocked = compared.blocked
+    removed = removed_positions(expired, blocked).get(EXPIRED, {})
+    twice = registered_twice(tasks, blocked)
+    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, platform, tasks, blocked))
+    counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
+    table.delete_positions(unit.branch, files, removed, twice, properties=compared.properties)
+    last = {log: offset for each in expired for log, offset in each.last.items() if log not in blocked}
     return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(plan, last))
 
 

@@ -10,7 +10,7 @@ from cleantail.log.quarantine import after_failure
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.staged_units import keyless_logs
+from cleantail.rounds.checked.staged_units import keyless_logs, misread_logs
 from cleantail.rounds.failed_branches import failed_name
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
@@ -37,11 +37,12 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
     """Keeps the branches of units in which a log failed under names of their own, where they can be looked at. Returns
     partition -> that name; empty where none is kept.
 
-    A log that is held back for records without a key has none: nothing of it was changed."""
+    A log that is held back for records without a key, or since two readers see it differently, has none: nothing of it
+    was changed."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
     kept: dict[int, str] = {}
-    red = failed_logs(checked).keys() - keyless_logs(checked.units).keys()
+    red = failed_logs(checked).keys() - keyless_logs(checked.units).keys() - misread_logs(checked.units).keys()
     for unit in checked.units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):

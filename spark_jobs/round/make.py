@@ -8,7 +8,7 @@ again (a retry, a killed job) starts from the same base snapshot on a fresh bran
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap64
@@ -21,6 +21,7 @@ from cleantail.log.policy.offset_map import map_slots
 from cleantail.log.policy.shares import ends_where_full, task_plan
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
+from spark_jobs.engine.compared_readers import compare_readers
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
@@ -44,7 +45,8 @@ def compact_requested(
 
 def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
     """Writes what the unit removes onto a branch of its own, and returns the unit with its counts. Nothing is removed
-    from a log that `cleantail.keyless.policy` holds back: the counts name it, and its check is red."""
+    from a log that `cleantail.keyless.policy` holds back, or that two readers see differently (compared_readers): the
+    counts name it, and its check is red."""
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     files = table.files_at(unit.base_snapshot_id)
     unit = replace(unit, branch=branch_name(unit.branch))
@@ -53,7 +55,10 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     removals = run_work(table, platform, FIND_REMOVALS, tasks)
     # up to the end that was planned: nothing is begun that must fail later
     keyless = {log: records for each in removals for log, records in each.keyless.items()}
-    held = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
+    kept = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
+    retained = {work.partition for work in unit.partitions if work.only_retention}
+    compared = compare_readers(table, platform, unit, files, tasks, retained)
+    held = {**kept, **compared.blocked}
     by_reason = removed_positions(removals, held)
     unit = with_ends(unit, removals)
     twice = registered_twice(tasks, held)
@@ -63,7 +68,8 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
         saved_bytes=files.bytes_by_log(by_reason.values()),
         plan=plan,
-        keyless=held,
+        keyless=kept,
+        misread=compared.blocked,
     )
     staged = StagedUnit.of(
         unit,
@@ -73,11 +79,11 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         map_slots=map_slots(platform.cleaner, table.topic.config),
     )
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}
-    table.delete_positions(unit.branch, files, union_of(by_reason.values()), twice, done)
+    table.delete_positions(unit.branch, files, union_of(by_reason.values()), twice, done, compared.properties)
     return staged
 
 
-def removed_positions(removals: Sequence[LogRemovals], held: dict[int, tuple[int, int]]) -> dict[str, RemovedPositions]:
+def removed_positions(removals: Sequence[LogRemovals], held: Collection[int]) -> dict[str, RemovedPositions]:
     """Returns the positions by reason, without those of logs that are held back."""
     by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {SUPERSEDED: {}}
     for each in removals:

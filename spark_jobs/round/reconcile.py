@@ -27,6 +27,7 @@ from cleantail.log.policy.triggers import quarantine_pause
 from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from cleantail.rounds.reconcile_results import ComparedLog, ComparisonResult
+from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.source.broker_keys import read_source_keys
 from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
@@ -90,11 +91,13 @@ class Comparison:
     files: SnapshotFiles
     again: Mapping[str, Mapping[int, int]]
     twice: tuple[LogFile, ...] = ()
+    readers: ReaderComparison = NOTHING_NEW
 
     @property
     def removed(self) -> dict[tuple[int, int], BitMap64]:
-        """Returns the positions of the records of keys that are gone."""
-        return {name: BitMap64.deserialize(bits) for name, bits in self.gone.positions.items()}
+        """Returns the positions of the records of keys that are gone, without those of logs that are blocked."""
+        kept = {name: bits for name, bits in self.gone.positions.items() if name[0] not in self.readers.blocked}
+        return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
 
 
 def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> Comparison:
@@ -115,9 +118,10 @@ def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: Wo
         gone = merged_gone(compared(table, platform, tasks, keys, buckets, partial(find_gone, bounds)))
     finally:
         keys.release()
-    twice = registered_twice(tasks)
-    again = removed_with(twice, records_again(table, platform, tasks))
-    return Comparison(replace(unit, partitions=works), gone, files, again, tuple(twice))
+    readers = compare_readers(table, platform, unit, files, tasks)
+    twice = registered_twice(tasks, readers.blocked)
+    again = removed_with(twice, records_again(table, platform, tasks, readers.blocked))
+    return Comparison(replace(unit, partitions=works), gone, files, again, tuple(twice), readers)
 
 
 def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
@@ -128,10 +132,12 @@ def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, u
     counts = UnitCounts(
         {GONE: count_by_log(removed)} | dict(comparison.again),
         saved_bytes=comparison.files.bytes_by_log([removed]),
+        misread=comparison.readers.blocked,
     )
     staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # a commit also where nothing is gone: that ends the state, too
-    table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done)
+    properties = comparison.readers.properties
+    table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done, properties)
     return staged
 
 

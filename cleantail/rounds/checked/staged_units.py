@@ -52,13 +52,15 @@ class LeftBehind:
 class UnitCounts:
     """Counts by partition. `deleted`: reason -> partition -> records. `hidden_bytes`: of the records that a compaction
     hides, by their files' mean; `saved_bytes`: with those past retention. `plan`: how the records were matched.
-    `keyless`: records without a key, and the offset of the first, of each log that is held back for them."""
+    `keyless`: records without a key, and the offset of the first, of each log that is held back for them.
+    `misread`: why a log is blocked of which Spark's Iceberg reader and Cleantail's see different records."""
 
     deleted: Mapping[str, Mapping[int, int]]
     hidden_bytes: Mapping[int, int] = field(default_factory=dict)
     saved_bytes: Mapping[int, int] = field(default_factory=dict)
     plan: str = ""
     keyless: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    misread: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +130,8 @@ def require_one_round(units: Sequence[WorkUnit], round_id: str) -> None:
 def keyless_logs(units: Iterable[StagedUnit]) -> dict[int, KeylessLog]:
     """Returns partition -> why nothing was removed from it, of all units of a round."""
     return {p: log for unit in units for p, log in unit.keyless_logs.items()}
+
+
+def misread_logs(units: Iterable[StagedUnit]) -> dict[int, str]:
+    """Return partition -> why a log is blocked that two readers see differently, of all units of a round."""
+    return {p: reason for unit in units for p, reason in unit.counts.misread.items()}

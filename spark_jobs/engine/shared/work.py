@@ -32,6 +32,7 @@ from spark_jobs.engine.shared.key_buckets import RESULT
 from spark_jobs.engine.shared.shares import Share, shares_of, task_of_share
 from spark_jobs.engine.tasks import Failed, described, require_done, require_python, run_tasks
 from spark_jobs.engine.touched_records import TouchedRecords
+from spark_jobs.iceberg.file_kinds import KindsMet, each_noting, noting
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -77,12 +78,12 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
     shipped = context.broadcast(task)
     try:
         with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):
-            known = context.broadcast(_merged_dirty_part(context, store, shipped, shares))
+            known = context.broadcast(_merged_dirty_part(context, store, shipped, shares, table.met))
         try:
             with described(context, f"{work.name} of {table.topic.topic}"):
                 parts = (
                     context.parallelize(shares, len(shares))
-                    .flatMap(partial(_share, store, shipped, known, work))
+                    .flatMap(partial(each_noting, table.met, _share, store, shipped, known, work))
                     .partitionBy(task.buckets, int)
                     .mapPartitions(partial(_bucket, shipped, work.decide_bucket))
                     .collect()
@@ -94,7 +95,9 @@ def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogT
     return work.merge(require_done(parts))
 
 
-def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share]) -> Any:
+def _merged_dirty_part(
+    context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
+) -> Any:
     """Returns what all shares have read of the dirty part, as key_map or key_buckets merge it.
 
     Groups of shares are merged in Spark, and then the groups: the driver gets one part, however many shares there are.
@@ -104,7 +107,7 @@ def _merged_dirty_part(context: Any, store: Mapping[str, str], shipped: Any, sha
     parts: list[Any] = []
     if dirty:
         groups = math.isqrt(len(dirty))
-        read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped))
+        read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped, met))
         if groups > 1:
             read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
         parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
@@ -120,11 +123,12 @@ def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
     return any(file.may_hold(work.first_dirty_offset, work.end_offset) for work in task.works)
 
 
-def _dirty_share(store: Mapping[str, str], shipped: Any, numbered: tuple[int, Share]) -> tuple[int, Any]:
+def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered: tuple[int, Share]) -> tuple[int, Any]:
     number, share = numbered
     task: LogTask = task_of_share(shipped.value, share)
     try:
-        return number, (key_map.read_map_share if task.ships_map else key_buckets.read_dirty_share)(store, task)
+        with noting(met):
+            return number, (key_map.read_map_share if task.ships_map else key_buckets.read_dirty_share)(store, task)
     except CleantailError as e:
         return number, Failed(e)
 

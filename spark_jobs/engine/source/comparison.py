@@ -23,6 +23,7 @@ from spark_jobs.engine.shared.shares import shares_of
 from spark_jobs.engine.source.broker_keys import SourceKeys
 from spark_jobs.engine.source.table_keys import messages_of_share
 from spark_jobs.engine.tasks import described, require_done, require_python
+from spark_jobs.iceberg.file_kinds import each_noting
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -66,7 +67,7 @@ def compared(
     try:
         with described(context, f"compare the keys of {table.topic.topic} with its source"):
             of_table = context.parallelize(shares, max(len(shares), 1)).flatMap(
-                partial(messages_of_share, store, shipped, buckets, counting)
+                partial(each_noting, table.met, messages_of_share, store, shipped, buckets, counting)
             )
             both = context.union([of_table, *source.passes]).partitionBy(buckets, int)
             return require_done(both.mapPartitions(partial(decide, memory_bytes)).collect())

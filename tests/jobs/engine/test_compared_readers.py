@@ -1,0 +1,276 @@
+"""Two readers of data files are compared before a round decides on a new kind of them: what one misreads blocks its log.
+
+The tests change Cleantail's reader in the workers of Spark: what a task does is wrapped (`misreading`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+from cleantail.log.partition_state import states_of_properties
+from spark_jobs.engine import compared_readers, tasks
+from spark_jobs.engine.compared_readers import PROPERTY_COMPARED
+from tests.jobs.conftest import settings
+from tests.jobs.round.test_rounds import NOW, branches, offsets, record
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not import tests
+RULE = "same_for_two_readers"
+
+
+def _wrapped(mutate, work, store, task):
+    """What a task does while its reader of files is another one."""
+    from spark_jobs.engine.columns import records
+
+    real = records.column_batches
+    records.column_batches = partial(_mutated, mutate, real)
+    try:
+        return work(store, task)
+    finally:
+        records.column_batches = real
+
+
+def _mutated(mutate, real, io, file, layout, columns):
+    for at, arrays in real(io, file, layout, columns):
+        yield at, mutate(file, dict(arrays))
+
+
+@pytest.fixture
+def misreading(monkeypatch):
+    """Lets tasks read as `mutate(file, arrays)` says, until the test ends or undo() is called."""
+    real = tasks.stored_work
+
+    def begin(mutate):
+        monkeypatch.setattr(compared_readers, "_equal", set())
+        monkeypatch.setattr(
+            tasks, "stored_work", lambda work, store, met=None: real(partial(_wrapped, mutate, work), store, met)
+        )
+        return monkeypatch.undo
+
+    return begin
+
+
+def _nulls(arrays, name):
+    return arrays | {name: pa.nulls(len(arrays[name]), arrays[name].type)} if name in arrays else arrays
+
+
+def null_keys(file, arrays):
+    return _nulls(arrays, "key")
+
+
+def one_key_for_all(file, arrays):
+    """As if another column stood where the key is."""
+    return arrays | {"key": pa.array([b"k"] * len(arrays["key"]), pa.binary())} if "key" in arrays else arrays
+
+
+def keys_backwards(file, arrays):
+    """The same keys, of other records: their sum is the same."""
+    return arrays | {"key": arrays["key"][::-1]} if "key" in arrays else arrays
+
+
+def all_are_tombstones(file, arrays):
+    return _nulls(arrays | {"tombstone": pa.array([True] * len(arrays["offset"]))}, "value")
+
+
+def offsets_backwards(file, arrays):
+    return arrays | {"offset": arrays["offset"][::-1]}
+
+
+def versions_null(file, arrays):
+    return _nulls(_nulls(_nulls(arrays, "timestamp"), "headers"), "order")
+
+
+VERSIONS = {
+    "timestamp": {"compaction.strategy": "timestamp"},
+    "headers": {"compaction.strategy": "header", "compaction.strategy.header": "v"},
+}
+
+
+@pytest.mark.parametrize(
+    ("mutate", "config", "column"),
+    [
+        pytest.param(null_keys, {}, "key", id="a null for each key"),
+        pytest.param(one_key_for_all, {}, "key", id="another column for the key"),
+        pytest.param(keys_backwards, {}, "key", id="keys of other records"),
+        pytest.param(offsets_backwards, {}, "offset", id="offsets of other records"),
+        pytest.param(all_are_tombstones, {}, "tombstone", id="each record a tombstone"),
+        pytest.param(versions_null, VERSIONS["timestamp"], "timestamp", id="a null for each timestamp"),
+        pytest.param(versions_null, VERSIONS["headers"], "headers", id="a null for headers"),
+    ],
+)
+def test_a_reader_that_misreads_a_column_of_a_topics_own_table_blocks_the_log(
+    workshop, table_of, misreading, mutate, config, column
+):
+    topic = workshop.topic(f"misread-{column}-{mutate.__name__}".replace("_", "-"), config)
+    headers = ["v", "AAAAAAAAAAE="]
+    lines = [record(i, f"k{i % 3}", "v" if i else None, headers=headers, headers_encoding="base64") for i in range(6)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    mend = misreading(mutate)
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1
+    said = " ".join(err.split())
+    assert f"partition 0: {RULE}" in said and f"sees other values of {column} than Cleantail's" in said
+    assert ".parquet: Spark's Iceberg reader" in said and "Report this file" in said
+    assert offsets(workshop.read(topic)) == [0, 1, 2, 3, 4, 5]
+    table = table_of(topic)
+    state = states_of_properties(dict(table.load().properties()), topic)[0]
+    assert state.checkpoint is None and f"other values of {column}" in state.quarantine.reason
+    assert branches(table) == [] and PROPERTY_COMPARED not in dict(table.load().properties())
+    [row] = workshop.evidence(topic)
+    assert [check["expectation"] for check in json.loads(row["checks"])] == [RULE]
+    mend()
+    workshop.ok("compact", topic, "--now", NOW)
+    assert len(workshop.read(topic)) == 3
+
+
+def test_a_kind_of_files_is_compared_once_and_a_new_one_again(workshop, table_of, misreading, spark, monkeypatch):
+    """Which costs no job and no file where all kinds are known; a new version of the readers knows none."""
+    monkeypatch.setattr(compared_readers, "_equal", set())
+    compared, real = [], compared_readers._differing
+    monkeypatch.setattr(
+        compared_readers, "_differing", lambda *given: compared.append(sorted(given[-1])) or real(*given)
+    )
+    topic = workshop.topic("kinds-once")
+
+    def clean(first):
+        lines = [record(first + i, f"k{i % 2}", "v") for i in range(4)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{first}.jsonl", lines))
+        workshop.ok("compact", topic, "--now", NOW, "--force")
+
+    clean(0)
+    [[kind]] = compared
+    kept = json.loads(table_of(topic).load().properties()[PROPERTY_COMPARED])
+    assert kept["kinds"] == [kind]
+    monkeypatch.setattr(compared_readers, "_equal", set())
+    clean(4)
+    assert len(compared) == 1, "the table remembers the kind"
+    table = table_of(topic)
+    spark.sql(f"INSERT INTO {table.name} SELECT 0, 8L, timestamp_millis({NOW - 1}), 0, X'6b', X'76', null, false")
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert len(compared) == 2, "another program has written a file"
+    assert len(json.loads(table.load().properties()[PROPERTY_COMPARED])["kinds"]) == 2
+    monkeypatch.setattr(compared_readers, "_source_of_reader", lambda: "another version")
+    clean(9)
+    assert len(compared) == 3, "another version of the reader compares again"
+    workshop.ok("compact", topic, "--now", NOW + 10_000, "--force")
+    assert len(compared) == 3
+
+
+def test_topics_with_files_of_one_kind_are_compared_once_in_a_process(workshop, table_of, monkeypatch):
+    monkeypatch.setattr(compared_readers, "_equal", set())
+    compared, real = [], compared_readers._differing
+    monkeypatch.setattr(compared_readers, "_differing", lambda *given: compared.append(1) or real(*given))
+    for topic in ("kinds-of-one", "kinds-of-another"):
+        workshop.topic(topic)
+        lines = [record(i, "k", "v") for i in range(2)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
+        workshop.ok("compact", topic, "--now", NOW)
+        assert PROPERTY_COMPARED in dict(table_of(topic).load().properties())
+    assert compared == [1]
+
+
+def test_one_log_is_blocked_where_its_files_alone_are_misread(workshop, spark, table_of, misreading):
+    """The other logs are published."""
+    topic = workshop.topic("misread-one-log")
+    lines = [record(i, "k", "v", partition=p) for p in (0, 1) for i in range(3)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    table = table_of(topic)
+    spark.sql(f"INSERT INTO {table.name} SELECT 2, o, timestamp_millis({NOW - 1}), 0, X'6b', X'76', null, false "
+              "FROM VALUES (0L), (1L) AS t(o)")  # fmt: skip
+    misreading(lambda file, arrays: null_keys(file, arrays) if file.log == 2 else arrays)
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1 and f"partition 2: {RULE}" in err and "partition 0:" not in err
+    assert [(r["partition"], r["offset"]) for r in workshop.read(topic)] == [(0, 2), (1, 2), (2, 0), (2, 1)]
+
+
+def test_an_expiry_leaves_the_tombstones_of_a_log_that_is_misread(workshop, misreading):
+    topic = workshop.topic("misread-expiry", {"delete.retention.ms": 1000})
+    lines = [record(0, "a", "x"), record(1, "a", None), record(2, "b", "y")]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    workshop.ok("compact", topic, "--now", NOW)
+    misreading(null_keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compared_readers, "_source_of_reader", lambda: "another version")
+        code, _, err = workshop.run("compact", topic, "--now", NOW + 5000)
+    assert code == 1 and f"partition 0: {RULE}" in err
+    assert offsets(workshop.read(topic)) == [1, 2]
+
+
+ADOPTED = "partition int, offset bigint, ms bigint, id string, value string, tenant string"
+
+
+@pytest.fixture
+def tenants(spark, workshop):
+    """A table that Hive-style files were added to: its key column tenant is in their partition only."""
+
+    def make(name):
+        workshop.platform()
+        spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
+        full = f"cleantail.sinks.`{name}`"
+        spark.sql(f"CREATE TABLE {full} ({ADOPTED}) USING iceberg PARTITIONED BY (tenant) "
+                  "TBLPROPERTIES ('format-version'='2')")  # fmt: skip
+        place = (
+            Path(
+                spark.sql(f"DESCRIBE EXTENDED {full}")
+                .where("col_name = 'Location'")
+                .first()
+                .data_type.removeprefix("file:")
+            )
+            / "added"
+        )
+        for offset, tenant in enumerate(("eu", "us")):
+            folder = place / f"tenant={tenant}"
+            folder.mkdir(parents=True)
+            columns = {"partition": pa.array([0], pa.int32()), "offset": pa.array([offset], pa.int64())}
+            columns |= {"ms": pa.array([NOW - 10_000 + offset]), "id": pa.array(["1"]), "value": pa.array(["v"])}
+            pq.write_table(pa.table(columns), folder / "a.parquet")
+        spark.sql(f"CALL cleantail.system.add_files(table => 'sinks.{name}', "
+                  f"source_table => '`parquet`.`{place}`')")  # fmt: skip
+        return f"sinks.{name}"
+
+    return make
+
+
+def null_tenants(file, arrays):
+    """As 9eee2be0 reads: a column that a file lacks is null."""
+    from cleantail.lake.records.key_bytes import joined_parts
+
+    if "key" not in arrays:
+        return arrays
+    ids = pa.array([b"1"] * len(arrays["key"]), pa.binary())
+    return arrays | {"key": joined_parts([pa.nulls(len(ids), pa.binary()), ids])}
+
+
+def test_a_key_part_that_only_the_partition_has_is_never_taken_for_null(workshop, tenants, misreading):
+    """Rounds of 9eee2be0 took it for null, and lost a record under green checks."""
+    table = tenants("tenants")
+    workshop.ok("adopt", table, "--column", "key=tenant,id", "--column", "timestamp=ms")
+    settings(workshop, "tenants")
+    misreading(null_tenants)
+    code, _, err = workshop.run("compact", "tenants", "--now", NOW)
+    said = " ".join(err.split())
+    assert code == 1 and f"{RULE}" in said and "sees other values of key" in said
+    assert offsets(workshop.read("tenants")) == [0, 1]
+
+
+def test_a_misread_column_of_an_adopted_table_blocks_all_its_logs(workshop, adopted, misreading, spark):
+    """Its files may hold several logs."""
+    topic, table = adopted("misread_adopted", [(p, o, NOW - 10_000 + o, "k", "v") for p in (0, 1) for o in range(3)])
+    mend = misreading(keys_null_in_the_second_log)
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1 and "partition 1: same_for_two_readers" in err
+    assert spark.table(f"cleantail.{table}").count() == 6
+    mend()
+    workshop.ok("compact", topic, "--now", NOW)
+    assert spark.table(f"cleantail.{table}").count() == 2
+
+
+def keys_null_in_the_second_log(file, arrays):
+    return null_keys(file, arrays) if file.log == 1 else arrays
