@@ -117,14 +117,14 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
 def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch) -> None:
     """Measures a proof that the keys of the table as it was built are unique below the first update."""
     from cleantail.lake.runs.evaluate import log_states, read_facts
-    from cleantail.log.work_units import PartitionWork, WorkUnit
+    from cleantail.log.work_units import PartitionWork
     from spark_jobs.engine.measures import prove_keys
 
     head = int(table.load().currentSnapshot().snapshotId())
     logs = log_states(table.topic, read_facts(table.topic, platform), now_ms=NOW_MS)
     works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0, records=log.records) for log in logs)
     with watch(PROOF):
-        counts = prove_keys(table, platform, WorkUnit("", 0, 0, head, "", works), table.files_at(head))
+        counts = prove_keys(table.at_snapshot(head), works)
     if any(count.twice for count in counts.values()):
         raise BenchmarkError(f"keys of {table.name} are not unique below the first update: {counts}")
 

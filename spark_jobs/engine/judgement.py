@@ -3,8 +3,7 @@
 1. The winners are found anew, on the base, and every record of the base is looked at: whether the branch has it, and
    whether it should.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
-   were: they were proven unique when they were cleaned. A full proof (spark_jobs.engine.unique_keys) starts from
-   nothing.
+   were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) starts from nothing.
 3. A file that could not change, and has not, is counted by its metadata; of its tombstones alone it is read.
 """
 

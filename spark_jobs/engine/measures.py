@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.topic_table import PARTITION
+from cleantail.config.topic_table import KEY, PARTITION
 from cleantail.log.contradictions import Contradiction
 from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, states_of_properties
@@ -25,17 +28,17 @@ from spark_jobs.engine.log_task import LogCounts, LogTask, merged_counts
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.shared.shares import run_apart
-from spark_jobs.engine.shared.unique_shared_keys import count_shared_keys
 from spark_jobs.engine.shared.work import Work, run_work
-from spark_jobs.engine.tasks import log_tasks, run_tasks
+from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.engine.tombstone_entries import Ledgers
 from spark_jobs.engine.tombstones import ledgers_of, next_ledger, with_tombstones
-from spark_jobs.engine.unique_keys import KeyCounts, count_keys
+from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 
+HASH = "ct_hash"
 NO_COUNTS = LogCounts(-1, {}, {})
 
 
@@ -66,7 +69,7 @@ def measure_unit(
         counted = run_work(table, platform, judging(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
-    proven = _proven(table, platform, unit, branch, proofs)
+    proven = _proven(table, unit, proofs)
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
     if expiring:  # shares of a log are not compared with each other
         may_differ = has_copies or any(task.shares > 1 for task in tasks)
@@ -120,21 +123,39 @@ def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> Lo
     return replace(task, files=tuple(with_branch(task.files, deletes)))
 
 
-def _proven(
-    table: TopicTable, platform: Platform, unit: WorkUnit, branch: SnapshotFiles, proofs: Mapping[int, int]
-) -> dict[int, KeyCounts]:
+def _proven(table: TopicTable, unit: StagedUnit, proofs: Mapping[int, int]) -> dict[int, KeyCounts]:
     """Returns partition -> its keys, of the logs whose full proof is due."""
-    works = tuple(w for w in unit.partitions if w.partition in proofs)
-    return prove_keys(table, platform, replace(unit, partitions=works), branch) if works else {}
+    works = [w for w in unit.partitions if w.partition in proofs]
+    return prove_keys(table.at_branch(unit.branch), works) if works else {}
 
 
-def prove_keys(table: TopicTable, platform: Platform, unit: WorkUnit, live: SnapshotFiles) -> dict[int, KeyCounts]:
-    """Counts the keys of the unit's logs anew, whatever was proven before. `live`: the files that are read."""
-    tasks = log_tasks(table, platform, unit, live, proof=True)
-    whole = [task for task in tasks if task.shares == 1]
-    counts = run_tasks(table, platform, count_keys, whole, "prove that all keys are unique")
-    counts += [count_shared_keys(table, platform, task) for task in tasks if task.shares > 1]
-    return {partition: keys for each in counts for partition, keys in each.items()}
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """Says how many keys a log has, and how many of them more than one record has."""
+
+    keys: int
+    twice: int
+
+
+def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, KeyCounts]:
+    """Count the keys of the logs in [log start, end), whatever was proven before, as Spark's Iceberg reader sees them.
+
+    Equal keys have equal hashes, so a first plan shuffles eight bytes of a key. Only if a hash occurs twice, a second
+    one compares the keys that have such a hash.
+    """
+    hashed = below_end(records, works).where(F.col(KEY).isNotNull()).withColumn(HASH, F.xxhash64(KEY))
+    by_hash = hashed.groupBy(PARTITION, HASH).agg(F.count("*").alias("records"))
+    repeated = F.count_if(F.col("records") > 1).alias("repeated")
+    counted = by_hash.groupBy(PARTITION).agg(F.sum("records").alias("records"), repeated).collect()
+    more: dict[int, tuple[int, int]] = {}
+    if any(row["repeated"] for row in counted):
+        same_hash = hashed.join(by_hash.where("records > 1").select(PARTITION, HASH), [PARTITION, HASH], "left_semi")
+        by_key = same_hash.groupBy(PARTITION, KEY).agg(F.count("*").alias("records")).where("records > 1")
+        rows = by_key.groupBy(PARTITION).agg(F.sum("records").alias("records"), F.count("*").alias("keys")).collect()
+        more = {row[PARTITION]: (row["records"] - row["keys"], row["keys"]) for row in rows}
+    by_log = {row[PARTITION]: row["records"] for row in counted}
+    proven = ((work.partition, *more.get(work.partition, (0, 0))) for work in works)
+    return {log: KeyCounts(by_log.get(log, 0) - again, twice) for log, again, twice in proven}
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:

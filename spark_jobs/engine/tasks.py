@@ -37,12 +37,10 @@ def log_tasks(
     unit: WorkUnit,
     files: SnapshotFiles,
     by_rounds: bool = False,
-    proof: bool = False,
 ) -> list[LogTask]:
     """Returns the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
 
-    `by_rounds`: whether a round ends where its map is full; then every log is a task. `proof`: whether the tasks are
-    those of a full proof.
+    `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
     logs = {work.partition for work in unit.partitions}
     configs, layout = table.topic.config, files.layout
@@ -50,7 +48,6 @@ def log_tasks(
     remembered = remembered_files(table, logs)
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
     sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
-    sizes = sizes.of_proof(memory_bytes) if proof else sizes
     groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files, sizes)
     by_group = [(works, files_of(works, log_files)) for works in groups]
     shares = [1 if by_rounds else sizes.tasks(works) for works, _ in by_group]

@@ -24,15 +24,14 @@ from cleantail.log.log_measure import LogMeasure
 from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.rules import RULES
-from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
 from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs, misread_logs
 from cleantail.rounds.checked.topic_proof import Proof, ProvenLog
 from spark_jobs.engine.late_contradictions import of_topic
-from spark_jobs.engine.measures import measure_unit, prove_keys
-from spark_jobs.engine.unique_keys import KeyCounts
+from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
@@ -177,7 +176,8 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
 
 
 def prove_topic(table: TopicTable, platform: Platform) -> Proof:
-    """Counts every key below the clean point of every log anew on `main`, and compares every offset that readers see.
+    """Count every key below the clean point of every log on `main`, and compare every offset that readers see, by
+    Spark's Iceberg reader and Spark's plans.
 
     The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
     """
@@ -188,8 +188,7 @@ def prove_topic(table: TopicTable, platform: Platform) -> Proof:
     keys: dict[int, KeyCounts] = {}
     contradictions: list[Contradiction] = []
     if facts is not None and facts.snapshot_id is not None:
-        unit = WorkUnit("", 0, 0, facts.snapshot_id, "", works)
-        keys = prove_keys(table, platform, unit, table.files_at(facts.snapshot_id)) if works else {}
+        keys = prove_keys(table.at_snapshot(facts.snapshot_id), works) if works else {}
         starts = {log.partition: log.log_start_offset for log in states}
         contradictions = of_topic(table, facts.snapshot_id, starts)
     proven = (ProvenLog(w.partition, w.end_offset, *astuple(keys.get(w.partition, NO_KEYS))) for w in works)

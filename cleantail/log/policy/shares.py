@@ -18,7 +18,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cleantail.config.platform import Platform, Spark
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
@@ -45,8 +45,6 @@ BUCKET_RECORD_BYTES = 256
 compared."""
 BUCKET_KEYS = 4
 """So many times a key is held in that task: as it came, put together with the others, and numbered."""
-HASH_BYTES = 16
-"""What a full proof holds of a record: the hash of its key, twice while the hashes are put together."""
 UNPACKED = 8
 """So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
@@ -60,7 +58,6 @@ class TaskSizes:
     dirty_records  of so many a core has room for the keys, and for all records of these
     cores          those that a task can have as threads: all of a local master's, one of a cluster's
     unit_records   in all logs of the unit
-    proof          whether every record counts as a dirty one
     """
 
     share: int
@@ -68,19 +65,14 @@ class TaskSizes:
     dirty_records: int
     cores: int
     unit_records: int
-    proof: bool = False
 
     def tasks(self, works: Sequence[PartitionWork]) -> int:
         """Returns how many tasks go through these logs together."""
         records = _records(works)
-        dirty = records if self.proof else sum(work.dirty_records for work in works)
+        dirty = sum(work.dirty_records for work in works)
         if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
             return 1
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
-
-    def of_proof(self, memory_bytes: int) -> TaskSizes:
-        """Returns the sizes for a full proof, which holds something of every record and nothing more of a dirty one."""
-        return replace(self, dirty_records=max(memory_bytes // HASH_BYTES, 1), proof=True)
 
     def packs(self, works: Iterable[PartitionWork]) -> list[tuple[PartitionWork, ...]]:
         """Returns the logs that one task takes each, by partition: small ones together, any other alone."""

@@ -51,8 +51,7 @@ if __name__ == "__main__":
     import spark_jobs.engine.judgement
     import spark_jobs.engine.removals
     import spark_jobs.engine.rewrites.rewrite_task
-    import spark_jobs.engine.shared.key_buckets
-    import spark_jobs.engine.unique_keys  # noqa: F401
+    import spark_jobs.engine.shared.key_buckets  # noqa: F401
 
     # workers collect garbage after every task: these objects are none, and are passed over
     gc.freeze()

@@ -14,9 +14,8 @@ from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 from cleantail.rounds.last_compaction import COUNTS
 from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
-from spark_jobs.engine.measures import measure_unit, prove_keys
+from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.engine.shared.shares import tasks_of_shares
-from spark_jobs.engine.unique_keys import KeyCounts
 from spark_jobs.round.expire import expire_unit, expiry_unit
 from spark_jobs.round.make import compact_unit
 from tests.model import compacted
@@ -147,11 +146,8 @@ def test_of_copies_one_stays(workshop, table_of):
     assert done.counts.deleted == {"copies": {0: 3}, "superseded": {0: 2}}
 
 
-@pytest.mark.parametrize("share", [1 << 30, 3])
-def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of, monkeypatch, share):
-    """In one task, or in several."""
-    monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
-    topic = workshop.topic(f"proven-{share}")
+def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of):
+    topic = workshop.topic("proven")
     files = [
         [record(0, i, f"k{i % 4}") for i in range(6)] + [record(1, 0, "k0"), record(1, 1, None)],
         [record(log, i, f"k{i}") for log in range(2) for i in range(6, 9)],
@@ -161,9 +157,9 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
     table = table_of(topic)
     [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
     [unique] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, partition=1).units
-    live = table.files_at(unit.base_snapshot_id)
-    assert prove_keys(table, workshop.platform(), unit, live) == {0: KeyCounts(7, 2), 1: KeyCounts(4, 0)}
-    assert prove_keys(table, workshop.platform(), unique, live) == {1: KeyCounts(4, 0)}
+    seen = table.at_snapshot(unit.base_snapshot_id)
+    assert prove_keys(seen, unit.partitions) == {0: KeyCounts(7, 2), 1: KeyCounts(4, 0)}
+    assert prove_keys(seen, unique.partitions) == {1: KeyCounts(4, 0)}
 
 
 @pytest.mark.parametrize("strategy", strategies("header"))

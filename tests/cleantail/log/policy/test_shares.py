@@ -210,26 +210,6 @@ def test_logs_that_share_files_are_gone_through_together(records, said):
     assert task_plan(unit, platform, KafkaConfigs(), shared_files=True).endswith(said)
 
 
-@pytest.mark.parametrize(
-    ("spark", "records", "tasks"),
-    [
-        (Spark(master="local[2]"), SHARE_RECORDS * 2, 1),
-        (Spark(master="local[2]"), SHARE_RECORDS * 2 + 1, 3),
-        (cluster(1), SHARE_RECORDS, 1),
-        (cluster(1), SHARE_RECORDS + 1, 2),
-        (cluster(1), SHARE_RECORDS * 5, 5),
-    ],
-    ids=["two threads", "more than two threads hold", "one core", "more than it holds", "five times that"],
-)
-def test_a_task_of_a_full_proof_has_room_for_a_hash_of_every_record(spark, records, tasks):
-    two_hashes = 16
-    memory, works = SHARE_RECORDS * two_hashes, [PartitionWork(0, 10, 10, 0, 10, records=records)]
-    sizes = task_sizes(works, spark, memory)
-    assert sizes.of_proof(memory).tasks(works) == tasks
-    assert sizes.tasks(works) == 1
-    assert sizes.of_proof(1).dirty_records == 1
-
-
 @pytest.mark.parametrize(("master", "number", "part"), [("local[8]", 4, 2), ("local[2]", 4, 1), ("local", 2, 1)])
 def test_topics_side_by_side_share_the_cores_of_a_local_master(master, number, part):
     assert parallelism(one_of(Spark(master=master), number)) == part
