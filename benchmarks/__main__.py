@@ -20,11 +20,12 @@ from benchmarks.harness.machine import cores
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import RESULTS, Table, print_table, write_results
 from differential.broker import BrokerError, kafka_jars
+from differential.spark_cluster import ClusterError
 
 MODULES = {
     "rounds": (
         *("compare", "first_clean", "growth", "engine", "large", "standalone"),
-        *("reclaim", "reading", "restore", "ingestion"),
+        *("reclaim", "reading", "restore", "ingestion", "readers"),
     ),
     "topics": ("groups", "startup", "in_airflow", "many_topics", "page", "evaluation", "small_logs", "small_topics"),
 }
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
         try:
             for name in arguments.names or NAMES:
                 _run_one(console, name, options, arguments.results)
-        except (BenchmarkError, BrokerError) as error:
+        except (BenchmarkError, BrokerError, ClusterError) as error:
             console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return 1
     return 0

@@ -22,6 +22,8 @@ from typing import Any
 
 import healthy
 
+from cleantail.home.driver_environment import with_own_python
+
 ROOT = Path(__file__).resolve().parents[1]
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 GATEWAY_FOLDER = Path.home() / ".cache" / "cleantail" / "bin"
@@ -173,7 +175,7 @@ def built_versitygw() -> str | None:
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:
     """Starts a master and two workers, with the commands, options and health checks of docker-compose.yaml."""
     spark = str(Path(sys.executable).parent / "spark-class")
-    env = {**env, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
+    env = {**with_own_python(env), "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     master = [spark, "org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", str(port)]
     alive = _page(master_ui, '"status" : "ALIVE"')
     processes.start("spark-master", [*master, "--webui-port", str(master_ui)], alive, env)

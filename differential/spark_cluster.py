@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cleantail.home.driver_environment import with_own_python
 from differential.broker import SHORT_LIFE, free_ports
 
 LOOPBACK = "127.0.0.1"
 READY_WITHIN_S = 60
+LOG_END = 3000
 
 
 class ClusterError(Exception):
@@ -26,7 +28,7 @@ class ClusterError(Exception):
 def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iterator[str]:
     """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
     port, page = free_ports(2)
-    env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
+    env = {**with_own_python(os.environ), "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     env.setdefault("SPARK_DAEMON_JAVA_OPTS", " ".join(SHORT_LIFE))
     env.pop("PYSPARK_GATEWAY_PORT", None)
     spark, address = str(Path(sys.executable).parent / "spark-class"), f"spark://{LOOPBACK}:{port}"
@@ -39,7 +41,7 @@ def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iter
         with (directory / "log").open("wb") as log:
             for command in commands:
                 running.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
-        _wait_for(page, workers)
+        _wait_for(page, workers, running, directory / "log")
         yield address
     finally:
         for process in reversed(running):
@@ -47,9 +49,11 @@ def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iter
             process.wait()
 
 
-def _wait_for(page: int, workers: int) -> None:
+def _wait_for(page: int, workers: int, running: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
+    """Wait until the workers are there. Raises ClusterError with the end of their log, at once if one of the processes
+    has ended."""
     began = time.monotonic()
-    while time.monotonic() - began < READY_WITHIN_S:
+    while time.monotonic() - began < READY_WITHIN_S and all(process.poll() is None for process in running):
         try:
             with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/") as answer:
                 if json.load(answer)["aliveworkers"] == workers:
@@ -57,7 +61,8 @@ def _wait_for(page: int, workers: int) -> None:
         except OSError:
             pass
         time.sleep(0.2)
-    raise ClusterError(f"{workers} workers did not come up within {READY_WITHIN_S} s")
+    end = log.read_text(errors="replace")[-LOG_END:].strip()
+    raise ClusterError(f"{workers} workers did not start within {READY_WITHIN_S} s. The end of their log:\n{end}")
 
 
 def processes_of(directory: Path, what: str) -> list[int]:

@@ -13,7 +13,10 @@ for.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 """The variable of the token that opens the metrics, in the environment of the API server."""
@@ -29,6 +32,17 @@ _TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a driver that a process with the environment `env` starts."""
     return {name: value for name, value in env.items() if not _is_kept_back(name)}
+
+
+def with_own_python(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a script of Spark: it finds Spark by this Python, whether or not the environment that
+    this Python belongs to is activated."""
+    folders = [str(Path(sys.executable).parent), env.get("PATH", "")]
+    return {
+        **env,
+        "PATH": os.pathsep.join(filter(None, folders)),
+        "PYSPARK_PYTHON": env.get("PYSPARK_PYTHON") or sys.executable,
+    }
 
 
 def _is_kept_back(name: str) -> bool:

@@ -6,13 +6,13 @@ The packages lie in a checkout of the repository, or in site-packages where the 
 from __future__ import annotations
 
 import os
-import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
 from cleantail.config.loading import CONFIG_VARIABLE
 from cleantail.config.state_home import INSTALLED_IN, in_checkout
+from cleantail.home.driver_environment import with_own_python
 
 ROOT = INSTALLED_IN
 """The folder of the packages `cleantail` and `spark_jobs`."""
@@ -37,10 +37,11 @@ def spark_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables by which spark-submit finds itself and this Python, also where its bin is not on PATH."""
     # site-packages are where Python looks in any case, and before its own library they could hide parts of it
     installed = str(ROOT) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    own = with_own_python(env)
     return {
-        "PATH": _prepended(str(Path(sys.executable).parent), env.get("PATH")),
+        "PATH": own["PATH"],
         "PYTHONPATH": env.get("PYTHONPATH", "") if installed else _prepended(str(ROOT), env.get("PYTHONPATH")),
-        "PYSPARK_PYTHON": env.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_PYTHON": own["PYSPARK_PYTHON"],
     }
 
 

@@ -1,7 +1,7 @@
 """Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_kinds).
 
 A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader is
-the reference (docs/architecture.md, decision 13). Before a round stages what its tasks have found:
+the reference (docs/architecture.md, decision 10). Before a round stages what its tasks have found:
 
 1. The tasks have noted the kinds of the files that they opened. Kinds that the table remembers as compared cost nothing
    more.
@@ -119,6 +119,12 @@ def compare_readers(
     text = json.dumps({"readers": readers, "kinds": [*remembered, *equal][-MOST_KINDS:]}, separators=(",", ":"))
     blocked = _blocked(unit.partitions, differing, unknown, retained)
     return ReaderComparison(blocked, {PROPERTY_COMPARED: text} if equal else {})
+
+
+def forget(table: TopicTable) -> None:
+    """Forget what was compared, in the table and in this process: the next round compares again."""
+    _equal.clear()
+    table.set_properties({PROPERTY_COMPARED: ""})
 
 
 def readers_of(table: TopicTable, files: SnapshotFiles) -> str:

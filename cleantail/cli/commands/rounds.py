@@ -160,8 +160,8 @@ def check(call: Invocation, topic: str) -> int:
     """Prove that no key and no offset is there twice.
 
     Every key below the clean points is there once, and no offset has two different records: a full proof of what
-    readers see. It changes nothing. Exit code 1 where a key is there twice, or where two different records are at one
-    offset.
+    readers see, by Spark's Iceberg reader. It changes nothing. Exit code 1 where a key is there twice, or where two
+    different records are at one offset.
     """
     from cleantail.cli.reports.upkeep import Proven
     from cleantail.lake.runs.evaluate import log_states, read_facts

@@ -12,14 +12,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.home.driver_environment import of_driver
+from cleantail.home.driver_environment import of_driver, with_own_python
 from cleantail.lake.jars.jar_list import LIST, Jar, listed, packages
 
 TRIES = 3
@@ -83,7 +82,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
     for _ in range(TRIES):
         done = subprocess.run(
             [str(_spark_submit()), *options, str(nothing)],
-            env={**of_driver(env), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**with_own_python(of_driver(env)), "SPARK_LOCAL_IP": "127.0.0.1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
