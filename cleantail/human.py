@@ -47,12 +47,16 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+YEAR_MS = 31_556_952_000
+"""A year of the Gregorian calendar, on average."""
+
+
 def instant(at_ms: int) -> str:
-    """Returns Unix ms as a moment in UTC, or the number where no calendar goes that far."""
+    """Returns Unix ms as a moment in UTC; of a year that no calendar has, the year and the number."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
-        return str(at_ms)
+        return f"the year {1970 + at_ms // YEAR_MS} ({at_ms} ms since 1970)"
 
 
 def duration(milliseconds: int) -> str:
@@ -81,7 +85,7 @@ def setting(name: str, milliseconds: int) -> str:
 def until(at_ms: int) -> str:
     """Returns `until 2026-11-29 14:20:00 UTC`, or `for ever` where no calendar goes that far."""
     text = instant(at_ms)
-    return "for ever" if text == str(at_ms) else f"until {text} UTC"
+    return "for ever" if text.startswith("the year") else f"until {text} UTC"
 
 
 def ago(at_ms: int, now_ms: int) -> str:

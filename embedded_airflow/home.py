@@ -43,7 +43,7 @@ def environment(port: int, env: Mapping[str, str]) -> dict[str, str]:
 
 def read_settings(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Reads lines KEY=VALUE and fills in their ${VARIABLE}; # starts a comment line."""
-    lines = [line.strip() for line in file.read_text().splitlines()]
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     return {name: Template(value).substitute(variables) for name, _, value in pairs}
 
@@ -63,7 +63,7 @@ def _write_once(file: Path, text: str) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return
-    with os.fdopen(descriptor, "w") as stream:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
 
 

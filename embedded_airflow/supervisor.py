@@ -58,11 +58,11 @@ def up(home: Path, port: int) -> None:
     if warning := open_to_others(home.parent):
         print(f"warning: {warning}", file=sys.stderr)
     env = {**os.environ, **environment(port, os.environ)}
-    with (home / "airflow.log").open("w") as log:
+    with (home / "airflow.log").open("w", encoding="utf-8") as log:
         command = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "run", "--port", str(port)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
-    (home / STATE).write_text(json.dumps(note))
+    (home / STATE).write_text(json.dumps(note), encoding="utf-8")
     print("starting Airflow ...", flush=True)
     if not _wait_until_healthy(process, port):
         down(home)
@@ -107,13 +107,13 @@ def _health(port: int) -> dict[str, Any]:
 
 
 def _tail(home: Path) -> str:
-    return "\n".join((home / "airflow.log").read_text(errors="replace").splitlines()[-15:])
+    return "\n".join((home / "airflow.log").read_text(errors="replace", encoding="utf-8").splitlines()[-15:])
 
 
 def running(home: Path) -> dict[str, Any] | None:
     """Returns what `up` noted, if that very process is still there: its number may be someone else's by now."""
     try:
-        noted: dict[str, Any] = json.loads((home / STATE).read_text())
+        noted: dict[str, Any] = json.loads((home / STATE).read_text(encoding="utf-8"))
         process = psutil.Process(noted["pid"])
         same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE
     except (OSError, ValueError, KeyError, TypeError, psutil.NoSuchProcess):

@@ -137,7 +137,7 @@ def client_settings(job: Job) -> Mapping[str, str]:
         raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML; nothing was appended")
     if job.arguments.client_settings is None:
         return settings_of_environment(source, os.environ)
-    return SETTINGS_JSON.value(job.arguments.client_settings.read_text(), "--client-settings")
+    return SETTINGS_JSON.value(job.arguments.client_settings.read_text(encoding="utf-8"), "--client-settings")
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
@@ -185,7 +185,7 @@ def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
 def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
     """Writes the result. In a store its exit code goes with it, which nobody sees of a driver on a cluster."""
     if not is_address(arguments.result):
-        Path(arguments.result).write_text(json.dumps(result))
+        Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
         return
     platform = load_platform(arguments.config, os.environ)
     write_document(platform, os.environ, arguments.result, json.dumps({"exit_code": code, "result": result}))

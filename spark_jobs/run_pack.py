@@ -28,7 +28,7 @@ def _work(arguments: argparse.Namespace) -> Document:
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
     require_run_clock(arguments, platform, request.now_ms)
     file = arguments.client_settings
-    clients = CLIENTS_JSON.value(file.read_text(), "--client-settings") if file else {}
+    clients = CLIENTS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else {}
     session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
     from spark_jobs.packs.pack_run import run_pack  # imported while the session starts
 

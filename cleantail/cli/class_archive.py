@@ -71,15 +71,15 @@ def _config(work: Path, options: str) -> Path:
     configs = {"segment.ms": 1, "delete.retention.ms": 0, "min.cleanable.dirty.ratio": 0}
     for name, yaml in TOPICS.items():
         config = configs | yaml.get("config", {})
-        (topics / f"{name}.yaml").write_text(json.dumps({"topic": name, **yaml, "config": config}))
+        (topics / f"{name}.yaml").write_text(json.dumps({"topic": name, **yaml, "config": config}), encoding="utf-8")
     spark = {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": options}}
-    (topics.parent / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
+    (topics.parent / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}), encoding="utf-8")
     return topics.parent
 
 
 def _run_topic(config: Path, work: Path, topic: str, first: int) -> None:
     lines = work / f"{first}.jsonl"
-    lines.write_text("".join(_lines(first)))
+    lines.write_text("".join(_lines(first)), encoding="utf-8")
     _run(config, ["ingest", topic, "--file", str(lines)], ["compact", topic], ["reclaim", topic])
 
 

@@ -33,7 +33,7 @@ def note_of(home: Path, identity: Sequence[object]) -> Path:
 
 def note(file: Path, pid: int) -> None:
     """Keeps which process runs for the task."""
-    file.write_text(json.dumps({**_here(), "pid": pid, "started": _started(pid)}))
+    file.write_text(json.dumps({**_here(), "pid": pid, "started": _started(pid)}), encoding="utf-8")
 
 
 def forget(file: Path) -> None:
@@ -45,7 +45,7 @@ def end_earlier(file: Path, within_s: float = ENDS_WITHIN_S) -> int | None:
     """Ends the process that an earlier try has left, with all that it has started, and returns its number; None where
     there is none here."""
     try:
-        kept = json.loads(file.read_text())
+        kept = json.loads(file.read_text(encoding="utf-8"))
         pid, started = int(kept["pid"]), int(kept["started"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -65,7 +65,7 @@ def end_earlier(file: Path, within_s: float = ENDS_WITHIN_S) -> int | None:
 def _here() -> dict[str, str]:
     """Returns which machine this is, and since which boot."""
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         boot = ""
     return {"host": socket.gethostname(), "boot": boot}
@@ -80,7 +80,7 @@ def _started(pid: int) -> int:
 def _stat(pid: int) -> list[str]:
     """Returns the fields of a process after its name, which may have blanks in it: the state is the first."""
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return []
 

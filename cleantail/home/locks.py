@@ -28,7 +28,7 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
     """
     try:
         folder = make_folder(home, "locks")
-        file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w")
+        file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w", encoding="utf-8")
     except OSError as e:
         raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
     with file:

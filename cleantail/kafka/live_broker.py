@@ -56,7 +56,7 @@ def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[
 
 def _properties(file: Path) -> Mapping[str, str]:
     try:
-        lines = [line.strip() for line in file.read_text().splitlines()]
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except OSError as e:
         raise CleantailError(f"{file}: {e.strerror}") from None
     pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]

@@ -59,7 +59,9 @@ def explained(error: Exception) -> CleantailError | None:
     if isinstance(error, OSError):
         return OutsideError(_os_text(error))
     if "JAVA_GATEWAY" in str(error):
-        return OutsideError("Spark did not start: Java 17 or newer must be on PATH (or JAVA_HOME set)")
+        return OutsideError(
+            "Spark did not start; the lines of its JVM before this one say why. It needs Java 17 or newer"
+        )
     if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
         return OutsideError(f"{_text(error)} ({DEBUG_VARIABLE}=1 shows the stack)")
     return None

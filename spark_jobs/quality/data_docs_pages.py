@@ -122,7 +122,7 @@ def _index_row(listed: ListedPage) -> list[dict[str, Any]]:
 
 def title_in(page: Path) -> tuple[str, ...] | None:
     """Returns (topic, partitions, kind and round, suite, status) as the title of a validation's page has them."""
-    with page.open(errors="replace") as text:
+    with page.open(errors="replace", encoding="utf-8") as text:
         title = re.search("<title>(.*?)</title>", text.read(HEAD_CHARS), re.DOTALL)
     parts = tuple(unescape(title[1]).split(SEPARATOR)) if title else ()
     return parts if len(parts) == 5 else None

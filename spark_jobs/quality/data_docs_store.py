@@ -52,7 +52,7 @@ class DocsStore:
     def _copy(self, site: Path, written: list[Path]) -> None:
         # 1. the pages, so that no index lists one that is not there
         for file in written:
-            self._write(file.relative_to(site).as_posix(), file.read_text())
+            self._write(file.relative_to(site).as_posix(), file.read_text(encoding="utf-8"))
         # 2. the list, newest first
         pages = {listed.path: listed for listed in self._listed()}
         pages |= {listed.path: listed for listed in (ListedPage.of(site, file) for file in written)}

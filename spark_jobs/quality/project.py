@@ -17,6 +17,16 @@ logger = logging.getLogger("cleantail.expectations")
 
 _WRITING: dict[Path, threading.Thread] = {}
 """Who writes Data Docs, by directory."""
+_PROBLEMS: dict[str, str] = {}
+"""Why Data Docs were not written, by the address of their index."""
+
+
+def data_docs_problem(address: str) -> str | None:
+    """Wait until this process has written Data Docs, and return why those with an index there were not; None if they
+    were."""
+    for thread in list(_WRITING.values()):
+        thread.join()
+    return _PROBLEMS.get(address)
 
 
 class Project:
@@ -72,5 +82,8 @@ class Project:
             written = write_pages(site, self._topic, self._validations)
             if self._store is not None:
                 self._store.copy(site, written)
-        except OSError as e:
-            logger.warning("Data Docs were not written: %s", e)
+            _PROBLEMS.pop(self.data_docs, None)
+        except Exception as e:  # else the thread would end in silence
+            # of another error than a disk's the text may quote what was checked
+            _PROBLEMS[self.data_docs] = str(e) if isinstance(e, OSError) else type(e).__name__
+            logger.warning("Data Docs were not written: %s", _PROBLEMS[self.data_docs])

@@ -44,5 +44,5 @@ def write_whole(file: Path, text: str) -> None:
     """Writes a file that others read meanwhile: as it was, or as it is now."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.new")
-    new.write_text(text)
+    new.write_text(text, encoding="utf-8")
     os.replace(new, file)

@@ -62,10 +62,12 @@ def test_sizes_are_written_as_people_write_them(count, text):
     [
         (0, "1970-01-01 00:00:00"),
         (1_767_225_600_999, "2026-01-01 00:00:00"),
-        ((1 << 63) - 1, "9223372036854775807"),
+        ((1 << 63) - 1, "the year 292278994 (9223372036854775807 ms since 1970)"),
+        (1_755_933_141_855_875, "the year 57613 (1755933141855875 ms since 1970)"),
+        (-70_000_000_000_000, "the year -249 (-70000000000000 ms since 1970)"),
     ],
 )
-def test_instants_are_utc_or_as_they_are(at_ms, text):
+def test_instants_are_utc_or_have_at_least_a_year(at_ms, text):
     assert instant(at_ms) == text
 
 

@@ -44,7 +44,7 @@ def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Outpu
     if file is not None:
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
         document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
-        file.write_text(json.dumps(document) + "\n")
+        file.write_text(json.dumps(document) + "\n", encoding="utf-8")
     offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
     where = (
         f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"

@@ -152,7 +152,12 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
         page.warning(f"{where}; {overrun}")
     docs = next((r.data_docs for r in rounds if r.data_docs), None)
     if docs:
-        page.line(f"data docs: {docs}")
+        from spark_jobs.quality.project import data_docs_problem
+
+        if problem := data_docs_problem(docs):
+            page.warning(f"Data Docs were not written: {problem}; the results are in the evidence")
+        else:
+            page.line(f"data docs: {docs}")
 
 
 def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:

@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-SCHEMAS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("expectation_schemas.json").read_text())
+SCHEMAS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("expectation_schemas.json").read_text(encoding="utf-8")
+)
 """Name -> `properties` (argument -> schema) and `required`. `x-columns` marks arguments that name columns."""
 EXPECTATION_NAMES: tuple[str, ...] = tuple(SCHEMAS)
 

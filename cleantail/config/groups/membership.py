@@ -38,7 +38,7 @@ def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
 
 def _is_unreadable(file: Path) -> bool:
     try:
-        file.open().close()
+        file.open(encoding="utf-8").close()
     except FileNotFoundError:  # gone since the folder was listed, unless a link leads nowhere
         return file.is_symlink()
     except OSError:
@@ -48,7 +48,7 @@ def _is_unreadable(file: Path) -> bool:
 
 def _line_of(file: Path) -> str | None:
     try:
-        with file.open(errors="replace") as stream:
+        with file.open(errors="replace", encoding="utf-8") as stream:
             match = _LINE.search(stream.read(_CHARS))
     except OSError:
         return None

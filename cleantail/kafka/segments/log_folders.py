@@ -173,7 +173,7 @@ def _topic_id(folder: Path, topic: str) -> str:
 def _property(file: Path, name: str, separator: str) -> str:
     """Returns a property of one of the broker's small files; empty where the file or the property is not there."""
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as e:
@@ -186,7 +186,7 @@ def _checkpoint(file: Path, topic: str) -> Mapping[int, int]:
     """Returns partition -> offset of one of the broker's checkpoints: a version, a number of lines, and lines of topic,
     partition and offset. Without the file, or before its first entry, there are none."""
     try:
-        rows = [line.split() for line in file.read_text().splitlines()[2:]]
+        rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines()[2:]]
         return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
     except FileNotFoundError:
         return {}

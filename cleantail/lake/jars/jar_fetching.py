@@ -74,7 +74,7 @@ def _problem(file: Path, jar: Jar) -> str | None:
 def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], env: Mapping[str, str]) -> Path:
     """Returns the folder into which the resolver has put the jars."""
     nothing = folder / "nothing.py"
-    nothing.write_text("pass\n")
+    nothing.write_text("pass\n", encoding="utf-8")
     options = ["--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", f"spark.jars.ivy={folder}"]
     options += ["--packages", ",".join(names)]
     options += ["--repositories", ",".join(repositories)] if repositories else []
@@ -88,6 +88,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            encoding="utf-8",
         )
         if done.returncode == 0:
             return folder / "jars"

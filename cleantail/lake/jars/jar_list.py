@@ -46,7 +46,7 @@ def packages(kinds: Collection[str], file: Path = LIST) -> list[str]:
 
 
 def _rows(file: Path) -> list[list[str]]:
-    return [line.split() for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
 
 
 @cache

@@ -110,7 +110,7 @@ def read_outcomes(home: Path, path: str) -> dict[str, TopicOutcome]:
     out."""
     file = home / path
     outcomes: dict[str, TopicOutcome] = {}
-    for line in file.read_text(errors="replace").splitlines() if path and file.is_file() else []:
+    for line in file.read_text(errors="replace", encoding="utf-8").splitlines() if path and file.is_file() else []:
         try:
             outcome = TOPIC_OUTCOME_JSON.value(line, str(file))
         except TableError:

@@ -143,7 +143,9 @@ class RunPackOperator(SparkJobOperator):
         if not settings:
             return []
         assert self.clients is not None, "execute has named it"
-        with os.fdopen(os.open(self.clients, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        with os.fdopen(
+            os.open(self.clients, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+        ) as stream:
             stream.write(CLIENTS_JSON.text(settings))
         return ["--client-settings", str(self.clients)]
 

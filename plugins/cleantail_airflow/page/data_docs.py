@@ -71,7 +71,7 @@ def _page(site: Path, file: Path) -> DocsPage:
     The title is `topic · partition 0 · compact ROUND · suite · failed`.
     """
     path = str(file.relative_to(site))
-    with file.open(errors="replace") as text:
+    with file.open(errors="replace", encoding="utf-8") as text:
         title = _TITLE.search(text.read(_TITLE_WITHIN_CHARS))
     parts = unescape(title[1]).split(" · ") if title else []
     if len(parts) != 5:

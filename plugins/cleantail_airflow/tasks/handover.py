@@ -105,7 +105,7 @@ class _Files:
         if not text.startswith("{"):
             return text
         file = self.folder / f"argument-{len(list(self.folder.iterdir()))}"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         return f"@{file}"
 
     def clear(self) -> None:
@@ -113,7 +113,7 @@ class _Files:
 
     def report(self, job: str) -> EndedJob:
         try:
-            return EndedJob(job, json.loads(Path(self.result).read_text()))
+            return EndedJob(job, json.loads(Path(self.result).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return EndedJob(job, {})
 

@@ -108,5 +108,5 @@ class KafkaIngestOperator(KafkaClientOperator, SourceOperator):
 
 def _write_private(file: Path, settings: Mapping[str, str]) -> None:
     """Writes a file that is made with its mode, so that nobody else can have it open before."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
         json.dump(dict(settings), stream)

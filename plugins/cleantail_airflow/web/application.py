@@ -207,7 +207,9 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     if file.suffix != ".html":
         return FileResponse(file, media_type=media_type, headers=headers)
     root = request.scope["root_path"]
-    return HTMLResponse(data_docs.framed(file.read_text(errors="replace"), root, dag_id), headers=headers)
+    return HTMLResponse(
+        data_docs.framed(file.read_text(errors="replace", encoding="utf-8"), root, dag_id), headers=headers
+    )
 
 
 def metrics(request: Request, user: Scraper) -> Response:

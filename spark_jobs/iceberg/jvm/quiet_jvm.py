@@ -15,18 +15,23 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
+from cleantail.errors import OutsideError
 from cleantail.home.driver_environment import of_driver
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started the JVM and knows its settings."""
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
+LAST_LINES, LAST_LINES_S, MOST_CHARS = 5, 5.0, 500
+"""How many lines of a JVM that did not start an error quotes, how long they are waited for, and how much of them."""
 NOISE = re.compile(
     rb"WARNING: Using incubator modules: "
     rb'|Setting default log level to "'
@@ -60,15 +65,38 @@ def start(settings: Mapping[str, str]) -> None:
     if SUBMITTED in os.environ or SparkContext._gateway is not None:
         return
     reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(reading,), name="stderr of the JVM", daemon=True).start()
+    last = deque[bytes](maxlen=LAST_LINES)
+    reader = threading.Thread(target=_pass_on, args=(reading, last), name="stderr of the JVM", daemon=True)
+    reader.start()
+    stderr = os.fdopen(writing, "wb")
     try:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         launch: Callable[..., Any] = launch_gateway
         with _environment_of_driver():
-            gateway = launch(conf, {"stderr": writing})
+            gateway = launch(conf, {"stderr": stderr})
         SparkContext._ensure_initialized(gateway=gateway)
+    except PySparkRuntimeError as e:
+        if "JAVA_GATEWAY" not in str(e):
+            raise
+        stderr.close()  # so that the reader comes to an end
+        reader.join(LAST_LINES_S)
+        raise OutsideError(not_started(list(last))) from None
     finally:
-        os.close(writing)
+        stderr.close()
+
+
+def not_started(lines: Sequence[bytes]) -> str:
+    """Return why the JVM did not start. `lines`: the last that it wrote to stderr."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin") if home else None)
+    if java is None:
+        where = f"JAVA_HOME is {home}, and has no bin/java" if home else "there is no java on PATH"
+        return f"Spark did not start: {where}. Java 17 or newer must be on PATH, or JAVA_HOME set"
+    texts = [line.decode(errors="replace").strip() for line in lines if b"spark-class: line" not in line]
+    reason = "; ".join(text for text in texts if text)[:MOST_CHARS] or "it wrote nothing to stderr"
+    if "UnsupportedClassVersionError" in reason:
+        return f"Spark did not start: {java} is too old. Java 17 or newer must be on PATH, or JAVA_HOME set"
+    return f"Spark did not start, and {java} is there: {reason}. Check memory and `platform: spark: conf:`"
 
 
 @contextmanager
@@ -84,9 +112,10 @@ def _environment_of_driver() -> Iterator[None]:
         os.environ.update(withheld)
 
 
-def _pass_on(reading: int) -> None:
-    """Writes line by line to stderr, until the JVM ends."""
+def _pass_on(reading: int, last: deque[bytes]) -> None:
+    """Writes line by line to stderr, until the JVM ends, and keeps the last lines."""
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             if not NOISE.match(line):
+                last.append(line)
                 os.write(2, line)
