@@ -17,6 +17,7 @@ class Event(StrEnum):
     APPROVAL = "approval_waits"
     GAP = "source_gap"
     RECONCILE = "reconcile_needed"
+    REWRITTEN = "history_rewritten"
 
 
 MEANING = {
@@ -36,6 +37,10 @@ MEANING = {
     Event.RECONCILE: (
         "the broker's cleaner may have removed deletions before they were read, so that deleted keys are alive here; "
         "over when a reconciliation is published"
+    ),
+    Event.REWRITTEN: (
+        "another program took the last round or the last ingestion out of the table's history (a rollback, or CREATE "
+        "OR REPLACE TABLE): logs are cleaned from their starts; over after a day"
     ),
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }

@@ -13,6 +13,7 @@ from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
 from cleantail.kafka.source_looks import write_look
 from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
 
@@ -44,10 +45,11 @@ def table_position(topic: Topic, platform: Platform) -> TablePosition:
     table = load_table(kept_catalog(platform, os.environ), topic, platform)
     if table is None:
         return TablePosition(None, None, {})
-    position = position_of(table.properties, topic.table)
+    properties = properties_that_count(table)
+    position = position_of(properties, topic.table)
     ends = {} if position is not None else log_ends(table)
     snapshot_id = table.metadata.current_snapshot_id
-    return TablePosition(table.properties.get(PROPERTY_POSITION), position, ends, snapshot_id)
+    return TablePosition(properties.get(PROPERTY_POSITION), position, ends, snapshot_id)
 
 
 def position_after_files(topic: Topic, platform: Platform) -> TablePosition:

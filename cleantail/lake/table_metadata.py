@@ -16,6 +16,7 @@ from cleantail.errors import TableError
 from cleantail.human import whole_number
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile
 from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_needed, read_spans
@@ -101,8 +102,9 @@ def table_facts(
 
     snapshot = _snapshot(table, snapshot_id)
     table_uuid = str(table.metadata.table_uuid)
-    position = read_position_of(table.properties, name := ".".join(table.name()))
-    states = lifted(with_source_ends(states_of_properties(table.properties, name), position), releases, table_uuid)
+    properties = properties_that_count(table)
+    position = read_position_of(properties, name := ".".join(table.name()))
+    states = lifted(with_source_ends(states_of_properties(properties, name), position), releases, table_uuid)
     files = _live_files(table, snapshot, pass_foreign) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return TableFacts(
@@ -112,7 +114,7 @@ def table_facts(
         files=files,
         arrived=_arrived(table, snapshot, files, states),
         states=states,
-        ingested=ingested_files(table.properties),
+        ingested=ingested_files(properties),
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),

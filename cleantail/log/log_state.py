@@ -152,6 +152,8 @@ def log_state_at(
     gaps = source.gaps_of(partition) if source else ()
     forgotten = source.forgotten_of(partition, state, now_ms) if source else None
     warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))
+    if state.rewritten and state.rewritten.counts_at(now_ms):
+        warnings = (state.rewritten.text, *warnings)
     if twice := figures.registered_twice:
         warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
     # 6. the numbers

@@ -89,6 +89,33 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Says that others took a snapshot of ours out of the history of `main` (cleantail.log.main_history), and when that
+    was noted (Unix ms, by the clock of the run); None as long as no commit took note of it."""
+
+    __pydantic_config__ = _NO_MORE
+
+    snapshot_id: int
+    at_ms: int | None = None
+
+    def counts_at(self, now_ms: int) -> bool:
+        """Return whether status and alerts report it: for a day."""
+        return self.at_ms is None or now_ms - self.at_ms < REWRITTEN_TOLD_MS
+
+    @property
+    def text(self) -> str:
+        """Return what happened, for a sentence."""
+        return (
+            f"history was rewritten: another program took snapshot {self.snapshot_id} out of main (a rollback, or "
+            "CREATE OR REPLACE TABLE). The log is cleaned from its start, horizons begin again, and what was rolled "
+            "away of the source is read again"
+        )
+
+
+REWRITTEN_TOLD_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Describes what the table remembers of one log.
 
@@ -99,7 +126,7 @@ class PartitionState:
     are cleaned. `head_tombstones` counts live tombstones at or above the checkpoint in the files known then.
     `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
     retention has set; None where it never has, and a backfill may still lower the log start. `reconciled` is None
-    before the first reconciliation with a source.
+    before the first reconciliation with a source. `rewritten` is None unless others rewrote the table's history.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -117,6 +144,7 @@ class PartitionState:
     earlier_rounds: tuple[tuple[int, int], ...] = ()
     guards: int = 0
     reconciled: Reconciled | None = None
+    rewritten: Rewritten | None = None
 
     def is_reconciled(self, end_offset: int, at_ms: int) -> bool:
         """Returns whether a reconciliation of that time (Unix ms) or a later one has compared everything below an
@@ -131,10 +159,11 @@ class PartitionState:
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled` is
-        there only where it is known: without it the version before can read the text."""
+        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled`
+        and `rewritten` are there only if they are known."""
         plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
-        kept = plain if self.reconciled else {name: value for name, value in plain.items() if name != "reconciled"}
+        known = {"reconciled": self.reconciled, "rewritten": self.rewritten}
+        kept = {name: value for name, value in plain.items() if known.get(name, True)}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
 

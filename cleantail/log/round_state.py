@@ -47,6 +47,7 @@ def after_round(
         proven_ms=measure.proven_ms,
         retained_from=work.log_start_offset if measure.deleted.get("retention") else state.retained_from,
         reconciled=state.reconciled,
+        rewritten=state.rewritten,
         quarantine=_outlasting(state.quarantine) if work.only_retention else None,
     )
 

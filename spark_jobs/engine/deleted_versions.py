@@ -102,6 +102,12 @@ def ensure_ledger(table: TopicTable) -> None:
     table.ensure_side_table(ledger_table(table), columns, properties)
 
 
+def forget_all(table: TopicTable) -> None:
+    """Drops all entries: the tombstones that they are of may never have been in what the table has now."""
+    if table.spark.catalog.tableExists(ledger_table(table)):
+        table.spark.sql(f"DELETE FROM {ledger_table(table)}")
+
+
 def _forget(table: TopicTable, now_ms: int) -> None:
     """Drops what is past its time."""
     ensure_ledger(table)

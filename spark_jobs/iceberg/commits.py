@@ -46,6 +46,7 @@ from spark_jobs.iceberg.iceberg_reads import (
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
+from spark_jobs.iceberg.main_history import is_ancestor, marked, properties_after, require_history
 
 T = TypeVar("T")
 Load = Callable[[], Any]
@@ -301,6 +302,21 @@ def _snapshot_of(metadata: Any) -> int:
     return int(metadata.currentSnapshot().snapshotId())
 
 
+def note_history(table: Committed, at_ms: int) -> bool:
+    """Take note that others rewrote the history of `main`: the properties become what is left of them, in one commit.
+    Returns whether a published round is gone with it."""
+    gone = False
+
+    def stage(_: Any, transaction: Any) -> None:
+        nonlocal gone
+        properties, removed, gone = properties_after(table.jvm, transaction.table(), table.topic.table, at_ms)
+        if properties or removed:
+            _set(transaction, properties, removed)
+
+    send(table.load, stage)
+    return gone
+
+
 # 4. appends
 
 
@@ -315,8 +331,9 @@ def append_files(
         there = texts(transaction.table().properties())
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
+        require_history(table.jvm, transaction.table(), table.topic.table)
         _append(transaction, transaction.newAppend(), files, summary)
-        _set(transaction, properties)
+        _set(transaction, {**properties, **marked(transaction, table.topic.table, ingested=True)})
 
     send(table.load, stage)
 
@@ -350,9 +367,10 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         )
         if text != advance.before or not same_files:
             raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
+        require_history(table.jvm, now, table.topic.table)
         append = transaction.newAppend() if files else transaction.newFastAppend()
         _append(transaction, append, files, advance.summary)
-        _set(transaction, {advance.name: advance.after})
+        _set(transaction, {advance.name: advance.after, **marked(transaction, table.topic.table, ingested=True)})
 
     send(table.load, stage)
 
@@ -434,6 +452,9 @@ def publish_deletes(
     def stage(iceberg: Any, transaction: Any) -> None:
         if before is not None:
             _require_as_read(table, texts(transaction.table().properties()), before, properties)
+        require_history(table.jvm, transaction.table(), table.topic.table)
+        if not is_ancestor(table.jvm, transaction.table(), base_snapshot_id):
+            raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
         since = base_snapshot_id
         if by_position or change.kept:
             now = _same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
@@ -444,7 +465,8 @@ def publish_deletes(
             replay(table.jvm, delta, rest, by_position)
             with_summary(delta, summary).commit()
         _drop(iceberg, transaction, branches)
-        _set(transaction, properties)
+        marks = marked(transaction, table.topic.table, published=True) if partitions else {}
+        _set(transaction, {**properties, **marks})
 
     return _snapshot_of(send(table.load, stage, overtaken if by_position else conflict))
 
@@ -617,13 +639,15 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
 
     def stage(_: Any, transaction: Any) -> None:
         iceberg = transaction.table()
+        require_history(table.jvm, iceberg, table.topic.table)
         rollback = plan(list(history(iceberg)), texts(iceberg.properties()))
         appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
         _go_back(table, transaction, rollback.to_snapshot_id)
         _append(transaction, transaction.newFastAppend(), (), rollback.summary)
         for snapshot, files in appends:
             _append(transaction, transaction.newFastAppend(), files, writer_entries(texts(snapshot.summary())))
-        _set(transaction, rollback.properties, rollback.removed)
+        marks = marked(transaction, table.topic.table, published=True, ingested=True)
+        _set(transaction, {**rollback.properties, **marks}, rollback.removed)
 
     return _snapshot_of(send(table.load, stage))
 

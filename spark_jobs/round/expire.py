@@ -27,6 +27,7 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.snapshot_files import count_by_log
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.make import removed_positions
+from spark_jobs.round.released_logs import note_rewritten
 
 
 def expiry_unit(
@@ -59,6 +60,7 @@ def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: Work
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
     began_ms = int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
     horizons = {log.partition: log.horizons for log in plan.logs}
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
     files = table.files_at(unit.base_snapshot_id)

@@ -30,6 +30,7 @@ from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, union_of
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.released_logs import note_rewritten
 
 FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
 
@@ -48,6 +49,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     from a log that `cleantail.keyless.policy` holds back, or that two readers see differently (compared_readers): the
     counts name it, and its check is red."""
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
     files = table.files_at(unit.base_snapshot_id)
     unit = replace(unit, branch=branch_name(unit.branch))
     tasks = log_tasks(table, platform, unit, files, by_rounds=ends_where_full(platform.cleaner))

@@ -37,6 +37,7 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles, count_by_log
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.released_logs import note_rewritten
 
 _NOTHING = "nothing was compared, and nothing removed"
 
@@ -127,6 +128,7 @@ def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: Wo
 def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
     """Deletes on the unit's branch what is gone at its source; returns the unit with its counts."""
     began_ms = int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
     comparison = compare(table, platform, source, unit)
     removed = comparison.removed
     counts = UnitCounts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -11,8 +12,12 @@ from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.runs.release_properties import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.releases import Releases, lifted
+from spark_jobs.engine.deleted_versions import forget_all
+from spark_jobs.iceberg.commits import note_history
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+
+logger = logging.getLogger("cleantail.rounds")
 
 
 def states_and_releases(
@@ -23,6 +28,14 @@ def states_and_releases(
     releases = current_releases(kept_catalog(platform, os.environ), table.topic)
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
+
+
+def note_rewritten(table: TopicTable, now_ms: int) -> None:
+    """Takes note, before anything else is done, that others rewrote the table's history: states of logs, positions and
+    the ledger of deleted versions are void then (cleantail.rounds.rewritten_history)."""
+    if note_history(table, now_ms):
+        logger.warning("%s: %s", table.topic.topic, "history was rewritten by another program; logs begin again")
+        forget_all(table)
 
 
 def forget_answered(table: TopicTable, platform: Platform, releases: Releases, written: Iterable[int]) -> None:

@@ -25,6 +25,7 @@ from spark_jobs.round.check import Measure
 from spark_jobs.round.expire import expire_unit, expiry_unit
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.reconcile import reconcile_unit, reconciliation_unit
+from spark_jobs.round.released_logs import note_rewritten
 
 NONE_FRESH: Mapping[int, int] = {}
 
@@ -161,5 +162,6 @@ def kind_of(table: TopicTable, platform: Platform, checked: CheckedRound) -> Rou
 
 def write_back(table: TopicTable, plan: RunPlan) -> None:
     """Writes checkpoints back that lay outside their log, of logs that no unit touches (semantics.md 1.2)."""
+    note_rewritten(table, plan.now_ms)
     if plan.repairs:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.table_metadata import live_files
 from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import states_of_properties
@@ -23,7 +24,7 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
     current = table.current_snapshot()
     if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
         return {}
-    states = states_of_properties(table.properties, ".".join(table.name()))
+    states = states_of_properties(properties_that_count(table), ".".join(table.name()))
     starts = {p: kept_log_start(state, configs) for p, state in states.items()}
     return {p: start for p, start in starts.items() if start > 0}
 
@@ -39,8 +40,9 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
         ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
     if snapshot_id is None:
         name = ".".join(table.name())
-        position = read_position_of(table.properties, name)
-        states = with_source_ends(states_of_properties(table.properties, name), position)
+        properties = properties_that_count(table)
+        position = read_position_of(properties, name)
+        states = with_source_ends(states_of_properties(properties, name), position)
         for partition, state in states.items():
             ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
         ends |= {p: 0 for p in (position.next_offsets if position else ()) if p not in ends}

@@ -12,6 +12,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.kept.kept_facts import KeptFacts
+from cleantail.lake.main_history import properties_that_count
 from cleantail.log.partition_state import ingested_files
 from cleantail.sources.digest_cache import DigestCache
 
@@ -47,7 +48,7 @@ def _ingested(topic: Topic, platform: Platform, kept: KeptFacts | None) -> froze
         facts = kept.of(topic)
         return facts.ingested if facts is not None else frozenset()
     table = load_table(kept_catalog(platform, os.environ), topic, platform)
-    return ingested_files(table.properties) if table is not None else frozenset()
+    return ingested_files(properties_that_count(table)) if table is not None else frozenset()
 
 
 def _digest(cache: DigestCache, file: Path) -> str | None:

@@ -15,6 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SourceError
 from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.source_position import position_of
@@ -77,13 +78,14 @@ def own_position(topic: Topic, platform: Platform) -> OwnPosition:
 def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
     if table is None:
         return OwnPosition()
-    if kafka := position_of(table.properties, topic.table):
+    properties = properties_that_count(table)
+    if kafka := position_of(properties, topic.table):
         raise SourceError(
             f"table {topic.table} of topic {topic.topic} was read from {kafka.topic} in Kafka, and what of the source "
             f"table came from there nobody knows. {_ANOTHER_TABLE}"
         )
-    text = table.properties.get(PROPERTY_SNAPSHOT_POSITION)
-    position = snapshot_position_of(table.properties, topic.table)
+    text = properties.get(PROPERTY_SNAPSHOT_POSITION)
+    position = snapshot_position_of(properties, topic.table)
     return OwnPosition(text, position, table.metadata.current_snapshot_id)
 
 

@@ -9,6 +9,7 @@
    brings them back.
 6. RECONCILE: deletions may have gone from Kafka before they were read, until a reconciliation is published.
 7. APPROVAL: a round waits for somebody.
+8. REWRITTEN: others took our last round or ingestion out of the table's history; one condition for all logs, for a day.
 """
 
 from __future__ import annotations
@@ -35,13 +36,21 @@ def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> list[Condition]:
     """Returns what is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
-    conditions = []
+    logs = list(logs)
+    conditions = _rewritten(logs, now_ms)
     for log in logs:
         hold = hold_offset(readers, log.partition)
         conditions += [_red(log, configs), _quarantined(log, configs)]
         conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms), _gap(log, now_ms)]
         conditions += [_forgotten(log)]
     return [condition for condition in conditions if condition is not None]
+
+
+def _rewritten(logs: Iterable[LogState], now_ms: int) -> list[Condition | None]:
+    """Return one condition for the topic, however many logs it has."""
+    notes = [log.state.rewritten for log in logs if log.state.rewritten and log.state.rewritten.counts_at(now_ms)]
+    occurrence = f"without snapshot {notes[0].snapshot_id}" if notes else ""
+    return [Condition(Event.REWRITTEN, "history of main", note.text, occurrence=occurrence) for note in notes[:1]]
 
 
 def partition_subject(partition: int) -> str:

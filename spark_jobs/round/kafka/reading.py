@@ -45,6 +45,7 @@ from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
 from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
 from spark_jobs.round.kafka.staging import Staging
 from spark_jobs.round.latest_view import ensure_latest_view
+from spark_jobs.round.released_logs import note_rewritten
 
 logger = logging.getLogger("cleantail.kafka")
 Progress = Callable[[str], None]
@@ -85,9 +86,11 @@ def read_source(
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress(source.progress_text)
         # what is wrong is told before a table is made
+        table = TopicTable.of(spark, topic, platform)
+        if table.exists():
+            note_rewritten(table, now_ms)
         at = source.position(platform)
         at.plan(topic, source.describe(at), now_ms)
-        table = TopicTable.of(spark, topic, platform)
         table.ensure()
         portions = TopicRead(table, platform, source, now_ms).run(progress)
         ensure_latest_view(table)

@@ -27,6 +27,7 @@ from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.undo.evidence_of_undoing import append_rollback, require_new
 
 LAST = "last"
@@ -100,6 +101,7 @@ def rollback_topic(
 ) -> RollbackResult:
     """Rolls back, and appends a row of evidence for each log. A crash between the two leaves the rows out, no more:
     what was undone, and by whom, is in the snapshot's summary."""
+    note_rewritten(table, now_ms)
     snapshot_id = roll_back(table, planned, by, request)
     append_rollback(table, platform, planned, logs, by, now_ms)
     return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, platform, planned.states))

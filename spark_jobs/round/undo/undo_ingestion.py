@@ -21,6 +21,7 @@ from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.undo.evidence_of_undoing import append_undone_ingestion
 
 
@@ -53,6 +54,7 @@ def undo_in_topic(
 ) -> int:
     """Takes the ingestion back, appends a row of evidence for each log, and returns the new snapshot. A crash between
     the two leaves the rows out, no more: what was taken back, and by whom, is in the snapshot's summary."""
+    note_rewritten(table, now_ms)
     snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
     append_undone_ingestion(table, platform, planned, logs, by, now_ms)
     return snapshot_id

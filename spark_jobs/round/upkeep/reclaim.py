@@ -29,6 +29,7 @@ from cleantail.rounds.reclaim_results import ReclaimResult
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
+from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.upkeep.evidence_upkeep import merge_evidence
 from spark_jobs.round.upkeep.rewriting import rewrite_groups
 from spark_jobs.round.upkeep.side_tables import reclaim_side_tables
@@ -51,6 +52,8 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     5. Where snapshots are past their time they expire, and files that no snapshot knows are removed where they are
        surely its own. To look for such files each time would cost more than a round of a small topic.
     """
+    if table.exists():
+        note_rewritten(table, now_ms)
     facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
     until_ms = expiry_ms(platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)

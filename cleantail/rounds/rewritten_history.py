@@ -1,0 +1,110 @@
+"""Says what is left of a table's properties if others rewrote the history of `main`. Pure.
+
+1. If the last published round is gone, no log has a checkpoint, horizons or known sequence numbers: each is cleaned
+   from its start, and a tombstone gets its horizon from the first round that keeps it (semantics.md, part 3).
+2. If the last ingestion is gone, the marks of the files that are not in the table any more go. The position at the
+   source is what it was before the oldest ingestion that is gone, so that its records are read again. If snapshots in
+   between have expired there is no position: Kafka is read from the table's own log ends.
+3. A quarantine stays: it ends as any other. Each log says that its history was rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cleantail.log.main_history import MainHistory, Marks, marks_of, property_of_marks
+from cleantail.log.partition_state import (
+    PROPERTY_INGESTED,
+    PROPERTY_PARTITION,
+    PartitionState,
+    Rewritten,
+    states_of_properties,
+)
+from cleantail.log.source_position import PROPERTY_POSITION
+from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION
+from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, unpacked_sources
+from cleantail.rounds.size_history import OPERATION
+
+POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
+
+
+@dataclass(frozen=True, slots=True)
+class GoneCommits:
+    """Holds the summaries of the commits between a lost mark and the ancestry of `main`, newest first. `is_whole`:
+    none of them expired."""
+
+    summaries: tuple[Mapping[str, str], ...]
+    is_whole: bool
+
+
+def lost_marks(properties: Mapping[str, str], history: MainHistory, table: str) -> Marks | None:
+    """Return the marks that others took out of the history; None if both hold. Raises TableError."""
+    marks = marks_of(properties, table, history.table_uuid)
+    published, ingested = (
+        mark if history.lost(mark, marks.table_uuid) else None for mark in (marks.published, marks.ingested)
+    )
+    return Marks(marks.table_uuid, published, ingested) if published or ingested else None
+
+
+def after_rewriting(
+    properties: Mapping[str, str],
+    history: MainHistory,
+    lost: Marks,
+    gone: GoneCommits,
+    table: str,
+    at_ms: int | None = None,
+) -> dict[str, str]:
+    """Return the properties that are left. `gone`: the commits after the lost ingestion; `at_ms`: when that was noted
+    (Unix ms), None as long as it is not written. Raises TableError for properties that cannot be read."""
+    left = dict(properties)
+    marks = marks_of(properties, table, history.table_uuid)
+    published, ingested = (
+        mark if history.table_uuid == marks.table_uuid else None for mark in (marks.published, marks.ingested)
+    )
+    sources = _ingestions(gone, table) if lost.ingested else []
+    # 1. the states of the logs
+    states, mark = states_of_properties(properties, table), lost.published or lost.ingested
+    note = Rewritten(mark.snapshot_id, at_ms) if mark else None
+    for partition in {*states, *(p for ingestion in sources for p in ingestion.log_ends)} or {0}:
+        state = states.get(partition, PartitionState())
+        kept = PartitionState(quarantine=state.quarantine) if lost.published else replace(state, log_end_offset=None)
+        left[f"{PROPERTY_PARTITION}{partition}"] = replace(kept, rewritten=note).as_json()
+    # 2. what was ingested
+    if lost.ingested:
+        for file in (file for ingestion in sources for file in ingestion.files):
+            left.pop(f"{PROPERTY_INGESTED}{file.sha256}", None)
+        _put_back(left, sources, gone.is_whole)
+    # 3. the marks from here on
+    left |= property_of_marks(
+        Marks(
+            history.table_uuid,
+            None if lost.published else published,
+            history.current if lost.ingested else ingested,
+        )
+    )
+    return left
+
+
+def _ingestions(gone: GoneCommits, table: str) -> list[Sources]:
+    """Return what the ingestions among the commits note of themselves, newest first."""
+    texts = (s.get(SOURCES) for s in gone.summaries if s.get(OPERATION) == INGEST)
+    return [unpacked_sources(text, f"{table}: {SOURCES}") for text in texts if text]
+
+
+def _put_back(left: dict[str, str], sources: Sequence[Sources], is_whole: bool) -> None:
+    """Put each position back to what it was before the oldest ingestion that is gone; remove it if that is unknown."""
+    if not is_whole:
+        for name in POSITIONS:
+            left.pop(name, None)
+        return
+    for read in (ingestion.read for ingestion in sources if ingestion.read is not None):
+        if read.position_before is None:
+            left.pop(read.position_property, None)
+        else:
+            left[read.position_property] = read.position_before
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the properties to set, and the names of those to remove."""
+    return {n: t for n, t in after.items() if before.get(n) != t}, tuple(n for n in before if n not in after)
