@@ -113,8 +113,8 @@ lock: $(BIN)/uv ## constraints.txt and bootstrap.txt anew from pyproject.toml; w
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
 	printf 'hatchling\npip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 
-audit: setup ## known vulnerabilities of what is pinned; asks the package index for them
-	$(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
+audit: setup ## known vulnerabilities of what is pinned, by PyPI or OSV; says so where neither can be reached
+	bin/audit $(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
 
 up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 where 8080 is taken
 	bin/cleantail-airflow up $(if $(PORT),--port $(PORT))
