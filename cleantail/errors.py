@@ -212,6 +212,11 @@ class SegmentError(SourceError):
     and nothing was appended."""
 
 
+class UnholdableError(SourceError):
+    """Is raised for a record that the table cannot hold, where `cleantail.unholdable.policy` is `fail`; the message
+    names partition and offset, and nothing was appended."""
+
+
 class SourceUnreachableError(OutsideError):
     """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
     time."""

@@ -31,8 +31,8 @@ MEANING = {
     Event.HOLD_CAP: "tombstones went that a registered reader had not read",
     Event.APPROVAL: "a round waits for somebody's approval",
     Event.GAP: (
-        "records had gone from Kafka before they were read, or a source table was changed, and ingestion went on "
-        "behind them; over after a day"
+        "records had gone from Kafka before they were read, a source table was changed, or records came that the table "
+        "cannot hold, and ingestion went on behind them; over after a day"
     ),
     Event.RECONCILE: (
         "the broker's cleaner may have removed deletions before they were read, so that deleted keys are alive here; "

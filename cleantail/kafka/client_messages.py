@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 from cleantail.config.sources.kafka_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, Message
 
 SHORTEST_MASKED = 3
 """A shorter value is no secret, and may be part of any word."""
 _SHOWN = TUNING | {ADDRESS, "log_level"}
 """Settings whose values are no secrets."""
+
+
+Headers = Sequence[tuple[str, Any]]
+_headers_of = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Headers | None:
+    """Returns the headers of a record; None if the name of one is not UTF-8. Call it once for a message.
+
+    For such a name the client answers with a list that has holes, and leaves its error pending. `methodcaller` raises
+    that at once; a call of the method by its name may not, and the process dies of a hole. A second answer has the
+    holes, too. The client cuts a name at its first NUL, and does not say so.
+    """
+    try:
+        headers: Headers = _headers_of(message) or ()
+    except (UnicodeDecodeError, SystemError):
+        return None
+    return headers
 
 
 class Complaint:

@@ -1,4 +1,4 @@
-"""The tables beside a topic's own: versions of deleted keys, and records without a key.
+"""The tables beside a topic's own: versions of deleted keys, records without a key, and those that it cannot hold.
 
 Rows leave them by DELETE, which leaves the bytes in older snapshots, as it does in a topic table: `reclaim` lets those
 go.
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import KEYLESS_SUFFIX, LEDGER_SUFFIX, PROPERTY_SIDE_OF
+from cleantail.config.topic_table import KEYLESS_SUFFIX, LEDGER_SUFFIX, PROPERTY_SIDE_OF, UNHOLDABLE_SUFFIX
 from cleantail.lake.catalogs import open_catalog
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX)
+SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 
 
 def side_tables(topic: Topic, platform: Platform) -> dict[str, Table]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
+from cleantail.log.left_out import LeftOut
 from cleantail.log.log_figures import LogFigures, log_figures
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active
@@ -53,7 +54,7 @@ class LogState:
     ..._keyless                  records without a key in the two dirty sections
     registered_twice             which files a sink has registered more than once, in words; empty without any
     gaps                         what was never read of the source, oldest first: offsets that had gone from Kafka,
-                                 changes of a source table
+                                 changes of a source table, records that the table cannot hold
     forgotten                    where deletions may have gone from Kafka before they were read; None where none may
     """
 
@@ -79,7 +80,7 @@ class LogState:
     cleanable_keyless: KeylessRecords = KeylessRecords()
     uncleanable_keyless: KeylessRecords = KeylessRecords()
     registered_twice: str = ""
-    gaps: tuple[Gap | SnapshotGap, ...] = ()
+    gaps: tuple[Gap | SnapshotGap | LeftOut, ...] = ()
     forgotten: Forgotten | None = None
 
     @property
@@ -149,7 +150,8 @@ def log_state_at(
     keyless = (keyless_between(files, first_dirty, bound), keyless_between(files, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
-    gaps = source.gaps_of(partition) if source else ()
+    of_source: tuple[Gap | SnapshotGap, ...] = source.gaps_of(partition) if source else ()
+    gaps = tuple(sorted((*of_source, *state.left_out), key=lambda gap: gap.at_ms))
     forgotten = source.forgotten_of(partition, state, now_ms) if source else None
     warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))
     if state.rewritten and state.rewritten.counts_at(now_ms):

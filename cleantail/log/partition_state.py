@@ -23,6 +23,7 @@ from pydantic import ConfigDict
 from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.human import one_line, whole_number
+from cleantail.log.left_out import LeftOut, left_out_of
 
 PROPERTY_PARTITION = "cleantail.partition."
 """Table property, with the partition number at its end: the PartitionState of that log as JSON."""
@@ -127,6 +128,7 @@ class PartitionState:
     `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
     retention has set; None where it never has, and a backfill may still lower the log start. `reconciled` is None
     before the first reconciliation with a source. `rewritten` is None unless others rewrote the table's history.
+    `left_out` comes from a property of its own, which only ingestions write.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -145,6 +147,7 @@ class PartitionState:
     guards: int = 0
     reconciled: Reconciled | None = None
     rewritten: Rewritten | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def is_reconciled(self, end_offset: int, at_ms: int) -> bool:
         """Returns whether a reconciliation of that time (Unix ms) or a later one has compared everything below an
@@ -162,7 +165,7 @@ class PartitionState:
         """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled`
         and `rewritten` are there only if they are known."""
         plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
-        known = {"reconciled": self.reconciled, "rewritten": self.rewritten}
+        known = {"reconciled": self.reconciled, "rewritten": self.rewritten, "left_out": None}
         kept = {name: value for name, value in plain.items() if known.get(name, True)}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
 
@@ -194,11 +197,15 @@ def _fields(state: PartitionState) -> dict[str, Any]:
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
     """Returns the states that a table's properties hold, by partition number."""
-    return {
+    states = {
         _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
         for name, text in properties.items()
         if name.startswith(PROPERTY_PARTITION)
     }
+    for entry in left_out_of(properties, table):
+        state = states.get(entry.partition, PartitionState())
+        states[entry.partition] = replace(state, left_out=(*state.left_out, entry))
+    return states
 
 
 def ingested_files(properties: Mapping[str, str]) -> frozenset[str]:

@@ -28,9 +28,22 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
+from cleantail.config.unholdable import (
+    ALL,
+    HEADER_NAME,
+    NO_TIMESTAMP_MS,
+    TIMESTAMP,
+    TIMESTAMP_MAX_MS,
+    TIMESTAMP_MIN_MS,
+    UNHELD,
+    WAY_OUT,
+    Keep,
+    Reason,
+    is_held_timestamp,
+)
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.human import counted
 from cleantail.sources.input_content import Content
@@ -38,8 +51,6 @@ from cleantail.sources.input_content import Content
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
-TIMESTAMP_MAX_MS = LONG_MAX // 1000
-"""The last timestamp that Iceberg can keep: it has microseconds in a long."""
 FIELDS = frozenset(
     ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
     + ("key_encoding", "payload_encoding", "headers_encoding")
@@ -83,9 +94,10 @@ def read_records(
     topic: str | None = None,
     limits: InputLimits = DEFAULT_LIMITS,
     ignored: set[str] | None = None,
+    keep: Keep = ALL,
 ) -> Iterator[Record]:
-    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic` and `ignored` are as in
-    parse_line.
+    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic`, `ignored` and `keep` are
+    as in parse_line.
 
     Raises BadLineError with the line's number, also where a limit is passed.
     """
@@ -94,7 +106,9 @@ def read_records(
         with Content(file, limits) as content:
             for line in content.lines():
                 if line.strip():
-                    yield parse_line(line, encoding, topic, limits, ignored)
+                    record = parse_line(line, encoding, topic, limits, ignored, keep)
+                    if record is not None:
+                        yield record
                 elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
                     raise ValueError(
                         f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
@@ -109,14 +123,31 @@ def read_records(
         raise BadLineError(file, number, f"the file ends early or is not gzip: {e}") from None
 
 
+@overload
+def parse_line(
+    line: bytes,
+    encoding: str = ...,
+    topic: str | None = ...,
+    limits: InputLimits = ...,
+    ignored: set[str] | None = ...,
+) -> Record: ...
+
+
+@overload
+def parse_line(
+    line: bytes, encoding: str, topic: str | None, limits: InputLimits, ignored: set[str] | None, keep: Keep
+) -> Record | None: ...
+
+
 def parse_line(
     line: bytes,
     encoding: str = "text",
     topic: str | None = None,
     limits: InputLimits = DEFAULT_LIMITS,
     ignored: set[str] | None = None,
-) -> Record:
-    """Returns the record of one line.
+    keep: Keep = ALL,
+) -> Record | None:
+    """Returns the record of one line, None for one that `keep` leaves out.
 
     `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Adds to `ignored` the names
     of fields that kcat does not write, up to IGNORED_MAX. Raises ValueError saying which field is wrong, of what kind
@@ -129,16 +160,30 @@ def parse_line(
     _require_decoded(fields)
     if ignored is not None and len(ignored) < IGNORED_MAX:
         ignored.update(islice(fields.keys() - FIELDS - OTHER_FIELDS - ignored, IGNORED_MAX - len(ignored)))
-    timestamp_ms = _integer(fields, "ts", -1, TIMESTAMP_MAX_MS, default=-1)
-    return Record(
+    timestamp_ms = _integer(fields, "ts", -LONG_MAX - 1, LONG_MAX, default=NO_TIMESTAMP_MS)
+    record = Record(
         partition=_integer(fields, "partition", 0, INT_MAX),
         offset=_integer(fields, "offset", 0, LONG_MAX - 1),
-        timestamp_ms=None if timestamp_ms < 0 else timestamp_ms,
+        timestamp_ms=None if timestamp_ms == NO_TIMESTAMP_MS else timestamp_ms,
         timestamp_type=_timestamp_type(fields),
         key=_bytes(fields, "key", encoding),
         value=_bytes(fields, "payload", encoding),
         headers=_headers(fields, encoding, limits),
     )
+    unheld = unheld_reason(record)
+    if keep == ALL and unheld == TIMESTAMP:
+        allowed = f"an integer from {TIMESTAMP_MIN_MS} to {TIMESTAMP_MAX_MS}"
+        raise ValueError(f'"ts" is {timestamp_ms}: {allowed} is allowed; {WAY_OUT}')
+    if keep == ALL and unheld == HEADER_NAME:
+        raise ValueError(f'"headers" has a name that is not UTF-8; {WAY_OUT}')
+    return record if keep == ALL or bool(unheld) == (keep == UNHELD) else None
+
+
+def unheld_reason(record: Record) -> Reason | None:
+    """Returns why a topic's table cannot hold a record; None if it can."""
+    if record.timestamp_ms is not None and not is_held_timestamp(record.timestamp_ms):
+        return TIMESTAMP
+    return None if all(_is_utf8(name) for name, _ in record.headers) else HEADER_NAME
 
 
 def _json_object(line: bytes) -> dict[str, Any]:
@@ -281,8 +326,6 @@ def _header(name: object, value: object, encoding: str) -> Header:
     if not isinstance(name, str) or not (value is None or isinstance(value, str)):
         kinds = f"{_kind(name)} and {_kind(value)}"
         raise ValueError(f'"headers" has {kinds}: a string and a string or null are allowed')
-    if not _is_utf8(name):
-        raise ValueError('"headers" has a name that is not UTF-8')
     return name, None if value is None else _decoded(value, "headers", encoding)
 
 

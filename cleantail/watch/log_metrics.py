@@ -107,6 +107,7 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
             continue
         if row["kind"] == GAP:
+            totals += _dropped(topic, partition, deleted_of(row)) if partition is not None else Counter()
             continue
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, checks_of(row))

@@ -198,7 +198,7 @@ DROPPED = _metric(
     "counter",
     (*_LOG, "reason"),
     "Records that published rounds removed: superseded, expired, invalid, retention, copies, registered_twice "
-    "or gone_at_source.",
+    "or gone_at_source; and unholdable, which an ingestion left out (cleantail.unholdable.policy).",
     sent_by="publish, expire_tombstones, reconcile",
 )
 RECLAIMED = _metric("bytes-reclaimed", "counter", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")

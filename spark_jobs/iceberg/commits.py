@@ -27,6 +27,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, UnknownCommitError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
+from cleantail.log.left_out import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries
@@ -321,11 +322,16 @@ def note_history(table: Committed, at_ms: int) -> bool:
 
 
 def append_files(
-    table: Committed, files: Sequence[Any], properties: Mapping[str, str], summary: Mapping[str, str]
+    table: Committed,
+    files: Sequence[Any],
+    properties: Mapping[str, str],
+    summary: Mapping[str, str],
+    left_out: Sequence[LeftOut] = (),
 ) -> None:
     """Appends data files to `main`, with the properties, in one commit, and only where the table has none of these: by
     them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
-    given up, and goes on. Raises ConflictError, with nothing appended, where somebody else was faster."""
+    given up, and goes on. `left_out`: what the files do not have of their source. Raises ConflictError, with nothing
+    appended, where somebody else was faster."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         there = texts(transaction.table().properties())
@@ -333,7 +339,8 @@ def append_files(
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
         require_history(table.jvm, transaction.table(), table.topic.table)
         _append(transaction, transaction.newAppend(), files, summary)
-        _set(transaction, {**properties, **marked(transaction, table.topic.table, ingested=True)})
+        marks = marked(transaction, table.topic.table, ingested=True)
+        _set(transaction, {**properties, **with_left_out(there, table.topic.table, left_out), **marks})
 
     send(table.load, stage)
 
@@ -342,13 +349,14 @@ def append_files(
 class Advance:
     """Says how a commit moves the position: its text `before` (None where there was none) and `after`, and the summary
     of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
-    property that has the position."""
+    property that has the position. `left_out`: records that the table cannot hold, which the commit goes on behind."""
 
     before: str | None
     after: str
     summary: Mapping[str, str]
     base_snapshot_id: int | None = None
     name: str = PROPERTY_POSITION
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
@@ -360,7 +368,8 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
 
     def stage(iceberg: Any, transaction: Any) -> None:
         now, snapshot = transaction.table(), transaction.table().currentSnapshot()
-        text = texts(now.properties()).get(advance.name)
+        properties = texts(now.properties())
+        text = properties.get(advance.name)
         # once there is a position, files cannot come beyond it
         same_files = advance.before is not None or advance.base_snapshot_id == (
             None if snapshot is None else int(snapshot.snapshotId())
@@ -370,7 +379,9 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         require_history(table.jvm, now, table.topic.table)
         append = transaction.newAppend() if files else transaction.newFastAppend()
         _append(transaction, append, files, advance.summary)
-        _set(transaction, {advance.name: advance.after, **marked(transaction, table.topic.table, ingested=True)})
+        left_out = with_left_out(properties, table.topic.table, advance.left_out)
+        marks = marked(transaction, table.topic.table, ingested=True)
+        _set(transaction, {advance.name: advance.after, **left_out, **marks})
 
     send(table.load, stage)
 

@@ -92,7 +92,7 @@ class _Tally:
         if TIMESTAMP in arrays:
             stamps = arrays[TIMESTAMP].cast(pa.int64()).drop_null().to_numpy(zero_copy_only=False) // MICROS_PER_MILLI
             self.stamps_ms += [int(stamps.min()), int(stamps.max())] if len(stamps) else []
-            self.zero_stamps += int(np.count_nonzero(stamps == 0))
+            self.zero_stamps += int(np.count_nonzero((stamps == 0) | (stamps == -1)))
         if TIMESTAMP_TYPE in arrays:
             self.without_type += pc.sum(pc.equal(arrays[TIMESTAMP_TYPE], OF_BROKER)).as_py() or 0
 

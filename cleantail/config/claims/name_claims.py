@@ -22,13 +22,14 @@ from pathlib import Path
 
 from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
 from cleantail.config.yaml_file import key_lines, line_of
 from cleantail.errors import Problem, not_allowed
 
 _SIDE_NAMES = {
     KEYLESS_SUFFIX: "its side table of records without a key",
     LEDGER_SUFFIX: "its side table of deleted versions",
+    UNHOLDABLE_SUFFIX: "its side table of records that it cannot hold",
     LATEST_SUFFIX: "its view of the current state",
 }
 """Ending of a name -> what the name is for the topic."""

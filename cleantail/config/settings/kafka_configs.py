@@ -27,7 +27,7 @@ AdoptedOrphans = Literal["keep", "remove"]
 CleanupPolicy = Literal["compact", "delete"]
 CompactionStrategy = Literal["offset", "timestamp", "header", "order"]
 HeaderOccurrence = Literal["last", "first"]
-KeylessPolicy = Literal["fail", "quarantine", "drop"]
+RecordPolicy = Literal["fail", "quarantine", "drop"]
 ReconcilePolicy = Literal["trigger", "needed"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
@@ -177,10 +177,17 @@ class KafkaConfigs(Configs):
         "Which header counts when a record repeats the version header.",
         CLEANTAIL,
     )
-    cleantail_keyless_policy: KeylessPolicy = config(
+    cleantail_keyless_policy: RecordPolicy = config(
         "cleantail.keyless.policy",
         "fail",
         "Records without a key: hold their partition back, move them to a side table, or drop and count them.",
+        CLEANTAIL,
+    )
+    cleantail_unholdable_policy: RecordPolicy = config(
+        "cleantail.unholdable.policy",
+        "fail",
+        "Records that the table cannot hold (timestamps in nanoseconds, header names that are not UTF-8): refuse the "
+        "ingestion, move them to a side table, or drop and count them.",
         CLEANTAIL,
     )
     cleantail_reconcile: ReconcilePolicy = config(

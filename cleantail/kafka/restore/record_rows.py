@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleantail.kafka.client_messages import headers_of
+
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
@@ -89,7 +91,7 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
     columns: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
         ("key", rows.keys, [m.key() for m in messages]),
         ("value", rows.values, [m.value() for m in messages]),
-        ("headers", rows.headers, [m.headers() or None for m in messages]),
+        ("headers", rows.headers, [_headers(m) for m in messages]),
         ("timestamp", as_created, stamps if stamps == as_created else [_as_created(stamp) for stamp in stamps]),
     )
     differences = [
@@ -98,6 +100,12 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
         if ours != theirs
     ]
     return min(differences, key=lambda d: d.place, default=None)
+
+
+def _headers(message: Message) -> object:
+    """Returns a message's headers, None without any; what no row has where the client cannot read them."""
+    headers = headers_of(message)
+    return "not readable" if headers is None else headers or None
 
 
 def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class LogFacts:
     records        how many there are
     first_offset, last_offset  of the archive; None without any
     oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None where no record has one
-    zero_stamps    records whose timestamp is 0, which librdkafka takes for none
+    zero_stamps    records whose timestamp is 0 or -1, which clients do not write as they are
     without_type   records whose timestamp was the broker's own (LogAppendTime)
     """
 
@@ -178,13 +178,8 @@ def _require_writable(target: TargetTopic, facts: Collection[LogFacts]) -> None:
     for log in facts:
         if log.zero_stamps:
             raise TargetError(
-                f"partition {log.partition} has {counted(log.zero_stamps, 'record')} with the timestamp 0, which "
-                f"librdkafka would write as the present time; {NOTHING} into {target.topic}"
-            )
-        if log.oldest_ms is not None and log.oldest_ms < 0:
-            raise TargetError(
-                f"partition {log.partition} has a timestamp of {log.oldest_ms} ms, and Kafka knows none before 1970; "
-                f"{NOTHING} into {target.topic}"
+                f"partition {log.partition} has {counted(log.zero_stamps, 'record')} with the timestamp 0 or -1, which "
+                f"librdkafka would write as the present time, or as none; {NOTHING} into {target.topic}"
             )
 
 

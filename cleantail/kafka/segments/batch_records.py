@@ -7,7 +7,8 @@ pyarrow unpacks, in pieces, so that a batch which unpacks to more than a worker 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from cleantail.config.settings.input_limits import BATCH_BYTES, DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.kafka.segments.batch_header import (
@@ -25,6 +26,7 @@ from cleantail.kafka.segments.batch_header import (
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
 
+SegmentRecord: TypeAlias = "DefaultRecordProtocol | RawRecord"
 STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
 """Codecs whose packed form is a stream, by pyarrow's names. Kafka's lz4 is the frame format."""
 PIECE_BYTES = 1 << 20
@@ -48,7 +50,7 @@ def require_whole(data: bytes) -> None:
 
 def records_of(
     header: BatchHeader, data: bytes, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
-) -> Iterator[DefaultRecordProtocol]:
+) -> Iterator[SegmentRecord]:
     """Yields the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to,
     `most_headers` the headers of each. Raises BatchProblem."""
     from aiokafka.errors import CorruptRecordException
@@ -57,10 +59,13 @@ def records_of(
     require_whole(data)
     plain = data if header.codec == NO_CODEC else _plain(header, data, limit_bytes)
     _require_few_headers(memoryview(plain), most_headers)
+    count = 0
     try:
-        yield from DefaultRecordBatch(plain)
-    except UnicodeDecodeError:
-        raise BatchProblem("the name of a header is not UTF-8, which Kafka's strings are") from None
+        for record in DefaultRecordBatch(plain):
+            yield record
+            count += 1
+    except UnicodeDecodeError:  # aiokafka takes the names of headers for UTF-8
+        yield from _raw_records(header, memoryview(plain)[HEADER_BYTES:], count)
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: of absurd lengths
         raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
 
@@ -101,6 +106,70 @@ def _varint(plain: memoryview, at: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
         if shift > _LONGEST_SHIFT:
             raise IndexError
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """Describes a record of a batch in which the name of a header is not UTF-8. Such a name is bytes, any other text,
+    as in `DefaultRecordProtocol`."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str | bytes, bytes | None]]
+
+    @property
+    def has_bad_name(self) -> bool:
+        return any(isinstance(name, bytes) for name, _ in self.headers)
+
+
+def _raw_records(header: BatchHeader, data: memoryview, passed: int) -> Iterator[RawRecord]:
+    """Yields the records of an unpacked batch but the first ones, by Kafka's format of a record (version 2). Raises
+    BatchProblem."""
+    at = 0
+    try:
+        for number in range(header.record_count):
+            size, at = _varint(data, at)
+            if size < 0 or at + size > len(data):
+                raise IndexError
+            if number >= passed:
+                yield _raw_record(header, data[at : at + size])
+            at += size
+    except IndexError:
+        raise BatchProblem("its records cannot be taken apart: one ends early") from None
+
+
+def _raw_record(header: BatchHeader, data: memoryview) -> RawRecord:
+    delta_ms, at = _varint(data, 1)
+    delta, at = _varint(data, at)
+    key, at = _nullable(data, at)
+    value, at = _nullable(data, at)
+    count, at = _varint(data, at)
+    headers: list[tuple[str | bytes, bytes | None]] = []
+    for _ in range(count):
+        name, at = _nullable(data, at)
+        of_name, at = _nullable(data, at)
+        headers.append((_text(name or b""), of_name))
+    timestamp = header.max_timestamp if header.has_append_time else header.base_timestamp + delta_ms
+    return RawRecord(header.base_offset + delta, timestamp, int(header.has_append_time), key, value, headers)
+
+
+def _text(name: bytes) -> str | bytes:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name
+
+
+def _nullable(data: memoryview, at: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at)
+    if size < 0:
+        return None, at
+    if at + size > len(data):
+        raise IndexError
+    return bytes(data[at : at + size]), at + size
 
 
 def is_abort(header: BatchHeader, data: bytes) -> bool | None:

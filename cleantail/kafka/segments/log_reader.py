@@ -8,19 +8,15 @@ where a transaction ends there. No list of transactions has to come from anywher
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.errors import SegmentError
 from cleantail.kafka.read_plan import COMMITTED, Range
 from cleantail.kafka.segments.aborted_records import AbortedRecords
 from cleantail.kafka.segments.batch_header import BatchHeader
-from cleantail.kafka.segments.batch_records import BatchProblem, is_abort, records_of
+from cleantail.kafka.segments.batch_records import BatchProblem, SegmentRecord, is_abort, records_of
 from cleantail.kafka.segments.scanned_log import ScannedLog
 from cleantail.kafka.segments.segment_scan import OpenSegment
-
-if TYPE_CHECKING:
-    from aiokafka.record._protocols import DefaultRecordProtocol
 
 CHUNK_RECORDS, CHUNK_BYTES = 10_000, 8 << 20
 
@@ -35,10 +31,10 @@ class LogReader:
         self._log, self._limit_bytes, self._most_headers = log, limit_bytes, most_headers
         self._committed = isolation == COMMITTED
 
-    def chunks(self, span: Range) -> Iterator[list[DefaultRecordProtocol]]:
+    def chunks(self, span: Range) -> Iterator[list[SegmentRecord]]:
         """Yields the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
         batch. Raises SegmentError for what is damaged, and CleantailError where a file has changed since its scan."""
-        chunk: list[DefaultRecordProtocol] = []
+        chunk: list[SegmentRecord] = []
         held_bytes = 0
         for record in self._records(span):
             chunk.append(record)
@@ -49,7 +45,7 @@ class LogReader:
         if chunk:
             yield chunk
 
-    def _records(self, span: Range) -> Iterator[DefaultRecordProtocol]:
+    def _records(self, span: Range) -> Iterator[SegmentRecord]:
         aborted = self._aborted(span)
         for segment, at, header in self._headers(span.start):
             if header.base_offset >= span.end:

@@ -5,8 +5,8 @@
    them did not.
 3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
-5. GAP: records had gone from Kafka before they were read, or a source table was changed; for a day, since nothing
-   brings them back.
+5. GAP: records had gone from Kafka before they were read, a source table was changed, or records came that the table
+   cannot hold; for a day, since nothing brings them back.
 6. RECONCILE: deletions may have gone from Kafka before they were read, until a reconciliation is published.
 7. APPROVAL: a round waits for somebody.
 8. REWRITTEN: others took our last round or ingestion out of the table's history; one condition for all logs, for a day.

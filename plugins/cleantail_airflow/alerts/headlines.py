@@ -40,10 +40,10 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
 
 
 def _missed(incidents: Sequence[Incident], names: str) -> str:
-    """Says what was never read: offsets of partitions in Kafka, or what a source table has changed."""
+    """Says what was passed over: records of partitions, or what a source table has changed."""
     if all(i.condition.partition is None for i in incidents):
         return "the source table was changed, or its snapshots had gone before they were read"
-    return f"records had gone from Kafka before they were read, {names}"
+    return f"records of the source are missing, {names}"
 
 
 def _names(event: Event, incidents: Sequence[Incident]) -> str:

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.accumulators import Accumulator
@@ -21,8 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
+from cleantail.config.unholdable import HELD, UNHELD
+from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.locks import exclusive
+from cleantail.log.left_out import LeftOut
 from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
 from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.rounds.ingest_results import IngestedFile, IngestResult
@@ -35,6 +38,7 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.left_out import leave_out, record_left_out
 from spark_jobs.round.intake.line_files import write_files_of_lines
 from spark_jobs.round.intake.line_tasks import (
     IgnoredFields,
@@ -85,6 +89,7 @@ def ingest_files(
         ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
+        record_left_out(table, platform)
         records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
@@ -106,7 +111,7 @@ def _append(
     try:
         progress("reading and writing records")
         files = list(fresh.values())
-        records = _new_records(table, platform, branch, files, reading)
+        records, left_out = _held_records(table, platform, branch, files, reading)
         with records.deleted_unless_staged(table, branch):
             progress("comparing with what is there")
             require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
@@ -116,16 +121,41 @@ def _append(
             sources = _sources(fresh, records, states_of_logs).packed()
             require_unchanged(states)
         progress("committing")
-        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources})
+        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources}, left_out)
     finally:
         table.drop_branches([branch])
-    return records.count, late_warnings(records.lowest, states_of_logs, table.topic.config)
+    record_left_out(table, platform)
+    late = late_warnings(records.lowest, states_of_logs, table.topic.config)
+    return records.count, (*late, *(entry.text for entry in left_out))
 
 
 def _sources(fresh: dict[str, Path], records: NewRecords, states: Mapping[int, PartitionState]) -> Sources:
     """Returns what is needed to take the ingestion back."""
     ends = {p: states.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
     return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
+
+
+def _held_records(
+    table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading
+) -> tuple[NewRecords, tuple[LeftOut, ...]]:
+    """Writes the records of the files, and returns what was left out of them. Raises BadLineError for a line that is no
+    record, or one that the table cannot hold."""
+    try:
+        return _new_records(table, platform, branch, files, reading), ()
+    except BadLineError:
+        if table.topic.config.cleantail_unholdable_policy == "fail":
+            raise
+        unheld = parsed_line_by_line(table.spark, files, replace(reading, keep=UNHELD, ignored=None))
+        try:
+            left_out = leave_out(table, unheld, int(time.time() * 1000))
+        except PythonException as e:
+            if (error := bad_line(e)) is None:
+                raise
+            raise error from None
+        if not left_out:
+            raise
+        table.drop_branches([branch])
+    return _new_records(table, platform, branch, files, replace(reading, keep=HELD)), left_out
 
 
 def _new_records(
@@ -156,6 +186,7 @@ def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewReco
         table.append_to(branch, parsed)
     except PythonException as e:
         if is_suspect(e):
+            table.drop_branches([branch])
             return None
         if (error := bad_line(e)) is None:
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic_table import COLUMNS
+from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.file_ranges import FileRange, file_tasks
 from cleantail.sources.input_content import Content
-from cleantail.sources.kcat import parse_line, read_records
+from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
 from spark_jobs.round.intake.plain_lines import plain_batch
-from spark_jobs.round.intake.record_batches import arrow_batch, chunks
+from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, unheld_batch
 
 BAD_LINE = "cleantail.bad-line"
 """Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
@@ -49,12 +50,21 @@ class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """Says how lines are read, as cleantail.sources.kcat.parse_line does. `ignored`: of IgnoredFields."""
+    """Says how lines are read, and which records are kept, as cleantail.sources.kcat.parse_line does. `ignored`: of
+    IgnoredFields."""
 
     encoding: str = "text"
     topic: str | None = None
     limits: InputLimits = DEFAULT_LIMITS
     ignored: Accumulator[dict[str, frozenset[str]]] | None = None
+    keep: Keep = ALL
+
+    def batch_of(self, records: list[Record]) -> pa.RecordBatch:
+        """Returns records of these lines as an Arrow batch."""
+        if self.keep != UNHELD:
+            return arrow_batch(records)
+        with_reasons = ((record, unheld_reason(record)) for record in records)
+        return unheld_batch([(record, record.headers, reason) for record, reason in with_reasons if reason])
 
     @contextmanager
     def names_ignored_in(self, file: Path) -> Iterator[set[str]]:
@@ -101,15 +111,21 @@ def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: Lin
         file = files[number]
         try:
             with reading.names_ignored_in(file) as ignored:
-                for chunk in chunks(read_records(file, reading.encoding, reading.topic, reading.limits, ignored)):
-                    yield arrow_batch(chunk)
+                records = read_records(file, reading.encoding, reading.topic, reading.limits, ignored, reading.keep)
+                for chunk in chunks(records):
+                    yield reading.batch_of(chunk)
         except BadLineError as e:
             raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
 
-    return _frame(spark, len(files), read)
+    return _frame(spark, len(files), read, UNHELD_COLUMNS if reading.keep == UNHELD else COLUMNS)
 
 
-def _frame(spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.RecordBatch]]) -> DataFrame:
+def _frame(
+    spark: SparkSession,
+    tasks: int,
+    read: Callable[[int], Iterator[pa.RecordBatch]],
+    columns: Mapping[str, str] = COLUMNS,
+) -> DataFrame:
     """Returns what the tasks read; each calls `read` with its number."""
 
     def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -117,7 +133,7 @@ def _frame(spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.Re
             for number in batch.column(0).to_pylist():
                 yield from read(number)
 
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
     return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
 
 
@@ -136,7 +152,8 @@ def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordB
                 blank += _lines_in(block) - len(filled)
                 if blank > lines.blank_lines or max(map(len, filled), default=0) > limits.line_bytes:
                     raise ValueError("more blank lines, or a longer one, than this range can answer for")
-                for chunk in chunks(parse_line(line, encoding, topic, limits, ignored) for line in filled):
+                parsed = (parse_line(line, encoding, topic, limits, ignored, reading.keep) for line in filled)
+                for chunk in chunks(record for record in parsed if record is not None):
                     yield arrow_batch(chunk)
     except (ValueError, OSError, EOFError, zlib.error, CleantailError):
         raise SuspectLinesError(f"{lines.file} has to be looked at line by line") from None

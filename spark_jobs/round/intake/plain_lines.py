@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from cleantail.config.settings.input_limits import LONG_LINE_BYTES, InputLimits
-from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_MAX_MS, TIMESTAMP_TYPES
+from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_TYPES
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
 
 FIELDS = pa.schema(
@@ -105,7 +106,7 @@ def _is_of(topic: str | None, column: pa.Array) -> bool:
 
 
 def _is_in_bounds(fields: dict[str, pa.Array]) -> bool:
-    bounds = {"partition": (0, INT_MAX), "offset": (0, LONG_MAX - 1), "ts": (-1, TIMESTAMP_MAX_MS)}
+    bounds = {"partition": (0, INT_MAX), "offset": (0, LONG_MAX - 1), "ts": (TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS)}
     for name, (low, high) in bounds.items():
         span = pc.min_max(fields[name]).as_py()
         if span["min"] is not None and not low <= span["min"] <= span["max"] <= high:
@@ -116,8 +117,8 @@ def _is_in_bounds(fields: dict[str, pa.Array]) -> bool:
 def _timestamps(ts: pa.Array) -> pa.Array:
     """Returns Iceberg's microseconds; a record of which no time is known has -1, or none."""
     micros = pc.multiply(ts, 1000)
-    if ts.null_count or pc.any(pc.equal(ts, -1)).as_py():
-        micros = pc.if_else(pc.less(ts, 0), None, micros)
+    if ts.null_count or pc.any(pc.equal(ts, NO_TIMESTAMP_MS)).as_py():
+        micros = pc.if_else(pc.equal(ts, NO_TIMESTAMP_MS), None, micros)
     return micros.cast(ARROW_SCHEMA.field("timestamp").type)
 
 

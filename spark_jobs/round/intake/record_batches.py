@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from cleantail.config.unholdable import Reason
 from cleantail.sources.kcat import Record
 
 BATCH_RECORDS = 20_000
@@ -22,6 +23,57 @@ ARROW_SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
+
+
+UNHELD_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))),
+        ("reason", pa.string()),
+    ]
+)
+"""The columns of records that a topic's table cannot hold: timestamps in Unix ms, names of headers as bytes."""
+UNHELD_COLUMNS = {
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp_ms": "bigint",
+    "timestamp_type": "int",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key: binary, value: binary>>",
+    "reason": "string",
+}
+"""The same as Spark SQL types."""
+
+
+def unheld_batch(
+    records: Sequence[tuple[Record, Sequence[tuple[str | bytes, bytes | None]] | None, Reason]],
+) -> pa.RecordBatch:
+    """Returns records that no topic's table can hold as one Arrow batch, each with its headers, None where the client
+    cannot read them. Lone surrogates in the name of a header stand for its bytes."""
+    rows = [
+        (*(r.partition, r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value), _raw_headers(headers), reason)
+        for r, headers, reason in records
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * len(UNHELD_SCHEMA)
+    arrays = [pa.array(list(values), field.type) for values, field in zip(columns, UNHELD_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=UNHELD_SCHEMA)
+
+
+def _raw_headers(
+    headers: Sequence[tuple[str | bytes, bytes | None]] | None,
+) -> list[dict[str, bytes | None]] | None:
+    if headers is None:
+        return None
+    return [
+        {"key": n.encode("utf-8", "surrogateescape") if isinstance(n, str) else n, "value": value}
+        for n, value in headers
+    ]
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:

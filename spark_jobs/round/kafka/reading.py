@@ -16,16 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, OutsideError, SourceError
+from cleantail.config.unholdable import ALL, HELD
+from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
 from cleantail.kafka.table_position import TablePosition, require_own_table
+from cleantail.log.left_out import LeftOut, left_out_of
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.log.source_position import SourcePosition
@@ -38,11 +41,12 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.left_out import leave_out, record_gaps
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.kafka.evidence_of_gaps import record_gaps
 from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
 from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
 from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
+from spark_jobs.round.kafka.records import raised
 from spark_jobs.round.kafka.staging import Staging
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_rewritten
@@ -115,7 +119,7 @@ class TopicRead:
         stays."""
         require_workers(self.table.spark.sparkContext, self.platform, self._cores)
         at = self.source.position(self.platform)
-        record_gaps(self.table, self.platform, at.position.gaps if at.position else ())
+        self._record_gaps(at.position)
         ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
         began_s, within_ms = time.monotonic(), getattr(self.source, "within_ms", None)
@@ -157,7 +161,7 @@ class TopicRead:
         # 2. on a branch, then onto main with the position
         records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
         # 3. who is told of it
-        record_gaps(self.table, self.platform, position.gaps if plan.gaps else ())
+        self._record_gaps(position if plan.gaps else None)
         self.source.tell(position.next_offsets)
         is_last = all(position.next_offsets[p] >= end for p, end in plan.ends.items())
         return Portion(ranges, records, written_bytes, plan.gaps, warnings, is_last)
@@ -177,7 +181,7 @@ class TopicRead:
         staging = Staging(self.table, self.platform, self.source.open_reader(), self._cores)
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
-            records = self._written(staging, branch, ranges) if ranges else NO_RECORDS
+            records, left_out = self._written(staging, branch, ranges) if ranges else (NO_RECORDS, ())
             with records.deleted_unless_staged(self.table, branch):
                 staging.require_one_record_an_offset(branch, records)
                 states = self._states()
@@ -187,11 +191,16 @@ class TopicRead:
                 self._require_unchanged(at, broker)
                 summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges, states).packed()}
             progress("committing")
-            append_and_advance(self.table, records.files, Advance(at.text, position.as_json(), summary, at.snapshot_id))
+            advance = Advance(at.text, position.as_json(), summary, at.snapshot_id, left_out=left_out)
+            append_and_advance(self.table, records.files, advance)
         finally:
             self.table.drop_branches([branch])
         written_bytes = sum(int(file.fileSizeInBytes()) for file in records.files)
-        return records.count, written_bytes, (*late, *(entry.text for entry in new))
+        return (
+            records.count,
+            written_bytes,
+            (*late, *(entry.text for entry in new), *(entry.text for entry in left_out)),
+        )
 
     def _position(
         self, at: TablePosition, broker: BrokerTopic, plan: ReadPlan, ranges: Sequence[Range]
@@ -213,11 +222,29 @@ class TopicRead:
     def _cores(self) -> int:
         return int(self.table.spark.sparkContext.defaultParallelism)
 
-    def _written(self, staging: Staging, branch: str, ranges: Sequence[Range]) -> NewRecords:
-        """Writes the ranges. Raises the error that says most: a read often came to grief because of what the brokers
-        say of the topic by now."""
+    def _record_gaps(self, position: SourcePosition | None) -> None:
+        """Writes what was passed over into the evidence, as the position and the table's properties say it."""
+        left_out = left_out_of(texts(self.table.load().properties()), self.table.name)
+        record_gaps(self.table, self.platform, (*(position.gaps if position else ()), *left_out))
+
+    def _written(
+        self, staging: Staging, branch: str, ranges: Sequence[Range]
+    ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
+        """Writes the ranges, and returns what was left out of them. Raises the error that says most: a read often came
+        to grief because of what the brokers say of the topic by now."""
         try:
-            return staging.write(branch, ranges)
+            try:
+                return staging.write(branch, ranges, ALL), ()
+            except UnholdableError:
+                if self.topic.config.cleantail_unholdable_policy == "fail":
+                    raise
+            self.table.drop_branches([branch])
+            left_out = leave_out(self.table, staging.unheld(ranges), self.now_ms)
+            return staging.write(branch, ranges, HELD), left_out
+        except PythonException as e:
+            if (error := raised(e)) is None:
+                raise
+            raise error from None
         except (SourceError, OutsideError):
             self._plan_again()
             raise

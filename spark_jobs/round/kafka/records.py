@@ -17,11 +17,33 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.config.topic_table import COLUMNS
-from cleantail.errors import CleantailError, OutsideError, SegmentError, SourceError, SourceUnreachableError
+from cleantail.config.unholdable import (
+    ALL,
+    HEADER_NAME,
+    NO_TIMESTAMP_MS,
+    TEXTS,
+    TIMESTAMP,
+    TIMESTAMP_MAX_MS,
+    TIMESTAMP_MIN_MS,
+    UNHELD,
+    WAY_OUT,
+    Keep,
+    Reason,
+    timestamp_text,
+)
+from cleantail.errors import (
+    CleantailError,
+    OutsideError,
+    SegmentError,
+    SourceError,
+    SourceUnreachableError,
+    UnholdableError,
+)
+from cleantail.kafka.client_messages import headers_of
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import Range
-from cleantail.sources.kcat import TIMESTAMP_MAX_MS
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
+from cleantail.sources.kcat import Record
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, UNHELD_COLUMNS, unheld_batch
 from spark_jobs.round.intake.record_files import FileTarget, LogWriter, WrittenLog
 
 if TYPE_CHECKING:
@@ -29,7 +51,6 @@ if TYPE_CHECKING:
 
 MARK = "cleantail.kafka-source"
 """Stands around the one message that comes back from a worker: kind and text as JSON."""
-BAD_NAME = "the name of a header is not UTF-8, which Kafka's strings are"
 UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
@@ -39,8 +60,9 @@ KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
 class ArrowReader(Protocol):
     """Reads ranges of offsets in a task."""
 
-    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a range in the table's columns, in the order of their offsets."""
+    def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range in the order of their offsets, in the table's columns or, of those that it
+        cannot hold, in UNHELD_COLUMNS. Raises UnholdableError for one of these if all are to be kept."""
 
     def close(self) -> None:
         """Lets go of what it holds."""
@@ -52,9 +74,9 @@ class MessageReader:
     def __init__(self, reader: RangeReader, most_headers: int = DEFAULT_LIMITS.headers) -> None:
         self._reader, self._most_headers = reader, most_headers
 
-    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
+    def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
         for messages in self._reader.batches(span):
-            batch = arrow_batch(span.partition, messages)
+            batch = arrow_batch(span.partition, messages, keep)
             require_few_headers(batch, self._most_headers)
             yield batch
 
@@ -75,15 +97,16 @@ def require_few_headers(batch: pa.RecordBatch, most: int) -> None:
 
 
 def read_frame(
-    spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader]
+    spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> DataFrame:
     """Returns the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    columns = UNHELD_COLUMNS if keep == UNHELD else COLUMNS
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_ranges(tasks[number], open_reader)
+                yield from read_ranges(tasks[number], open_reader, keep)
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
 
@@ -97,7 +120,11 @@ class RangesTask:
 
 
 def write_ranges(
-    open_reader: Callable[[], ArrowReader], target: FileTarget, properties: Mapping[str, str], task: RangesTask
+    open_reader: Callable[[], ArrowReader],
+    target: FileTarget,
+    keep: Keep,
+    properties: Mapping[str, str],
+    task: RangesTask,
 ) -> list[WrittenLog]:
     """Writes the records of the ranges into files of their own, in their order: a task of Spark. `properties`: of
     PyIceberg's FileIO. Raises CleantailError, and no file is left then."""
@@ -107,7 +134,7 @@ def write_ranges(
     reader = open_reader()
     try:
         with _without_collector():
-            return [_written(reader, each, writer) for each, writer in writers]
+            return [_written(reader, each, writer, keep) for each, writer in writers]
     except BaseException:
         for _, writer in writers:
             writer.discard()
@@ -129,20 +156,22 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _written(reader: ArrowReader, each: Range, writer: LogWriter) -> WrittenLog:
-    for batch in reader.batches(each):
+def _written(reader: ArrowReader, each: Range, writer: LogWriter, keep: Keep) -> WrittenLog:
+    for batch in reader.batches(each, keep):
         writer.add(batch)
     return writer.close()
 
 
-def read_ranges(ranges: Iterable[Range], open_reader: Callable[[], ArrowReader]) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    ranges: Iterable[Range], open_reader: Callable[[], ArrowReader], keep: Keep
+) -> Iterator[pa.RecordBatch]:
     """Yields the records of the ranges. Raises RuntimeError, which Spark carries to the driver, with what `raised`
     makes an error of again."""
     try:
         reader = open_reader()
         try:
             for each in ranges:
-                yield from reader.batches(each)
+                yield from reader.batches(each, keep)
         finally:
             reader.close()
     except CleantailError as e:
@@ -155,42 +184,59 @@ def raised(error: PythonException) -> CleantailError | None:
     parts = str(error).split(MARK)
     if len(parts) < 3:
         return None
-    kinds = {kind.__name__: kind for kind in (SegmentError, SourceError, SourceUnreachableError, OutsideError)}
+    errors = (SegmentError, UnholdableError, SourceError, SourceUnreachableError, OutsideError)
+    kinds = {kind.__name__: kind for kind in errors}
     name, text = json.loads(parts[1])
     return kinds.get(name, CleantailError)(text)
 
 
-def arrow_batch(partition: int, messages: Sequence[Message]) -> pa.RecordBatch:
-    """Returns records of one partition as an Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's
-    microseconds. Raises SourceError for what no table can hold."""
+def arrow_batch(partition: int, messages: Sequence[Message], keep: Keep = ALL) -> pa.RecordBatch:
+    """Returns records of one partition as an Arrow batch, as `ArrowReader.batches` does; Kafka's milliseconds become
+    Iceberg's microseconds."""
+    headers = list(map(headers_of, messages))
+    reasons: dict[int, Reason] = {n: HEADER_NAME for n, each in enumerate(headers) if each is None}
+    ms = np.fromiter((m.timestamp()[1] for m in messages), np.int64, len(messages))
+    reasons |= {int(n): TIMESTAMP for n in np.flatnonzero((ms > TIMESTAMP_MAX_MS) | (ms < TIMESTAMP_MIN_MS))}
+    if keep == UNHELD:
+        return unheld_batch([(_record(messages[n]), headers[n], reason) for n, reason in sorted(reasons.items())])
+    if reasons:
+        if keep == ALL:
+            raise _unholdable(messages, reasons)
+        held = [n for n in range(len(messages)) if n not in reasons]
+        messages, headers = [messages[n] for n in held], [headers[n] for n in held]
     arrays = [
         pa.array(np.full(len(messages), partition, np.int32)),
         pa.array([m.offset() for m in messages], pa.int64()),
         *_times(messages),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
-        header_lists(_header_lists(messages)),
+        header_lists([each or () for each in headers]),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _record(message: Message) -> Record:
+    """Returns a record without its headers."""
+    kind, ms = message.timestamp()
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str) and not isinstance(value, str), "the reader has no deserializer"
+    return Record(message.partition() or 0, message.offset() or 0, ms, TYPES.get(kind, UNKNOWN_TYPE), key, value, ())
 
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
     """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
     stamps = [m.timestamp() for m in messages]
     ms = np.fromiter((time for _, time in stamps), np.int64, len(stamps))
-    if (late := np.flatnonzero(ms > TIMESTAMP_MAX_MS)).size:
-        text = f"timestamp {ms[late[0]]} is beyond what the table can hold, {TIMESTAMP_MAX_MS}"
-        raise _unfit(messages[int(late[0])], text)
     numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in {kind for kind, _ in stamps}}
-    types = np.full(len(stamps), next(iter(numbers.values())), np.int32)
+    types = np.full(len(stamps), next(iter(numbers.values()), UNKNOWN_TYPE), np.int32)
     if len(numbers) > 1:
         types = np.array([numbers[kind] for kind, _ in stamps], np.int32)
-    unknown = (ms < 0) | (types == UNKNOWN_TYPE)
+    unknown = (ms == NO_TIMESTAMP_MS) | (types == UNKNOWN_TYPE)
     micros = pa.array(ms * 1000, pa.int64(), mask=unknown if unknown.any() else None)
     return micros.cast(ARROW_SCHEMA.field("timestamp").type), pa.array(types)
 
 
-def header_lists(records: Sequence[Sequence[tuple[str, Any]]]) -> pa.Array:
+def header_lists(records: Sequence[Sequence[tuple[Any, Any]]]) -> pa.Array:
     """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
     if any(records):
         ends = np.cumsum([0, *map(len, records)], dtype=np.int32)
@@ -202,22 +248,9 @@ def header_lists(records: Sequence[Sequence[tuple[str, Any]]]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs).cast(ARROW_SCHEMA.field("headers").type)
 
 
-def _header_lists(messages: Sequence[Any]) -> Sequence[Sequence[tuple[str, Any]]]:
-    """Returns the headers of each record. Raises SourceError for one whose name no table can hold."""
-    try:
-        return [message.headers() or () for message in messages]
-    except UnicodeDecodeError:
-        raise _unfit(next(filter(_has_bad_name, messages)), BAD_NAME) from None
-
-
-def _has_bad_name(message: Message) -> bool:
-    try:
-        message.headers()
-    except UnicodeDecodeError:
-        return True
-    return False
-
-
-def _unfit(message: Message, why: str) -> SourceError:
+def _unholdable(messages: Sequence[Message], reasons: Mapping[int, Reason]) -> UnholdableError:
+    number, reason = min(reasons.items())
+    message = messages[number]
     where = f"topic {message.topic()}: partition {message.partition()}, offset {message.offset()}"
-    return SourceError(f"{where}: {why}; nothing was appended")
+    what = timestamp_text(message.timestamp()[1]) if reason == TIMESTAMP else TEXTS[HEADER_NAME]
+    return UnholdableError(f"{where}: {what}; nothing was appended. {WAY_OUT}")

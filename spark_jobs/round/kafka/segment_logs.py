@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import SegmentError
+from cleantail.config.unholdable import (
+    ALL,
+    HEADER_NAME,
+    NO_TIMESTAMP_MS,
+    TEXTS,
+    TIMESTAMP,
+    UNHELD,
+    WAY_OUT,
+    Keep,
+    Reason,
+    is_held_timestamp,
+    timestamp_text,
+)
+from cleantail.errors import UnholdableError
 from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
+from cleantail.kafka.segments.batch_records import RawRecord, SegmentRecord
 from cleantail.kafka.segments.log_folders import LogFolder, TopicFolders, find_logs
 from cleantail.kafka.segments.log_reader import LogReader
 from cleantail.kafka.segments.scanned_log import ScannedLog, scan_requests, scanned_log, settled
@@ -30,15 +43,12 @@ from cleantail.kafka.segments.segment_scan import ScanRequest, SegmentScan, scan
 from cleantail.kafka.table_position import TablePosition, position_after_files, require_own_table
 from cleantail.log.policy.shares import parallelism
 from cleantail.rounds.ingest_results import KafkaIngestResult
-from cleantail.sources.kcat import TIMESTAMP_MAX_MS
+from cleantail.sources.kcat import Record
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, unheld_batch
 from spark_jobs.round.kafka.reading import Progress, read_source
 from spark_jobs.round.kafka.records import ArrowReader, header_lists
-
-if TYPE_CHECKING:
-    from aiokafka.record._protocols import DefaultRecordProtocol
 
 TASKS_PER_CORE = 4
 """Segments are not of one size, and neither are the tasks that go through them."""
@@ -120,21 +130,27 @@ class SegmentReader:
     def __init__(self, logs: Sequence[ScannedLog], isolation: str, limit_bytes: int, most_headers: int) -> None:
         self._readers = {log.partition: LogReader(log, isolation, limit_bytes, most_headers) for log in logs}
 
-    def batches(self, span: Range) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a range in the table's columns."""
-        return (arrow_batch(span.partition, records) for records in self._readers[span.partition].chunks(span))
+    def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
+        return (arrow_batch(span.partition, records, keep) for records in self._readers[span.partition].chunks(span))
 
     def close(self) -> None:
         """Does nothing: a file is closed where its last batch was read."""
 
 
-def arrow_batch(partition: int, records: Sequence[DefaultRecordProtocol]) -> pa.RecordBatch:
-    """Returns records of one partition as an Arrow batch in the table's columns. Raises SegmentError for what no table
-    can hold."""
+def arrow_batch(partition: int, records: Sequence[SegmentRecord], keep: Keep = ALL) -> pa.RecordBatch:
+    """Returns records of one partition as an Arrow batch, as `ArrowReader.batches` does."""
+    reasons = {n: reason for n, r in enumerate(records) if (reason := _unheld_reason(r))}
+    if keep == UNHELD:
+        of_reasons = ((records[n], reason) for n, reason in reasons.items())
+        return unheld_batch([(_record(partition, r), r.headers, reason) for r, reason in of_reasons])
+    if reasons:
+        if keep == ALL:
+            raise _unholdable(partition, records, reasons)
+        records = [r for n, r in enumerate(records) if n not in reasons]
     arrays = [
         pa.array([partition] * len(records), pa.int32()),
         pa.array([r.offset for r in records], pa.int64()),
-        pa.array([_microseconds(partition, r) for r in records], ARROW_SCHEMA.field("timestamp").type),
+        pa.array([_microseconds(r) for r in records], ARROW_SCHEMA.field("timestamp").type),
         pa.array([r.timestamp_type for r in records], pa.int32()),
         pa.array([r.key for r in records], pa.binary()),
         pa.array([r.value for r in records], pa.binary()),
@@ -143,16 +159,27 @@ def arrow_batch(partition: int, records: Sequence[DefaultRecordProtocol]) -> pa.
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
-def _microseconds(partition: int, record: DefaultRecordProtocol) -> int | None:
+def _unheld_reason(record: SegmentRecord) -> Reason | None:
+    if not is_held_timestamp(record.timestamp):
+        return TIMESTAMP
+    return HEADER_NAME if isinstance(record, RawRecord) and record.has_bad_name else None
+
+
+def _record(partition: int, record: SegmentRecord) -> Record:
+    """Returns a record without its headers."""
+    return Record(partition, record.offset, record.timestamp, record.timestamp_type, record.key, record.value, ())
+
+
+def _unholdable(partition: int, records: Sequence[SegmentRecord], reasons: Mapping[int, Reason]) -> UnholdableError:
+    number, reason = min(reasons.items())
+    what = timestamp_text(records[number].timestamp) if reason == TIMESTAMP else TEXTS[HEADER_NAME]
+    where = f"partition {partition}, offset {records[number].offset}"
+    return UnholdableError(f"{where}: {what}; nothing was appended. {WAY_OUT}")
+
+
+def _microseconds(record: SegmentRecord) -> int | None:
     """Returns the record's time, None where its producer gave none."""
-    if record.timestamp is None or record.timestamp < 0:
-        return None
-    if record.timestamp > TIMESTAMP_MAX_MS:
-        raise SegmentError(
-            f"partition {partition}, offset {record.offset}: timestamp {record.timestamp} is beyond what the table can "
-            f"hold, {TIMESTAMP_MAX_MS}; nothing was appended"
-        )
-    return int(record.timestamp) * 1000
+    return None if record.timestamp == NO_TIMESTAMP_MS else record.timestamp * 1000
 
 
 def _scanned(

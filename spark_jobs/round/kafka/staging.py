@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.errors import PythonException
+from pyspark.sql import DataFrame
 
 from cleantail.config.platform import Platform
+from cleantail.config.unholdable import UNHELD, Keep
 from cleantail.errors import ContradictionError
 from cleantail.kafka.read_plan import Range, task_ranges
 from cleantail.log.contradictions import OTHERS
@@ -32,25 +34,29 @@ class Staging:
     open_reader: Callable[[], ArrowReader]
     cores: int
 
-    def write(self, branch: str, ranges: Sequence[Range]) -> NewRecords:
+    def write(self, branch: str, ranges: Sequence[Range], keep: Keep) -> NewRecords:
         """Writes the ranges' records: tasks do it themselves, and where they cannot, Spark appends them to the branch.
-        There are none where there were only markers and aborted records. Raises SourceError and
+        There are none where there were only markers and aborted records. Raises SourceError, UnholdableError and
         SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
             target = file_target(self.table, self.platform)
             paths = new_paths(self.table, sorted({each.partition for each in ranges}))
-            work = partial(write_ranges, self.open_reader, target)
+            work = partial(write_ranges, self.open_reader, target, keep)
             written = run_writers(self.table, self.platform, work, [_task(r, paths) for r in tasks], "read Kafka's log")
             return NewRecords.of_tasks(self.table, written)
         except UnwritableError as e:
             logger.info("Spark writes the records of %s: %s", self.table.topic.topic, e)
-            return self._write_by_spark(branch, tasks)
+            return self._write_by_spark(branch, tasks, keep)
 
-    def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]]) -> NewRecords:
+    def unheld(self, ranges: Sequence[Range]) -> DataFrame:
+        """Returns the ranges' records that the table cannot hold."""
+        return read_frame(self.table.spark, task_ranges(ranges, self.cores), self.open_reader, UNHELD)
+
+    def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]], keep: Keep) -> NewRecords:
         self.table.create_branch(branch, None)
         before = self.table.head_of(branch)
-        frame = read_frame(self.table.spark, tasks, self.open_reader)
+        frame = read_frame(self.table.spark, tasks, self.open_reader, keep)
         try:
             self.table.append_to(branch, frame, as_it_is=True)
         except PythonException as e:

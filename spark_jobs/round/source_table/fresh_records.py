@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.errors import ContradictionError
 from cleantail.log.contradictions import OTHERS
+from cleantail.log.left_out import LeftOut
 from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, Ranges
@@ -30,10 +31,11 @@ AGAIN = "_again"
 @dataclass(frozen=True, slots=True)
 class FreshRecords:
     """Says what a read brings. `came`: where the records lie that the source has, also those that the table had
-    before."""
+    before. `left_out`: those that it cannot hold."""
 
     records: NewRecords
     came: Ranges
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str) -> FreshRecords:

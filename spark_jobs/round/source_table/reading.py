@@ -14,13 +14,14 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, SourceError
+from cleantail.config.unholdable import HELD, UNHELD
+from cleantail.errors import CleantailError, SourceError, UnholdableError
 from cleantail.home.locks import exclusive
 from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
@@ -38,6 +39,7 @@ from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.left_out import leave_out, record_left_out
 from spark_jobs.round.intake.new_records import NO_RECORDS
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_rewritten
@@ -93,6 +95,7 @@ class SourceTableRead:
         require_workers(self.table.spark.sparkContext, self.platform, self._cores)
         position = own_position(self.topic, self.platform).position
         record_changes(self.table, self.platform, position.gaps if position else ())
+        record_left_out(self.table, self.platform)
         portions: list[TablePortion] = []
         while portion := self._portion(progress):
             portions.append(portion)
@@ -115,6 +118,7 @@ class SourceTableRead:
         progress(f"reading up to snapshot {planned.plan.end.snapshot_id}")
         portion = self._appended(planned, planned.plan, progress)
         record_changes(self.table, self.platform, planned.plan.gaps)
+        record_left_out(self.table, self.platform)
         return portion
 
     def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:
@@ -130,11 +134,14 @@ class SourceTableRead:
             progress("committing")
             summary = {OPERATION: INGEST, SOURCES: self._sources(planned, plan, fresh, states).packed()}
             at = planned.at
-            advance = Advance(at.text, position.as_json(), summary, at.snapshot_id, PROPERTY_SNAPSHOT_POSITION)
+            advance = Advance(
+                at.text, position.as_json(), summary, at.snapshot_id, PROPERTY_SNAPSHOT_POSITION, fresh.left_out
+            )
             append_and_advance(self.table, fresh.records.files, advance)
         finally:
             self.table.drop_branches([branch, branch + AGAIN])
-        return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, late, plan.is_last)
+        warnings = (*late, *(entry.text for entry in fresh.left_out))
+        return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, warnings, plan.is_last)
 
     def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str) -> FreshRecords:
         """Writes what the plan brings onto the branch; rewrites alone bring nothing, and are not looked at."""
@@ -145,7 +152,15 @@ class SourceTableRead:
         try:
             table = SessionTable.of(self.table.spark, source, self.platform)
             frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
-            return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+            try:
+                return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+            except UnholdableError:
+                if self.topic.config.cleantail_unholdable_policy == "fail":
+                    raise
+            self.table.drop_branches([branch, branch + AGAIN])
+            left_out = leave_out(self.table, frames.records(plan, known, UNHELD), self.now_ms)
+            fresh = write_fresh(self.table, branch, frames.records(plan, known, HELD), planned.source.name)
+            return replace(fresh, left_out=left_out)
         except CleantailError:
             raise
         except Exception:
@@ -166,7 +181,9 @@ class SourceTableRead:
     ) -> SnapshotPosition:
         source, before = planned.source, planned.at.position
         ends = dict(before.next_offsets) if before else {}
-        for partition, (_, end) in fresh.came.items():
+        came = ((partition, end) for partition, (_, end) in fresh.came.items())
+        left_out = ((entry.partition, entry.last_offset + 1) for entry in fresh.left_out)
+        for partition, end in (*came, *left_out):
             ends[partition] = max(ends.get(partition, 0), end)
         return SnapshotPosition(
             catalog=source.catalog,

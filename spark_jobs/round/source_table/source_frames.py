@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from cleantail.config.columns import Columns, quoted
 from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import SourceError
 from cleantail.log.column_sql import problem_of
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan
@@ -27,7 +28,7 @@ from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.source_table.columns_at import column_of, columns_at
-from spark_jobs.round.source_table.guards import beyond, guarded
+from spark_jobs.round.source_table.guards import beyond, guarded, unheld, unheld_columns
 from spark_jobs.round.source_table.session_catalog import SessionTable
 
 
@@ -54,14 +55,15 @@ class SourceFrames:
                 raise SourceError(f"{table.shown}: column {path} is {kinds[path]}: {problem}; nothing was appended")
         return cls(table, iceberg, columns, kinds, now.schema)
 
-    def records(self, plan: SnapshotPlan, known: Mapping[int, int]) -> DataFrame:
-        """Returns the records of the plan, in no order, and as often as the source has them. `known`: the next offsets
-        of what was read before."""
+    def records(self, plan: SnapshotPlan, known: Mapping[int, int], keep: Keep = ALL) -> DataFrame:
+        """Returns the records of the plan, in no order, and as often as the source has them, in the columns of a topic
+        table; those that it cannot hold in UNHELD_COLUMNS. `known`: the next offsets of what was read before."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
             unread = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
-            return self._as_topic_table(unread)
-        return reduce(DataFrame.unionByName, map(self._as_topic_table, self._stored(plan, plan.start_id, known)))
+            return self._kept(unread, keep)
+        stored = self._stored(plan, plan.start_id, known)
+        return reduce(DataFrame.unionByName, (self._kept(frame, keep) for frame in stored))
 
     def _stored(self, plan: SnapshotPlan, start_id: int, known: Mapping[int, int]) -> Iterator[DataFrame]:
         read = self.table.spark.read
@@ -132,5 +134,9 @@ class SourceFrames:
         util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
         return util.schemaFor(self.iceberg, snapshot_id)
 
-    def _as_topic_table(self, stored: DataFrame) -> DataFrame:
-        return stored.selectExpr(*guarded(self.columns, self.kinds))
+    def _kept(self, stored: DataFrame, keep: Keep) -> DataFrame:
+        if keep == UNHELD:
+            is_unheld = stored.where(unheld(self.columns, self.kinds))
+            return is_unheld.selectExpr(*unheld_columns(self.columns, self.kinds))
+        held = stored if keep == ALL else stored.where(f"NOT {unheld(self.columns, self.kinds)}")
+        return held.selectExpr(*guarded(self.columns, self.kinds))

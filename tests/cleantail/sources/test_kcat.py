@@ -275,7 +275,9 @@ def test_empty_base64_is_the_empty_text():
         pytest.param(line(partition=-1), '"partition" is -1: an integer', id="negative partition"),
         pytest.param(line(partition=2_147_483_648), '"partition" is 2147483648: an integer', id="partition too large"),
         pytest.param(line(partition=False), '"partition" is true or false: an integer', id="bool partition"),
-        pytest.param(line(ts=-2), f'"ts" is -2: an integer from -1 to {TS_MAX} is allowed', id="negative timestamp"),
+        pytest.param(
+            line(ts=-TS_MAX - 1), f'"ts" is {-TS_MAX - 1}: an integer from {-TS_MAX} to', id="below timestamps"
+        ),
         pytest.param(line(ts=TS_MAX + 1), f'"ts" is {TS_MAX + 1}: an integer', id="timestamp beyond Iceberg"),
         pytest.param(line(ts="3"), '"ts" is a string: an integer', id="timestamp as text"),
         pytest.param(line(ts=True), '"ts" is true or false: an integer', id="bool timestamp"),

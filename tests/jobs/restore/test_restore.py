@@ -47,6 +47,7 @@ STRANGE = [
     (None, None, None, 4_102_444_800_000),
     (b"a", None, [("h", None)], AT + 3),
     (b"no timestamp", b"x", None, -1),
+    (b"before 1970", b"x", None, -5_000),
 ]
 
 
@@ -58,9 +59,9 @@ def test_a_log_comes_back_as_it_was(kafka, workshop, landed, table_of):
     kafka.send(topic, [(b"other", b"y", None, AT)], partition=2)
     workshop.ok("ingest", topic)
     done = restore(workshop, kafka, topic, "restored-log-2")
-    assert (done["written"], done["verified"], done["found"], done["mode"], done["resumed"]) == (8, 8, 0, "log", False)
+    assert (done["written"], done["verified"], done["found"], done["mode"], done["resumed"]) == (9, 9, 0, "log", False)
     assert [(p["verified"], p["first_offset"], p["last_offset"]) for p in done["partitions"]] == [
-        (7, 0, 6),
+        (8, 0, 7),
         (0, None, None),
         (1, 0, 0),
     ]

@@ -101,7 +101,7 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             of(Event.GAP, "partition 3", partition=3),
             [],
             [],
-            "records had gone from Kafka before they were read, partition 3",
+            "records of the source are missing, partition 3",
             id="gap",
         ),
         pytest.param(

@@ -28,6 +28,7 @@ TABLE = {
     "compaction.strategy.header": ("", None, None),
     "cleantail.header.occurrence": ("last", None, None),
     "cleantail.keyless.policy": ("fail", None, None),
+    "cleantail.unholdable.policy": ("fail", None, None),
     "cleantail.reconcile": ("trigger", None, None),
     "cleantail.tombstone.lateness.ms": (0, 0, LONG_MAX),
     "cleantail.reclaim.deleted.ratio": (0.3, 0.0, 1.0),

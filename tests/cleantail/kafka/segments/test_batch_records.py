@@ -4,7 +4,16 @@ from contextlib import suppress
 
 import pytest
 
-from cleantail.kafka.segments.batch_header import GZIP, HEADER_BYTES, LZ4, NO_CODEC, SNAPPY, ZSTD, parse_header
+from cleantail.kafka.segments.batch_header import (
+    APPEND_TIME_BIT,
+    GZIP,
+    HEADER_BYTES,
+    LZ4,
+    NO_CODEC,
+    SNAPPY,
+    ZSTD,
+    parse_header,
+)
 from cleantail.kafka.segments.batch_records import BatchProblem, _require_few_headers, is_abort, records_of
 from tests.segment_builders import ABORT, COMMIT, append_time, batch, emptied, marker, packed, sealed
 
@@ -102,10 +111,34 @@ def test_lengths_beyond_all_bounds_are_told(length):
         read(sealed(data, 0))
 
 
-def test_a_name_of_a_header_that_is_not_utf_8_is_told():
-    data = bytearray(batch(0, [(b"k", b"v", [("name", b"")], 5)]))
+STRANGE = [
+    (b"k", b"v", [("h", b"1"), ("h", None)], 5),
+    (None, b"", [("name", b"x"), ("h", None), ("", b"")], 3),
+    (b"", None, [], -1),
+    (b"k" * 300, b"v" * 70_000, [("h" * 200, b"x" * 9_000)], 9_000_000_000),
+]
+
+
+@pytest.mark.parametrize("bits", [pytest.param(0, id="create"), pytest.param(APPEND_TIME_BIT, id="append_time")])
+def test_a_name_of_a_header_that_is_not_utf_8_comes_as_bytes_and_everything_else_as_it_is(bits):
+    data = bytearray(batch(7, STRANGE))
+    plain = [as_tuple(r) for r in read(sealed(data, bits))]
     data[data.index(b"name")] = 0xFF
-    with pytest.raises(BatchProblem, match="the name of a header is not UTF-8"):
+    records = read(sealed(data, bits))
+    assert [getattr(r, "has_bad_name", False) for r in records] == [False, True, False, False]
+    assert [h for h, _ in records[1].headers] == [b"\xffame", "h", ""]
+    assert [as_tuple(r) for r in records[:1] + records[2:]] == plain[:1] + plain[2:]
+    assert as_tuple(records[1])[:-1] == plain[1][:-1]
+
+
+def as_tuple(record):
+    return record.offset, record.timestamp, record.timestamp_type, record.key, record.value, list(record.headers)
+
+
+def test_a_record_that_ends_early_beside_such_a_name_is_told():
+    data = bytearray(batch(0, [(b"k", b"v", [("name", b"x")], 5), (b"key", b"value", [], 6)]))
+    data[data.index(b"name")], data[data.index(b"key") - 1] = 0xFF, 0x7E
+    with pytest.raises(BatchProblem, match="one ends early"):
         read(sealed(data, 0))
 
 

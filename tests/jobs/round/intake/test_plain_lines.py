@@ -68,7 +68,7 @@ BAD = [
     b'{"partition":-1,"offset":1,"payload":"x"}',
     b'{"partition":null,"offset":1,"payload":"x"}',
     b'{"offset":1,"payload":"x"}',
-    b'{"partition":0,"offset":1,"ts":-2,"payload":"x"}',
+    b'{"partition":0,"offset":1,"ts":-9223372036854776,"payload":"x"}',
     b'{"partition":0,"offset":1,"ts":9223372036854776,"payload":"x"}',
     b'{"partition":0,"offset":1,"ts":null,"payload":"x"}',
     b'{"partition":0,"offset":1,"t\\u0073":null,"payload":"x"}',

@@ -1,0 +1,43 @@
+"""Records that a topic's table cannot hold (`cleantail.unholdable.policy`). Pure.
+
+1. A timestamp is more milliseconds than Iceberg's microseconds can express, or the name of a header is not UTF-8.
+2. With `fail`, the default, an ingestion stops there, and appends nothing.
+3. With `quarantine` such a record is written to a side table as it is; with `drop` it is left out. Either way it is
+   counted (cleantail.log.left_out), and ingestion goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+POLICY = "cleantail.unholdable.policy"
+LONG_MAX = (1 << 63) - 1
+TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS = LONG_MAX // 1000, -(LONG_MAX // 1000)
+"""The last and the first timestamp that Iceberg can keep: it has microseconds in a long."""
+NO_TIMESTAMP_MS = -1
+
+Reason = Literal["timestamp", "header name"]
+TIMESTAMP: Reason = "timestamp"
+HEADER_NAME: Reason = "header name"
+TEXTS: Mapping[Reason, str] = {
+    TIMESTAMP: f"a timestamp beyond {TIMESTAMP_MAX_MS} ms",
+    HEADER_NAME: "the name of a header is not UTF-8, which Kafka's strings are",
+}
+WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic go on without such records'
+
+Keep = Literal["all", "held", "unheld"]
+"""Which records a task yields: all of them, where one that cannot be held is an error; those that the table can hold;
+or those that it cannot."""
+ALL: Keep = "all"
+HELD: Keep = "held"
+UNHELD: Keep = "unheld"
+
+
+def is_held_timestamp(ms: int) -> bool:
+    return TIMESTAMP_MIN_MS <= ms <= TIMESTAMP_MAX_MS
+
+
+def timestamp_text(ms: int) -> str:
+    """Returns what is wrong with a timestamp, for a sentence."""
+    return f"timestamp {ms} is beyond what the table can hold, {TIMESTAMP_MAX_MS}"

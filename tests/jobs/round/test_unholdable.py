@@ -1,0 +1,230 @@
+"""Records that a table cannot hold: refused, moved to the side table or dropped, whatever the source is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cleantail.config.events import Event
+from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.watch import metrics
+from cleantail.watch.alerting.alarms import log_alarms
+from cleantail.watch.log_metrics import totals_of
+from tests.jobs.round.test_rounds import NOW, offsets, record
+from tests.segment_builders import batch, sealed, segment
+
+NANOS = 1_700_000_000_000_000_000
+MS = 1_700_000_000_000
+LOWEST, HIGHEST = -9_223_372_036_854_775, 9_223_372_036_854_775
+"""The first and the last timestamp of Iceberg's microseconds."""
+
+
+def bad_name(base, *records, codec=0):
+    """A batch of which each header that is called `bad` has the name 0xff 61 64."""
+    data = bytearray(batch(base, records))
+    while b"\x06bad" in data:
+        data[data.index(b"\x06bad") + 1] = 0xFF
+    return sealed(data, 0)
+
+
+RECORDS = [
+    (b"a", b"1", [("good", b"x")], MS),
+    (b"a", b"2", [("bad", b"x"), ("good", None)], MS + 1),
+    (b"b", None, [], NANOS),
+    (b"b", b"4", [], MS + 3),
+]
+"""Of four records the table can hold the first and the last."""
+
+
+class FromKafka:
+    kind, raw_headers = "kafka", None
+
+    def __init__(self, workshop, kafka, sink):
+        self.workshop, self.kafka = workshop, kafka
+
+    def topic(self, name, config):
+        return self.workshop.topic(name, config, source=self.kafka.source())
+
+    def fill(self, topic, base=0):
+        if not base:
+            self.kafka.create(topic)
+        self.kafka.send_batch(topic, bad_name(0, *RECORDS))
+        return ()
+
+
+class FromSegments:
+    kind, raw_headers = "segments", [{"key": b"\xffad", "value": b"x"}, {"key": b"good", "value": None}]
+
+    def __init__(self, workshop, kafka, sink):
+        self.workshop = workshop
+
+    def topic(self, name, config):
+        return self.workshop.topic(name, config)
+
+    def fill(self, topic, base=0):
+        logs = self.workshop.config / "logs"
+        segment(logs / f"{topic}-0", base, bad_name(base, *RECORDS))
+        return ("--segments", logs)
+
+
+class FromFiles:
+    kind, raw_headers = "files", FromSegments.raw_headers
+
+    def __init__(self, workshop, kafka, sink):
+        self.workshop = workshop
+
+    def topic(self, name, config):
+        return self.workshop.topic(name, config)
+
+    def fill(self, topic, base=0):
+        lines = [
+            record(base + n, key.decode(), value and value.decode(), ts=ms, headers=flat(headers))
+            for n, (key, value, headers, ms) in enumerate(RECORDS)
+        ]
+        file = self.workshop.file(f"{base}.jsonl", lines)
+        file.write_bytes(file.read_bytes().replace(b'"bad"', b'"\xffad"'))
+        return ("--file", file)
+
+
+def flat(headers):
+    return [part for name, value in headers for part in (name, value and value.decode())]
+
+
+class FromTable:
+    kind, raw_headers = "table", None
+
+    def __init__(self, workshop, kafka, sink):
+        self.workshop, self.sink = workshop, sink
+
+    def topic(self, name, config):
+        self.lake = self.sink(name)
+        return self.workshop.topic(name, config, source={"table": self.lake.source})
+
+    def fill(self, topic, base=0):
+        for n, (key, value, _, ms) in enumerate(RECORDS):
+            # a table of Spark has no name of a header that is not UTF-8
+            self.lake.append((0, base + n, NANOS if n == 1 else ms, key.decode(), value and value.decode()))
+        return ()
+
+
+@pytest.fixture(params=[FromKafka, FromSegments, FromFiles, FromTable], ids=lambda source: source.kind)
+def source(request, workshop, kafka, sink):
+    return request.param(workshop, kafka, sink)
+
+
+def side_rows(spark, table_of, topic):
+    name = f"{table_of(topic).name[:-1]}_unholdable`"
+    return [row.asDict(recursive=True) for row in spark.table(name).orderBy("offset").collect()]
+
+
+def alarms(workshop, topic, now_ms):
+    configured, platform = workshop.find(topic), workshop.platform()
+    logs = log_states(configured, read_facts(configured, platform), now_ms)
+    return [c for c in log_alarms(logs, (), configured.config, now_ms) if c.event is Event.GAP]
+
+
+def test_the_default_is_to_refuse_and_to_name_the_way_out(source, workshop, table_of):
+    topic = source.topic(f"unheld-fail-{source.kind}", {})
+    code, _, err = workshop.run("ingest", topic, *source.fill(topic))
+    assert (code, "nothing was appended" in err, "cleantail.unholdable.policy" in err) == (2, True, True), err
+    assert not table_of(topic).exists() or workshop.read(topic) == []
+
+
+def test_quarantine_moves_them_to_the_side_table_byte_for_byte_and_once(source, workshop, spark, table_of, kafka):
+    topic = source.topic(f"unheld-side-{source.kind}", {"cleantail.unholdable.policy": "quarantine"})
+    for base in (0, 4):
+        workshop.ok("ingest", topic, *source.fill(topic, base))
+    assert offsets(workshop.read(topic)) == [0, 3, 4, 7]
+    rows = side_rows(spark, table_of, topic)
+    assert [row["offset"] for row in rows] == [1, 2, 5, 6]
+    name, time = rows[:2]
+    assert (name["key"], name["value"], name["headers"]) == (b"a", b"2", source.raw_headers)
+    assert (time["key"], time["value"], time["timestamp_ms"]) == (b"b", None, NANOS)
+    assert time["reason"] == "timestamp"
+
+
+def test_what_was_dropped_is_in_status_evidence_and_alert(source, workshop, table_of):
+    topic = source.topic(f"unheld-drop-{source.kind}", {"cleantail.unholdable.policy": "drop"})
+    done = workshop.json("ingest", topic, *source.fill(topic))
+    assert done["records"] == 2
+    names = {"table": 0}.get(source.kind, 1)
+    texts = done["warnings"]
+    assert len(texts) == 1 + names and all("dropped" in text for text in texts)
+    [log] = workshop.json("status", topic)["topics"][topic]
+    assert [text for text in log["warnings"] if "cannot hold" in text] == texts
+    rows = [row for row in workshop.evidence(topic) if row["kind"] == "gap"]
+    assert sum(json.loads(row["deleted"])["unholdable"] for row in rows) == 2
+    at_ms = max(row["now_ms"] for row in rows)
+    [alarm] = alarms(workshop, topic, at_ms + 1)
+    assert "cleantail.unholdable.policy: drop" in alarm.text and alarms(workshop, topic, at_ms + 86_400_000) == []
+    assert totals_of(rows) == {(metrics.DROPPED, (topic, "0", "unholdable")): 2}
+    workshop.ok("compact", topic, "--now", NOW)
+    assert [text for text in workshop.json("status", topic)["topics"][topic][0]["warnings"] if "hold" in text] == texts
+
+
+def test_negative_timestamps_are_held_and_only_minus_one_is_none(workshop, kafka, landed, sink, records):
+    stamps = [0, -1, -2, -5_000, -62_000_000_000_000]
+    topic = workshop.topic("before-1970", source=kafka.source())
+    kafka.create(topic)
+    kafka.send_batch(topic, batch(0, [(b"k", b"v", [], ms) for ms in stamps]))
+    workshop.ok("ingest", topic)
+    held = [None if ms == -1 else ms for ms in stamps]
+    assert [r.timestamp_ms for r in landed(topic)] == held
+    files = workshop.topic("before-1970-lines")
+    workshop.ok(
+        "ingest", files, "--file", workshop.file("a.jsonl", [record(n, "k", "v", ts=ms) for n, ms in enumerate(stamps)])
+    )
+    assert [r.timestamp_ms for r in landed(files)] == held
+    assert [r["ts"] for r in workshop.read(files)] == stamps
+    logs = workshop.config / "logs"
+    segments = workshop.topic("before-1970-segments")
+    segment(logs / f"{segments}-0", 0, batch(0, [(b"k", b"v", [], ms) for ms in stamps]))
+    workshop.ok("ingest", segments, "--segments", logs)
+    assert [r.timestamp_ms for r in landed(segments)] == held
+    lake = sink("before-1970")
+    lake.append(*[(0, n, ms, "k", "v") for n, ms in enumerate(stamps)])
+    table = workshop.topic("before-1970-table", source={"table": lake.source})
+    workshop.ok("ingest", table)
+    assert [ms for _, _, ms, _, _ in records(table)] == held
+
+
+def test_the_first_and_the_last_timestamp_of_the_table_are_held(workshop):
+    topic = workshop.topic("farthest-times")
+    stamps = [LOWEST, HIGHEST]
+    lines = [record(n, "k", "v", ts=ms) for n, ms in enumerate(stamps)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    assert [r["ts"] for r in workshop.read(topic)] == stamps
+
+
+def test_a_crash_after_the_side_table_was_written_moves_nothing_twice(workshop, kafka, spark, table_of, monkeypatch):
+    topic = workshop.topic("unheld-crash", {"cleantail.unholdable.policy": "quarantine"}, source=kafka.source())
+    kafka.create(topic)
+    kafka.send_batch(topic, bad_name(0, *RECORDS))
+    with monkeypatch.context() as crash:
+        crash.setattr("spark_jobs.round.kafka.reading.append_and_advance", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError, match="division"):
+            workshop.run("ingest", topic)
+    assert [row["offset"] for row in side_rows(spark, table_of, topic)] == [1, 2]
+    workshop.ok("ingest", topic)
+    assert [row["offset"] for row in side_rows(spark, table_of, topic)] == [1, 2]
+    assert offsets(workshop.read(topic)) == [0, 3]
+
+
+def test_a_topic_of_which_no_record_can_be_held_goes_on(workshop, kafka, table_of):
+    topic = workshop.topic("unheld-all", {"cleantail.unholdable.policy": "drop"}, source=kafka.source())
+    kafka.create(topic, 2)
+    kafka.send(topic, [(b"k", b"v", None, NANOS + n) for n in range(50)], partition=1)
+    assert workshop.json("ingest", topic)["records"] == 0
+    kafka.send(topic, [(b"k", b"v", None, MS)], partition=1)
+    assert workshop.json("ingest", topic)["records"] == 1
+    assert offsets(workshop.read(topic)) == [50]
+
+
+def test_a_line_that_is_no_record_is_refused_beside_some_that_cannot_be_held(workshop, table_of):
+    topic = workshop.topic("unheld-and-bad", {"cleantail.unholdable.policy": "drop"})
+    file = workshop.file("a.jsonl", [record(0, "k", "v", ts=NANOS), record(1, "k", "v")])
+    file.write_text(file.read_text() + "oops\n")
+    code, _, err = workshop.run("ingest", topic, "--file", file)
+    assert code == 2 and "a.jsonl:3: not JSON" in err
+    assert not table_of(topic).exists() or workshop.read(topic) == []
