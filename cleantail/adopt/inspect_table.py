@@ -38,6 +38,8 @@ _UNFIT: dict[str, Callable[[str], str]] = {
         "timestamp_type="
     ),
 }
+_NOT_IN_SPARK = ("time", "geometry", "geography")
+"""What the names of Iceberg's types begin with that Spark does not know, but for those of _SPARK."""
 _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string"}
 """Iceberg's names of types -> Spark's, where the two differ."""
 
@@ -63,7 +65,12 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
         vectors_of_gone_files=of_gone_files,
         lacks_row_ids=(snapshot := table.current_snapshot()) is not None and snapshot.first_row_id is None,
         left_out=layout.left_out,
-        wrong=(*_same_names(kinds), *_wrong(layout.paths, schema), *_wrong_mark(columns, schema)),
+        wrong=(
+            *_not_for_spark(kinds),
+            *_same_names(kinds),
+            *_wrong(layout.paths, schema),
+            *_wrong_mark(columns, schema),
+        ),
     )
     if columns is None or inspected.wrong or inspected.deletes:
         return inspected
@@ -81,6 +88,16 @@ def fitting(table: Table, layout: Layout) -> Layout:
 def _kinds(schema: Schema) -> dict[str, str]:
     """Returns the type of each column, fields of structs included."""
     return {name: str(schema.find_field(name).field_type) for name in schema.column_names}
+
+
+def _not_for_spark(kinds: Mapping[str, str]) -> Iterable[str]:
+    """Yields columns of types for which Spark reads no column of the table."""
+    for name, kind in kinds.items():
+        if kind.startswith(_NOT_IN_SPARK) and kind not in _SPARK:
+            yield (
+                f"column {name} is {kind}, and Spark reads no table with such a column. Have its sink write text or a "
+                "whole number, and drop the column in an engine that can read it"
+            )
 
 
 def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:

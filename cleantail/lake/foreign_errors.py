@@ -18,7 +18,7 @@ DEBUG_VARIABLE = "CLEANTAIL_DEBUG"
 """Set in the environment: errors from outside keep their stack, with messages that may quote records."""
 _FOREIGN = ("py4j.", "pyspark.", "pyiceberg.", "pyarrow.", "sqlalchemy.", "botocore.", "requests.", "urllib3.")
 _QUOTING = ("pyspark.", "pyarrow.")
-_OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException")
+_OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException", "UnsupportedOperationException")
 """Of PySpark's exceptions those that are raised before a record is read."""
 _OF_FILES = (
     "java.io.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from tests.jobs.conftest import settings
 
 NOW = 1_800_000_000_000
@@ -211,6 +212,39 @@ def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_
         spark.sql(statement.format(f"cleantail.sinks.`{name}`", table))
     workshop.ok("adopt", table, *refused.arguments)
     require_working(workshop, name, table, only=("compact", "latest", "reclaim"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(lambda types: types.TimeType.get(), "time", id="time"),
+        pytest.param(lambda types: types.TimestampNanoType.withZone(), "timestamptz_ns", id="nanoseconds"),
+        pytest.param(lambda types: types.GeometryType.crs84(), "geometry", id="geometry"),
+    ],
+)
+def test_a_column_with_which_spark_reads_no_table_is_refused_mapped_or_not(workshop, spark, lake, kind, name):
+    table = Table(version=3).make(spark, lake, f"type_{name}")
+    full = f"cleantail.sinks.`type_{name}`"
+    odd = kind(spark._jvm.org.apache.iceberg.types.Types)
+    iceberg_table(spark, full).updateSchema().addColumn("odd", odd).commit()
+    code, _, err = workshop.run("adopt", table)
+    assert code == 2 and f"column odd is {name}" in err and "drop the column" in err
+    iceberg_table(spark, full).updateSchema().deleteColumn("odd").commit()
+    workshop.ok("adopt", table)
+    require_working(workshop, f"type_{name}", table, only=("compact", "latest"))
+    iceberg_table(spark, full).updateSchema().addColumn("odd", odd).commit()
+    code, _, err = workshop.run("compact", f"type_{name}", "--now", NOW + 9_000, "--force")
+    assert code in (0, 4) and "may quote" not in err
+
+
+def test_a_variant_that_comes_after_adoption_is_reported_by_every_command_alike(workshop, spark, lake):
+    table = Table(version=3).make(spark, lake, "later_variant")
+    workshop.ok("adopt", table)
+    settings(workshop, "later_variant")
+    spark.sql("ALTER TABLE cleantail.sinks.later_variant ADD COLUMN extra variant")
+    for command in later_commands("later_variant", table):
+        code, _, err = workshop.run(*command)
+        assert command == ("check-config",) or (code == 2 and "a column of type variant" in err), (command, err)
 
 
 GUESSES = {
