@@ -28,7 +28,9 @@ def calls_without_encoding(source: str) -> Iterator[ast.Call]:
             v.value for v in (*call.args, named.get("mode")) if isinstance(v, ast.Constant) and isinstance(v.value, str)
         ]
         is_text = name in WHOLE or (name in OPENING and not any("b" in text for text in texts))
+        of_path = isinstance(call.func, ast.Name) or all(isinstance(v, ast.Constant) for v in call.args[:1])
         other = any(part in ast.unparse(call.func) for part in ("os.open", "new_input", "webbrowser"))
+        other = other or (name == "open" and not of_path)  # a path's first argument is a mode, a file system's a path
         if "encoding" not in named and ((is_text and not other) or (name in ("run", "Popen") and "text" in named)):
             yield call
 
@@ -53,7 +55,8 @@ def test_a_call_that_takes_the_encoding_of_the_locale_is_found(source):
 
 
 @pytest.mark.parametrize(
-    "source", ["p.open('rb')", "os.open(p, f)", "p.write_text(t, encoding='utf-8')", "open(p, 'ab')"]
+    "source",
+    ["p.open('rb')", "os.open(p, f)", "p.write_text(t, encoding='utf-8')", "open(p, 'ab')", "store.open(path)"],
 )
 def test_a_call_that_does_not_is_passed_over(source):
     assert not list(calls_without_encoding(source))
