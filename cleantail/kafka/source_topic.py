@@ -26,11 +26,13 @@ class SourceTopic:
     topic: Topic
     brokers: Brokers
     settings: Mapping[str, str] = field(repr=False)
+    within_ms: int | None = None
 
     @classmethod
-    def of(cls, topic: Topic, settings: Mapping[str, str]) -> SourceTopic:
-        """Raises CleantailError for settings that librdkafka does not take."""
-        return cls(topic, Brokers(settings, topic.stall_timeout_ms), settings)
+    def of(cls, topic: Topic, settings: Mapping[str, str], within_ms: int | None = None) -> SourceTopic:
+        """`within_ms`: how long a task may read, where others wait. Raises CleantailError for settings that librdkafka
+        does not take."""
+        return cls(topic, Brokers(settings, topic.stall_timeout_ms), settings, within_ms)
 
     def describe(self) -> BrokerTopic:
         """Asks the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
@@ -54,8 +56,8 @@ class SourceTopic:
     def open_reader(self) -> Callable[[], RangeReader]:
         """Returns what a task calls; it travels to the task inside of the function, and not with the data."""
         settings, name = dict(self.settings), self.topic.kafka_topic
-        isolation, stall_ms = self.topic.source.isolation, self.topic.stall_timeout_ms
-        return lambda: RangeReader(settings, name, isolation, stall_ms)
+        isolation, stall_ms, within_ms = self.topic.source.isolation, self.topic.stall_timeout_ms, self.within_ms
+        return lambda: RangeReader(settings, name, isolation, stall_ms, within_ms)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
         """Returns what the brokers have. Raises CleantailError where a key that is gone there need not have been

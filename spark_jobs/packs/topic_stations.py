@@ -211,7 +211,8 @@ class TopicStations:
             return None
         client = client_of(self.topic, self.client)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
-            return done(reconcile_round(run, SourceTopic.of(self.topic, client), self.request.now_ms))
+            source = SourceTopic.of(self.topic, client, self.platform.limits.ingest_max_ms)
+            return done(reconcile_round(run, source, self.request.now_ms))
 
     @contextmanager
     def _at(self, station: str) -> Iterator[None]:

@@ -36,3 +36,24 @@ def test_brokers_that_died_after_the_evaluation_are_waited_for_once(workshop, sp
     first, *others = [outcome.error for outcome in outcomes]
     assert f"do not answer for topic {topics[0]}" in first
     assert ["do not answer, as a moment ago" in error for error in others] == [True] * 3
+
+
+def test_a_topic_that_takes_its_brokers_too_long_is_left_to_the_next_run_and_holds_up_no_other(
+    kafka, workshop, spark, landed, monkeypatch
+):
+    """By portions of one record, with a pause after each: what was appended before the limit stays."""
+    from spark_jobs.round.kafka import reading
+
+    text = {"platform": {"limits": {"ingest.max.ms": 5000}, "spark": {"master": "local[1]"}}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps(text))
+    slow, quick = (workshop.topic(f"packed-{name}", source=kafka.source()) for name in ("slow", "quick"))
+    for topic, count in ((slow, 3), (quick, 1)):
+        kafka.create(topic)
+        kafka.send(topic, [(b"a", b"%d" % n) for n in range(count)])
+    monkeypatch.setattr(reading, "PORTION_OFFSETS", 1)
+    monkeypatch.setattr(reading, "next_budget", lambda *_: time.sleep(5.1) or 1)
+    request = PackRequest((slow, quick), int(time.time() * 1000) + 60_000)
+    first, second = run_pack(spark, workshop.platform(), request).topics
+    assert (first.ok, first.station, first.may_retry) == (False, "ingest", False), first.error
+    assert "ingest.max.ms" in first.error and len(landed(slow)) == 2
+    assert (second.error, second.ingested is not None and second.ingested.records) == ("", 1)
