@@ -21,6 +21,7 @@ NO_TLS = "it does not speak TLS as https needs: http, or another port?"
 NO_CATALOG = "something answers, but not as an Iceberg REST catalog does: another service, or another path?"
 UNAVAILABLE = "it answers that it is not available"
 NOT_A_DATABASE = "the file is not a SQLite database"
+FULL_DISK = "the disk is full"
 
 _KINDS = (
     (UNKNOWN_HOST, {"gaierror", "NameResolutionError"}),
@@ -46,6 +47,7 @@ _TEXTS = (
     (TIMEOUT, "timeout expired|timed out"),
     (CERTIFICATE, "certificate verify failed"),
     (NOT_A_DATABASE, "file is not a database|malformed"),
+    (FULL_DISK, "No space left on device|database or disk is full"),
 )
 """What libpq, MySQL, SQLite and REST answers say, where no class tells."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -99,6 +101,14 @@ def unreachable(platform: Platform, error: Exception) -> CleantailError:
     return OutsideError(f"catalog {kind} at {where} cannot be reached: {why}")
 
 
+_DAMAGED_METADATA = (ValueError, EOFError, KeyError, TypeError, AttributeError, zlib.error, gzip.BadGzipFile)
+"""What PyIceberg, and what unpacks and parses for it, raise for metadata that is damaged."""
+_DAMAGE = (
+    "Put the file back from a backup, or from an earlier version of the object. Or register the table again with an "
+    "earlier metadata file, by Iceberg's procedure register_table"
+)
+
+
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
     """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
     OutsideError where the catalog is out of reach."""
@@ -109,10 +119,16 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     except NoSuchTableError:
         return None
     except FileNotFoundError as e:
-        raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}") from None
-    except (ValueError, ValidationError) as e:  # JSON's and PyIceberg's, with the whole text in it
+        raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}. {_DAMAGE}") from None
+    except (PermissionError, IsADirectoryError) as e:
+        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {e}. {_DAMAGE}") from None
+    except (*_DAMAGED_METADATA, ValidationError) as e:  # with the whole text in it
         require_known_types(topic.table, e)
-        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {type(e).__name__}") from None
+        file = metadata_locations(catalog, platform).get(topic.table, "")
+        kind = type(e).__name__
+        raise TableError(
+            f"table {topic.table} is broken: its metadata {file} cannot be read: {kind}. {_DAMAGE}"
+        ) from None
     except Exception as e:
         raise unreachable(platform, e) from None
     require_ours(table.properties, topic)
@@ -123,6 +139,25 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     if topic.columns is None:
         _require_own_partitioning(table, topic)
     return table
+
+
+def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
+    """Returns `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
+    `platform`: whose catalog it is. Raises OutsideError where it is out of reach."""
+    from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.orm import Session
+
+    if not isinstance(catalog, SqlCatalog):
+        return {}
+    columns = (IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location)
+    try:
+        with Session(catalog.engine) as session:
+            rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
+    except SQLAlchemyError as e:
+        raise unreachable(platform, e) from None
+    return {f"{namespace}.{name}": location or "" for namespace, name, location in rows}
 
 
 def require_known_types(table: str, error: Exception) -> None:

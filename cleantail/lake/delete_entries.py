@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleantail.errors import TableError
+from cleantail.errors import CleantailError, TableError
 from cleantail.lake.clients.bounded_reads import avro_file
 from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.typedef import StructProtocol
 
 DATA, DELETES = 0, 1
@@ -31,6 +33,35 @@ EQUALITY = 2
 """What a delete file is that names values of columns."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
+
+
+DAMAGE = (
+    "Put the file back from a backup, or from an earlier version of the object. Or make an older snapshot current by "
+    "Iceberg's procedure rollback_to_snapshot"
+)
+
+
+@contextmanager
+def named_if_damaged(table: Table, path: str) -> Iterator[None]:
+    """Raises TableError, with table and file, for a file of the table that is missing or cannot be read. A network or a
+    store that fails is no damage: its error is raised as it is."""
+    name = ".".join(table.name()[-2:])
+    try:
+        yield
+    except CleantailError:
+        raise
+    except FileNotFoundError:
+        raise TableError(f"table {name} is broken: its file {path} is missing. {DAMAGE}") from None
+    except Exception as e:
+        if isinstance(e, OSError) and not isinstance(e, PermissionError | IsADirectoryError | NotADirectoryError):
+            raise
+        raise TableError(f"table {name} is broken: {path} cannot be read: {type(e).__name__}. {DAMAGE}") from None
+
+
+def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    """Returns the manifests of a snapshot. Raises TableError as above."""
+    with named_if_damaged(table, snapshot.manifest_list):
+        return list(snapshot.manifests(table.io))
 
 
 def content_of(file: ManifestFile | IcebergFile) -> int:
@@ -83,7 +114,8 @@ def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteF
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
     types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: IcebergFile}
-    with avro_file()(table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
+    damage = named_if_damaged(table, manifest.manifest_path)
+    with damage, avro_file()(table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
         for entry in entries:
             if entry.status != ENTRY_DELETED:
                 inherited = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number

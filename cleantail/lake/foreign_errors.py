@@ -50,12 +50,23 @@ _OF_TASK = re.compile(rf"\(TID \d+\) \([^)]*\): (?:{_JAVA}(?:: {_CONDITION})?)?"
 _OF_PYTHON = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?=:|$)", re.MULTILINE)
 """The last line of a Python worker's stack begins with the exception's name."""
 _CHARS = 500
+_FILE_ERROR = re.compile(
+    r"^(?:FileNotFound|Permission|IsADirectory|NotADirectory|OS)Error: \[Errno \d+\] .*$", re.MULTILINE
+)
+"""What Python says of a file, with its name."""
+_FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
+FULL_DISK = (
+    "a disk is full (No space left on device): free some where CLEANTAIL_HOME, the warehouse or spark.local.dir are, "
+    "here or on a worker of Spark, and do the same again"
+)
 
 
 def explained(error: Exception) -> CleantailError | None:
     """Returns the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
     if os.environ.get(DEBUG_VARIABLE):
         return None
+    if _FULL.search(_whole_text(error)):
+        return OutsideError(FULL_DISK)
     if isinstance(error, OSError):
         return OutsideError(_os_text(error))
     if "JAVA_GATEWAY" in str(error):
@@ -82,6 +93,11 @@ def stack_of(error: BaseException) -> str:
     )
 
 
+def _whole_text(error: BaseException) -> str:
+    java = getattr(error, "java_exception", None)
+    return f"{error} {java.toString() if java is not None else ''}"
+
+
 def _name(error: BaseException) -> str:
     kind = type(error)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
@@ -104,7 +120,13 @@ def _text(error: Exception) -> str:
     if not type(error).__module__.startswith("pyspark."):
         return _names(_name(error))
     condition, kinds = re.match(_CONDITION, str(error)), _OF_PYTHON.findall(str(error))
-    return _names(_name(error), condition[1] if condition else None, *kinds[-1:])
+    return _of_file(str(error)) or _names(_name(error), condition[1] if condition else None, *kinds[-1:])
+
+
+def _of_file(text: str) -> str | None:
+    """Returns what a Python worker says of a file that it could not open, None if it failed of something else."""
+    found = _FILE_ERROR.search(text)
+    return f"a task of Spark: {found[0][:_CHARS]}" if found else None
 
 
 def _java_text(text: str) -> str:
@@ -115,7 +137,7 @@ def _java_text(text: str) -> str:
     if kept:
         return _first_line(text)
     if task:
-        return _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
+        return _of_file(text) or _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
     return _names(alone[1], alone[2]) if alone else _names("an error of Java")
 
 

@@ -15,7 +15,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.human import whole_number
 from cleantail.lake.data_files import data_files_of
-from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, deletes_of, manifests_of, named_if_damaged
 from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile
@@ -127,7 +127,7 @@ def table_facts(
 
 def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:
     """Returns the data files of a snapshot, with how many of their records are deleted there."""
-    manifests = snapshot.manifests(table.io)
+    manifests = manifests_of(table, snapshot)
     data, deletes = [m for m in manifests if content_of(m) == DATA], dict[str, list[DeleteFile]]()
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         of_deletes = [m for m in manifests if content_of(m) == DELETES]
@@ -165,8 +165,13 @@ def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFil
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
     """Yields the entries of manifests whose files are in the table."""
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
-        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=True), manifests):
+        for entries in pool.map(lambda m: _entries(table, m), manifests):
             yield from entries
+
+
+def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
+    with named_if_damaged(table, manifest.manifest_path):
+        return manifest.fetch_manifest_entry(table.io, discard_deleted=True)
 
 
 def _arrived(
@@ -234,7 +239,7 @@ def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 
 
 def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    manifests = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
+    manifests = [m for m in manifests_of(table, snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
     entries = [e for e in entries_of(table, manifests) if e.snapshot_id == snapshot.snapshot_id]
     lineages, data = lineages_where_needed(table, snapshot), [e for e in entries if content_of(e.data_file) == DATA]
     return list(_with_append_times(table, (log for e in data for log in data_files_of(table, e, (), lineages))))

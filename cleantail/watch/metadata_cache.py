@@ -21,9 +21,8 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError
 from cleantail.home.kept_texts import KeptTexts
-from cleantail.lake.catalogs import is_outdated, load_table, open_catalog
+from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
 from cleantail.lake.evidence_table import read_evidence
-from cleantail.lake.kept.metadata_locations import metadata_locations
 from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in

@@ -22,9 +22,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.home.kept_texts import KeptTexts
-from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.catalogs import kept_catalog, load_table, metadata_locations
 from cleantail.lake.kept.code_digest import code_digest
-from cleantail.lake.kept.metadata_locations import metadata_locations
 from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
-from cleantail.lake.delete_entries import DATA, DELETES, content_of, entries_of_deletes
+from cleantail.lake.delete_entries import DATA, DELETES, content_of, entries_of_deletes, manifests_of
 from cleantail.lake.position_deletes import DeleteFile, puffin_problem, require_readable, vectors_by_file
 from cleantail.lake.table_metadata import entries_of
 
@@ -37,7 +37,7 @@ def damaged_vectors(table: Table) -> DamagedVectors:
     """Returns the damaged deletion vectors of the table's current snapshot. Deletes that are not of one data file are
     passed over."""
     snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
+    manifests = manifests_of(table, snapshot) if snapshot else []
     deletes = (delete for m in manifests if content_of(m) == DELETES for delete in entries_of_deletes(table, m))
     vectors = vectors_by_file(delete for delete in deletes if isinstance(delete, DeleteFile))
     newest = dict.fromkeys(vectors, -1)

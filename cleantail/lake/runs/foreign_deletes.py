@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.lake.delete_entries import DATA, DELETES, ForeignDelete, content_of, deletes_of, entries_of_deletes
+from cleantail.lake.delete_entries import (
+    DATA,
+    DELETES,
+    ForeignDelete,
+    content_of,
+    deletes_of,
+    entries_of_deletes,
+    manifests_of,
+)
 from cleantail.lake.records.file_records import require_parquet
 from cleantail.lake.table_metadata import entries_of
 
@@ -33,7 +41,7 @@ class ForeignDeletes:
 def foreign_deletes(table: Table) -> ForeignDeletes:
     """Returns what the current snapshot has of them, from its manifests alone."""
     snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
+    manifests = manifests_of(table, snapshot) if snapshot else []
     entries = (e for m in manifests if content_of(m) == DELETES for e in entries_of_deletes(table, m))
     deletes = [entry for entry in entries if isinstance(entry, ForeignDelete)]
     by_value = [entry for entry in deletes if entry.by_value]
@@ -43,7 +51,7 @@ def foreign_deletes(table: Table) -> ForeignDeletes:
 def require_parquet_files(table: Table) -> None:
     """Raises TableError for data files of the current snapshot that are not Parquet."""
     snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
+    manifests = manifests_of(table, snapshot) if snapshot else []
     for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]):
         require_parquet(entry.data_file.file_path, entry.data_file.file_format)
 
@@ -51,7 +59,7 @@ def require_parquet_files(table: Table) -> None:
 def require_own_deletes(table: Table) -> None:
     """Raises TableError where the current snapshot has deletes that a round could not replace, with the way out."""
     snapshot = table.current_snapshot()
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
+    for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:
             for _ in deletes_of(table, manifest):
                 pass
