@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -24,6 +24,8 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans
 from cleantail.log.tombstones import spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from cleantail.rounds.rollback import BEFORE, unpacked
+from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.transforms.contradictions import (
     COLUMNS,
     PART,
@@ -34,6 +36,7 @@ from spark_jobs.engine.transforms.contradictions import (
 )
 from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.few_records import are_few
+from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 
@@ -100,9 +103,40 @@ def of_round(
     if not spans:
         return {}
     passed = _passed_before(late_by_log)
+    updated = _updated_since_round(table, late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
-    records = records.where(~F.col(DELETED) | passed)
-    return _by_log(with_parts(records, passed), unit, base)
+    records = records.where(~F.col(DELETED) | (passed & ~F.col(PARTITION).isin(list(updated))))
+    compared = with_parts(records, passed)
+    for snapshot_id in set(updated.values()):
+        of_logs = {p: span for p, span in spans.items() if updated.get(p) == snapshot_id}
+        compared = compared.unionByName(with_parts(_hidden_by_rounds(table, snapshot_id, of_logs, passed), passed))
+    return _by_log(compared, unit, base)
+
+
+def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, int]:
+    """Returns partition -> the snapshot of its last round, of those logs since whose round another engine deleted or
+    updated records: an UPDATE deletes a record and appends its successor at the same offset. If the round expired it is
+    the oldest snapshot that is kept."""
+    left, since, foreign = set(logs), dict[int, int](), False
+    oldest = None
+    for commit in history(table.load()) if left else ():
+        if commit.is_round and (text := commit.summary.get(BEFORE)):
+            of_round = left & unpacked(text, f"{BEFORE} of snapshot {commit.snapshot_id}").keys()
+            since |= dict.fromkeys(of_round if foreign else (), commit.snapshot_id)
+            left -= of_round
+        if not left:
+            return since
+        foreign |= commit.operation in ("overwrite", "delete") and OPERATION not in commit.summary
+        oldest = commit.snapshot_id
+    return since | (dict.fromkeys(left, oldest) if foreign and oldest is not None else {})
+
+
+def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed: Column) -> DataFrame:
+    """Returns the records that were hidden at a snapshot, at offsets that had no living record: where one lived it was
+    deleted since by another engine, and what that engine wrote there is the record of the offset."""
+    records = table.with_hidden_at(snapshot_id).where(_inside(spans)).where(passed)
+    alive = records.where(~F.col(DELETED)).select(PARTITION, OFFSET)
+    return records.where(F.col(DELETED)).join(alive, [PARTITION, OFFSET], "left_anti")
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:

@@ -24,7 +24,8 @@ from pyspark.errors import IllegalArgumentException
 
 from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConflictError, OvertakenError, UnknownCommitError
+from cleantail.config.topic_table import COLUMNS
+from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
 from cleantail.log.left_out import LeftOut, with_left_out
@@ -466,6 +467,7 @@ def publish_deletes(
         require_history(table.jvm, transaction.table(), table.topic.table)
         if not is_ancestor(table.jvm, transaction.table(), base_snapshot_id):
             raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+        _require_columns(table, transaction.table(), branches)
         since = base_snapshot_id
         if by_position or change.kept:
             now = _same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
@@ -480,6 +482,25 @@ def publish_deletes(
         _set(transaction, {**properties, **marks})
 
     return _snapshot_of(send(table.load, stage, overtaken if by_position else conflict))
+
+
+def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) -> None:
+    """Raises TableError unless each column that a round went by still has the name and the field id that it had when
+    the round was staged: the snapshot of the branch has that schema."""
+    mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
+    now, schemas = iceberg.schema(), iceberg.schemas()
+    heads = (iceberg.snapshot(branch) for branch in branches)
+    for staged in (schemas.get(head.schemaId()) for head in heads if head is not None):
+        for name, path in mapped.items() if staged is not None else ():
+            before, field = staged.findField(path), now.findField(path)
+            if before is None or (field is not None and field.fieldId() == before.fieldId()):
+                continue
+            new_name = now.findColumnName(before.fieldId())
+            became = f"is now called {new_name}" if new_name else "was dropped"
+            raise TableError(
+                f"{table.topic.table}: column {path} ({name}) {became}: it was changed after the round was staged, and "
+                "nothing was published. Name the column in `columns` of the topic, or give the table its column back"
+            )
 
 
 def _require_as_read(

@@ -1,0 +1,113 @@
+"""UPDATE by another engine, and columns that are renamed: each has one outcome, and no partition waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleantail.errors import TableError
+from spark_jobs.round.publish import publish_round
+from tests.jobs.conftest import settings
+from tests.jobs.round.intake.test_adopt import HOUR, NOW
+from tests.jobs.round.test_held_rounds import checked_round
+from tests.jobs.round.test_shared_files import COLUMNS, SELECT
+
+ROWS = [(0, 0, NOW - HOUR, "k1", "old"), (0, 1, NOW - HOUR, "k1", "v1"), (0, 2, NOW - HOUR, "k2", "v2"),
+        (0, 3, NOW - HOUR, "k3", "v3"), (0, 4, NOW - HOUR, "gone", None)]  # fmt: skip
+
+
+@pytest.fixture
+def sink_table(workshop, lake):
+    """Makes an adopted table in which another engine updates; gives its name in Spark."""
+
+    def make(name, mode="merge-on-read", version=3, rows=ROWS):
+        properties = ", ".join(f"'write.{act}.mode'='{mode}'" for act in ("update", "merge", "delete"))
+        table = lake(name, COLUMNS, [rows], SELECT, "", f"'format-version'='{version}', {properties}")
+        workshop.ok("adopt", table, "--topic", name)
+        settings(workshop, name, **{"delete.retention.ms": 24 * HOUR})
+        return f"cleantail.sinks.`{name}`"
+
+    return make
+
+
+def seen(workshop, name):
+    return {r["key"]: (r["offset"], r["payload"]) for r in workshop.read(name)}
+
+
+UPDATES = {
+    "a value": ("SET value = 'new' WHERE key = 'k1'", {"k1": (1, "new")}),
+    "a value by MERGE": ("MERGE", {"k1": (1, "new")}),
+    "a key": ("SET key = 'k9' WHERE key = 'k2'", {"k2": None, "k9": (2, "v2")}),
+    "a key to one that wins later": ("SET key = 'k3' WHERE key = 'k2'", {"k2": None, "k3": (3, "v3")}),
+    "a tombstone to a value": ("SET value = 'back' WHERE key = 'gone'", {"gone": (4, "back")}),
+    "a value to a tombstone": ("SET value = NULL WHERE key = 'k2'", {"k2": (2, None)}),
+}
+FIRST = {"k1": (1, "v1"), "k2": (2, "v2"), "k3": (3, "v3"), "gone": (4, None)}
+
+
+@pytest.mark.parametrize(
+    ("update", "mode", "version"),
+    [
+        *(pytest.param(u, "merge-on-read", 3, id=f"{u}, merge-on-read 3") for u in UPDATES),
+        pytest.param("a value", "merge-on-read", 2, id="a value, merge-on-read 2"),
+        pytest.param("a value", "copy-on-write", 3, id="a value, copy-on-write 3"),
+        pytest.param("a key", "copy-on-write", 2, id="a key, copy-on-write 2"),
+    ],
+)
+def test_an_updated_record_replaces_the_one_of_its_offset_after_a_round(
+    workshop, sink_table, spark, update, mode, version
+):
+    name = f"updated-{list(UPDATES).index(update)}-{mode[0]}-{version}"
+    table = sink_table(name, mode, version)
+    workshop.ok("compact", name, "--now", NOW, "--force")
+    assert seen(workshop, name) == FIRST
+    what, changed = UPDATES[update]
+    if what == "MERGE":
+        spark.sql(
+            f"MERGE INTO {table} t USING (SELECT 'k1' AS key) s ON t.key = s.key "
+            "WHEN MATCHED THEN UPDATE SET value = 'new'"
+        )
+    else:
+        spark.sql(f"UPDATE {table} {what}")
+    assert workshop.json("compact", name, "--now", NOW + 1, "--force")["ok"]
+    expected = {k: v for k, v in (FIRST | changed).items() if v is not None}
+    assert seen(workshop, name) == expected
+    assert workshop.json("check", name)["ok"]
+
+
+def test_an_update_of_a_record_whose_copy_a_round_hid_replaces_it(workshop, sink_table, spark, lake):
+    table = sink_table("updated-copy", rows=[*ROWS, ROWS[1]])
+    workshop.ok("compact", "updated-copy", "--now", NOW, "--force")
+    spark.sql(f"UPDATE {table} SET value = 'new' WHERE key = 'k1'")
+    workshop.ok("compact", "updated-copy", "--now", NOW + 1, "--force")
+    assert seen(workshop, "updated-copy")["k1"] == (1, "new")
+
+
+def test_another_record_at_an_offset_that_a_round_hid_still_contradicts_it_after_an_update(workshop, sink_table, spark):
+    table = sink_table("updated-contradicted")
+    workshop.ok("compact", "updated-contradicted", "--now", NOW, "--force")
+    spark.sql(f"UPDATE {table} SET value = 'new' WHERE key = 'k2'")
+    spark.sql(f"INSERT INTO {table} SELECT 0, 0L, `timestamp`, 'k7', 'other' FROM {table} WHERE `offset` = 3")
+    code, out, _ = workshop.run("compact", "updated-contradicted", "--now", NOW + 1, "--force")
+    assert (code, "contradict" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        pytest.param("RENAME COLUMN key TO id", "column key \\(key\\) is now called id", id="renamed"),
+        pytest.param("DROP COLUMN key", "column key \\(key\\) was dropped", id="dropped"),
+        pytest.param("DROP COLUMN value", "column value \\(value\\) was dropped", id="another one dropped"),
+    ],
+)
+def test_a_round_whose_columns_were_changed_after_its_check_is_refused(
+    workshop, sink_table, spark, table_of, act, says
+):
+    name = f"changed-{act.replace(' ', '-').lower()}"
+    full = sink_table(name)
+    table = table_of(name)
+    checked = checked_round(workshop, table, NOW)
+    before = table.load().currentSnapshot().snapshotId()
+    spark.sql(f"ALTER TABLE {full} {act}")
+    with pytest.raises(TableError, match=says):
+        publish_round(table, workshop.platform(), checked)
+    assert table.load().currentSnapshot().snapshotId() == before
