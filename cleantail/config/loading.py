@@ -9,7 +9,7 @@ A topic is read in these steps:
    (but `schedule: null` means no schedule).
 2. Each value is of its type and in its range (cleantail.config.topic).
 3. The topic stays within what the platform allows (claims.platform_limits), and in its group (groups.group_rules).
-4. Its name and table are those of no other topic (claims.name_claims).
+4. Its name and table are those of no other topic (claims.name_claims), and so is its source (claims.source_claims).
 
 Every error is a ConfigError with file, key, value and what is allowed.
 """
@@ -26,6 +26,7 @@ from typing import Any
 
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import platform_problems
+from cleantail.config.claims.source_claims import source_claims, source_problems
 from cleantail.config.groups.group_files import scan_group_files
 from cleantail.config.groups.group_rules import awaited_assets, problems_in_group
 from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
@@ -130,9 +131,22 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
     scanned = [(file, _topic_or_error(file, defaults)) for file in files]
     namespace = defaults.file.platform.catalog.namespace
     problems = claim_problems([_claim(file, topic, namespace) for file, topic in scanned], namespace)
+    problems = {**_source_problems(scanned, defaults), **problems}
     for file, topic in scanned:
         problem = problems.get(file)
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])
+
+
+def _source_problems(scanned: list[tuple[Path, Topic | ConfigError]], defaults: ReadDefaults) -> Mapping[Path, Problem]:
+    platform = defaults.file.platform
+    claims = [
+        claim
+        for file, topic in scanned
+        for claim in source_claims(
+            file, topic if isinstance(topic, Topic) else _data_or_nothing(file), platform, defaults.home
+        )
+    ]
+    return source_problems(claims, platform.shared_sources)
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:

@@ -62,6 +62,23 @@ HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % 
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
+SharedSource = Annotated[
+    str, matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, and what it is called, or * at its end")
+]
+KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or its beginning with * at the end")]
+
+
+class KafkaAccess(Model):
+    """Says what topics may read by one connection."""
+
+    topics: Annotated[tuple[KafkaPattern, ...], Field(strict=False)] = Field(
+        default=("*",), description="Topics in Kafka: names, or their beginnings with * at the end."
+    )
+    groups: Annotated[tuple[KafkaPattern, ...], Field(strict=False)] = Field(
+        default=("*",), description="Consumer groups that may get the progress: names, or their beginnings."
+    )
+
+
 class Spark(Model):
     """Says how Spark applications start."""
 
@@ -156,6 +173,16 @@ class PlatformSettings(Model):
     kafka_servers: Annotated[tuple[KafkaServer, ...], Field(strict=False)] = Field(
         default=("*",),
         description="Brokers that topics' source.kafka may name without a connection, as host:port; * is any.",
+    )
+    kafka_access: dict[ConnectionName, KafkaAccess] = Field(
+        default={},
+        description="What topics may read by a connection of kafka_connections, by its id, or its beginning with * at "
+        "the end: topics and groups. A connection that is not named here is for all of them.",
+    )
+    shared_sources: Annotated[tuple[SharedSource, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Sources that several topics may read: kafka: and a topic in Kafka, path: and a source.path as "
+        "it is written, group: and a consumer group; with * at the end for several. Any other source is one topic's.",
     )
     source_catalogs: dict[CatalogName, SourceCatalog] = Field(
         default={},

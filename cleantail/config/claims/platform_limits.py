@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cleantail.config.alert_channels import Alert, FileAlert
+from cleantail.config.claims.source_claims import is_listed
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.sources.kafka_source import ADDRESS
@@ -52,7 +53,7 @@ def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
 
 def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
     """Returns what is allowed where a connection is not in a list of the platform, else None."""
-    if any(conn_id == n or (n.endswith("*") and conn_id.startswith(n[:-1])) for n in names):
+    if is_listed(conn_id, names):
         return None
     listed = ", ".join(names) or "none"
     return f"a connection that platform.{key} in defaults.yaml lists: {listed}; list it there"
@@ -68,12 +69,31 @@ def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
     if conn_id and (allowed := _unlisted(conn_id, "kafka_connections", platform.kafka_connections)):
         key_path = ("source", "kafka", "connection")
         yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
+    if conn_id:
+        yield from _access_problems(topic, conn_id, platform)
     servers, names = kafka.bootstrap_servers or "", platform.kafka_servers
     if servers and "*" not in names and not set(servers.split(",")) <= set(names):
         listed = ", ".join(names) or "none"
         allowed = f"brokers that platform.kafka_servers in defaults.yaml lists: {listed}; list them there"
         key_path = ("source", "kafka", ADDRESS)
         yield key_path, Problem(key_text(key_path), not_allowed(servers), allowed, servers)
+
+
+def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yields what the connection is not for (platform.kafka_access)."""
+    group = topic.source.kafka.group_id if topic.source.kafka else None
+    for name, access in platform.kafka_access.items():
+        if not is_listed(conn_id, (name,)):
+            continue
+        for key, text, listed in (("topic", topic.kafka_topic, access.topics), ("group.id", group, access.groups)):
+            if text and not is_listed(text, listed):
+                key_path: KeyPath = ("source", "kafka", key)
+                kind = "topics" if key == "topic" else "groups"
+                allowed = (
+                    f"one of the {kind} that platform.kafka_access.{name} in defaults.yaml lists: "
+                    f"{', '.join(listed) or 'none'}; list it there"
+                )
+                yield key_path, Problem(key_text(key_path), not_allowed(text), allowed, text)
 
 
 def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:

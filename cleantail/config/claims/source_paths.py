@@ -23,7 +23,7 @@ from cleantail.human import counted
 
 MOST_ENTRIES = 100_000
 """The search for one pattern looks at no more files and folders than this."""
-_MAGIC = re.compile(r"[*?\[]")
+MAGIC = re.compile(r"[*?\[]")
 
 
 def roots_of(platform: Platform) -> list[Path]:
@@ -46,14 +46,14 @@ def path_problem(pattern: str, platform: Platform) -> str | None:
 
 def beginning_of(pattern: str, home: Path) -> Path:
     """Returns the part of a pattern before its first * ? or [."""
-    fixed = takewhile(lambda part: not _MAGIC.search(part), PurePosixPath(pattern).parts)
+    fixed = takewhile(lambda part: not MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
 
 def folder_of(pattern: str, home: Path) -> Path:
     """Returns the folder in which the search for a pattern begins."""
     beginning = beginning_of(pattern, home)
-    return beginning if _MAGIC.search(pattern) else beginning.parent
+    return beginning if MAGIC.search(pattern) else beginning.parent
 
 
 def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
@@ -149,7 +149,7 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
     if part == "**":
         for below in _folders(folder, listing):
             yield from _matches(below, rest or ("*",), listing)
-    elif not _MAGIC.search(part):
+    elif not MAGIC.search(part):
         if _is_there(folder / part):
             yield from _matches(folder / part, rest, listing)
     else:

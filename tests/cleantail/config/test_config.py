@@ -287,8 +287,8 @@ def test_settings_of_the_platform_are_texts(config_dir):
         pytest.param(
             "home: /tmp",
             "platform.home: unknown key, with a text of 4 characters: known: state, catalog, sources, cleaner, spark, limits, "
-            "data_docs, allow_clock, dag_prefix, alert_connections, kafka_connections, kafka_servers, source_catalogs, "
-            "source_tables",
+            "data_docs, allow_clock, dag_prefix, alert_connections, kafka_connections, kafka_servers, kafka_access, "
+            "shared_sources, source_catalogs, source_tables",
             id="home",
         ),
     ],

@@ -201,6 +201,28 @@ def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, w
     assert kafka.committed_offsets("seen-by-tools", topic, 3) == {0: 1, 1: 0, 2: 2}
 
 
+def test_offsets_of_a_group_that_cleantail_did_not_commit_stay(kafka, workshop, caplog):
+    """The group of another application has offsets of the topic, without a mark or with one of its own."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    kafka.create("billed")
+    kafka.send("billed", [(b"a", b"x"), (b"b", b"x")])
+    for group, its_topic, its_mark in (("billing", "billed", ""), ("other", "billed", "x")):
+        consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(its_topic, 0, 1, its_mark)], asynchronous=False)
+        consumer.close()
+        topic = workshop.topic("billed", source=kafka.source(**{"group.id": group}))
+        kafka.send("billed", [(b"c", b"x")])
+        workshop.ok("ingest", topic)
+        assert kafka.committed_offsets(group, its_topic, 1) == {0: 1}
+        assert f"the group {group} has offsets that Cleantail did not commit" in caplog.text
+    workshop.topic("billed", source=kafka.source(**{"group.id": "its-own"}))
+    for _ in range(2):
+        kafka.send("billed", [(b"d", b"x")])
+        workshop.ok("ingest", topic)
+    assert kafka.committed_offsets("its-own", "billed", 1) == {0: 6}
+
+
 def test_a_record_beyond_the_fetch_size_is_named(kafka, workshop, refused, landed):
     small = {"receive.message.max.bytes": 1_100_000, "fetch.max.bytes": 1_000_000, "fetch.message.max.bytes": 100_000}
     topic = workshop.topic("large", source=kafka.source(properties=small))
