@@ -61,6 +61,51 @@ ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
 """Rounds and expiries: each try plans, compacts and checks anew. After the last one the job exits with code 3."""
 
 
+UNSURE = {
+    "CommitFailedException",
+    "CommitStateUnknownException",
+    "ServerError",
+    "ServiceUnavailableError",
+    "TooManyRequestsError",
+    "ConnectionError",
+    "Timeout",
+    "OperationalError",
+}
+"""Exceptions of PyIceberg, requests and SQLAlchemy after which a change of a catalog may have been made, or may be made
+if it is sent again."""
+
+
+def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: None) -> T:
+    """Make a change of a catalog through PyIceberg, and find out what became of it if the answer does not say so.
+
+    `taken` returns the result of a try that was made although its answer was another, else None. Without it the change
+    must be one that may be made twice, such as setting a property. Raises the last try's error.
+    """
+
+    def once() -> T:
+        try:
+            return change()
+        except Exception as error:
+            if not UNSURE & {kind.__name__ for kind in type(error).__mro__}:
+                raise
+            if (done := taken()) is not None:
+                return done
+            raise _UnsureError from error
+
+    try:
+        return _UNSURE.run(once)
+    except _UnsureError as unsure:
+        assert unsure.__cause__ is not None
+        raise unsure.__cause__ from None
+
+
+class _UnsureError(Exception):
+    """Has the error of the catalog as its cause."""
+
+
+_UNSURE = Retries(_UnsureError, tries=12, pause_s=(0.02, 0.1))
+
+
 def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
     """Does an action again, after each of the pauses, while it leaves something undone; returns what the last try has
     left."""

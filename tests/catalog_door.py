@@ -5,14 +5,53 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+COMMIT = re.compile(r"^/v1/(namespaces|namespaces/[^/]+/(tables|views|properties)(/[^/]+)?)$")
+"""A POST here changes something."""
+
+
+@dataclass
+class Fault:
+    """What happens to each commit, until a try of it gets through. `deliveries`: how often the catalog gets it;
+    `status`: the answer in place of the catalog's own (0: the connection is closed; None: the last delivery's own)."""
+
+    deliveries: int
+    status: int | None
+    wrong: list[str] = field(default_factory=list)
+    _passes: dict[str, bytes | None] = field(default_factory=dict)
+
+    def hits(self, path: str, body: bytes) -> bool:
+        """A commit that was taken and comes a second time, as an HTTP client sends it, gets through, and so does the
+        next try of one that was not taken."""
+        if path in self._passes and self._passes[path] in (None, body):
+            del self._passes[path]
+            return False
+        self._passes[path] = body if self.deliveries else None
+        self.wrong.append(path)
+        return True
+
+
+FAULTS = {
+    "409 after": (1, 409),
+    "500 after": (1, 500),
+    "503 after": (1, 503),
+    "no answer after": (1, 0),
+    "delivered twice": (2, None),
+    "409 before": (0, 409),
+    "500 before": (0, 500),
+    "503 before": (0, 503),
+    "no answer before": (0, 0),
+}
+"""Name -> deliveries and status of a Fault."""
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
@@ -28,6 +67,7 @@ class Door:
         self.refused = 0
         self.delegations: set[str | None] = set()
         self.address = ""
+        self.fault: Fault | None = None
         self._numbers = itertools.count()
 
     def issue(self, form: dict[str, str]) -> str | None:
@@ -77,11 +117,25 @@ class _Handler(BaseHTTPRequestHandler):
             if k.lower() not in ("host", "authorization", "content-length", "accept-encoding")
         }
         request = urllib.request.Request(f"{door.behind}{self.path}", body, headers, method=self.command)
+        is_commit = self.command == "POST" and COMMIT.match(self.path.partition("?")[0])
+        fault = door.fault if door.fault and is_commit and door.fault.hits(self.path, body or b"") else None
+        status, text = 0, b""
+        for _ in range(fault.deliveries if fault else 1):
+            status, text = self._deliver(request)
+        if fault is None or fault.status is None:
+            return self._answer(status, text)
+        if fault.status == 0:
+            self.close_connection = True
+            return None
+        error = {"message": "a gateway answers", "type": "Gateway", "code": fault.status}
+        return self._answer(fault.status, json.dumps({"error": error}).encode())
+
+    def _deliver(self, request: urllib.request.Request) -> tuple[int, bytes]:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
-                return self._answer(answer.status, answer.read())
+                return answer.status, answer.read()
         except urllib.error.HTTPError as error:
-            return self._answer(error.code, error.read())
+            return error.code, error.read()
 
     do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
 

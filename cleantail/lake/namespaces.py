@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cleantail.codec import Codec
 from cleantail.digests import digest_of
 from cleantail.errors import TableError
+from cleantail.retries import settled
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -43,11 +44,14 @@ def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str
     catalog may forbid it to whoever may change its properties."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
+    def write() -> None:
+        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+
     try:
-        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+        settled(write)
     except NoSuchNamespaceError:
-        catalog.create_namespace_if_not_exists(namespace)
-        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+        settled(lambda: catalog.create_namespace_if_not_exists(namespace))
+        settled(write)
 
 
 def property_name(prefix: str, *identity: object) -> str:

@@ -20,6 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.digests import digest_of
 from cleantail.errors import HeldError, TableError
 from cleantail.log.reader_positions import namespace_of
+from cleantail.retries import settled
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 
@@ -130,9 +131,9 @@ def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
 
 def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
     """Keeps the question or the answer, in the place of the last one of its kind."""
-    catalog.create_namespace_if_not_exists(namespace_of(topic))
+    settled(lambda: catalog.create_namespace_if_not_exists(namespace_of(topic)))
     updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
-    catalog.update_namespace_properties(namespace_of(topic), updates=updates)
+    settled(lambda: catalog.update_namespace_properties(namespace_of(topic), updates=updates))
 
 
 def _property(topic: Topic, kind: str) -> str:

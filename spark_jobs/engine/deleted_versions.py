@@ -7,6 +7,7 @@ A side table of (partition, key) with the rank of the tombstone that has gone. W
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,10 +22,11 @@ from spark_jobs.engine.columns.records import VERSION_COLUMN
 from spark_jobs.engine.log_task import Remembered
 from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.commits import drop_files
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
+from spark_jobs.iceberg.tables import TopicTable
 
 COLUMNS = {
     PARTITION: "int",
@@ -84,7 +86,7 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
     rank = rank_sql(configs, f"{latest_timestamp_ms(configs, now_ms):d}L")
     ranked = tombstones.withColumn("rank", F.expr(rank))
     versioned = configs.compaction_strategy != "offset"
-    ranked.select(
+    rows = ranked.select(
         PARTITION,
         KEY,
         F.lit(strategy_text(configs)).alias("strategy"),
@@ -92,7 +94,8 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
         (F.col("rank.version") if versioned else F.lit(0).cast("bigint")).alias("version"),
         OFFSET,
         F.lit(forget_at_ms).cast("bigint").alias("forget_at_ms"),
-    ).coalesce(1).writeTo(ledger_table(table)).option(*AS_PARQUET).append()
+    )
+    table.append_beside(ledger_table(table), rows.coalesce(1))
 
 
 def ensure_ledger(table: TopicTable) -> None:
@@ -105,12 +108,16 @@ def ensure_ledger(table: TopicTable) -> None:
 def forget_all(table: TopicTable) -> None:
     """Drops all entries: the tombstones that they are of may never have been in what the table has now."""
     if table.spark.catalog.tableExists(ledger_table(table)):
-        table.spark.sql(f"DELETE FROM {ledger_table(table)}")
+        _drop_where(table, "content = 0")
 
 
 def _forget(table: TopicTable, now_ms: int) -> None:
-    """Drops what is past its time."""
+    """Drop the files whose rows are all past their time: a write gives its rows one time."""
     ensure_ledger(table)
-    past = f"forget_at_ms <= {now_ms:d}"
-    if table.spark.table(ledger_table(table)).where(past).limit(1).count():
-        table.spark.sql(f"DELETE FROM {ledger_table(table)} WHERE {past}")
+    _drop_where(table, f"content = 0 AND readable_metrics.forget_at_ms.upper_bound <= {now_ms:d}")
+
+
+def _drop_where(table: TopicTable, past: str) -> None:
+    rows = table.spark.sql(f"SELECT file_path FROM {ledger_table(table)}.files WHERE {past}").collect()
+    if rows:
+        drop_files(partial(iceberg_table, table.spark, ledger_table(table)), [row.file_path for row in rows])

@@ -112,9 +112,9 @@ def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception]
             start, metadata = transaction.startMetadata(), transaction.currentMetadata()
             if metadata.changes().isEmpty():
                 return metadata
-            before_commit(iceberg, metadata)
             _require_own_log(str(iceberg), start, metadata)
             sent.append(metadata)
+            before_commit(iceberg, metadata)
             transaction.underlyingOps().commit(start, metadata)
             return metadata
         except IllegalArgumentException as e:
@@ -194,6 +194,18 @@ def repeat(action: Callable[[], T]) -> T:
         raise error from None
 
     return COMMITS.run(once)
+
+
+def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
+    """Let Spark write onto a branch to which only this process writes, again if its commit was not taken. A commit that
+    Spark's own tries make twice does no harm there: what the last one has added is what is read."""
+    before = load().snapshot(branch).snapshotId()
+
+    def once() -> None:
+        if load().snapshot(branch).snapshotId() == before:
+            write()
+
+    repeat(once)
 
 
 # 2. what an answer means
@@ -292,6 +304,18 @@ def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str]
     answers((update.set, (key, value)) for key, value in properties.items())
     answers((update.remove, (key,)) for key in removed)
     update.commit()
+
+
+def require_same_main(jvm: Any, transaction: Any) -> None:
+    """Let the catalog take the transaction only while `main` is where it is now. A REST catalog compares a reference
+    only if the change sets it: it is set to another value, and back."""
+    operations = transaction.table().operations()
+    now = operations.current()
+    if (main := now.ref("main")) is None:
+        return
+    iceberg = jvm.org.apache.iceberg
+    other = iceberg.SnapshotRef.builderFrom(main).minSnapshotsToKeep(1 + (main.minSnapshotsToKeep() or 0)).build()
+    operations.commit(now, iceberg.TableMetadata.buildFrom(now).setRef("main", other).setRef("main", main).build())
 
 
 def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
@@ -395,6 +419,28 @@ def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> Non
         _append(transaction, transaction.newFastAppend().toBranch(branch), files, {})
 
     send(table.load, stage)
+
+
+def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
+    """Append the files of a branch to `main`, and drop the branch, all or nothing."""
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        _append(transaction, transaction.newAppend(), files, {})
+        _drop(iceberg, transaction, [branch])
+
+    send(load, stage)
+
+
+def drop_files(load: Load, paths: Sequence[str]) -> None:
+    """Take data files out of the table, with all of their rows."""
+
+    def stage(_: Any, transaction: Any) -> None:
+        delete = transaction.newDelete()
+        for path in paths:
+            delete = delete.deleteFile(path)
+        delete.commit()
+
+    send(load, stage)
 
 
 def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mapping[str, str]) -> None:

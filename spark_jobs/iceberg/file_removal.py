@@ -7,18 +7,24 @@ whatever the table's metadata says of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.errors import OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
+from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import listed_by_io, texts
 from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.many_calls import ask
 
 logger = logging.getLogger("cleantail.file_removal")
+T = TypeVar("T")
+ACTION_TRIES = 4
 REWRITING = Lock()
 """Is held by who rewrites files by Iceberg's own action: its first use in a JVM registers a catalog of rewrites, which
 two threads cannot do at once."""
@@ -36,18 +42,104 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
     require_inner_files(name.replace("`", "").partition(".")[2], location, (row["path"] for row in rows))
 
 
-def expire_snapshots(spark: SparkSession, table: Any, older_than_ms: int, location: str) -> int:
+def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, location: str) -> int:
     """Expires snapshots older than `older_than_ms`, but for the current one of each branch, and returns how many. Where
     the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
-    may have moved it since."""
-    if not may_delete_files(texts(table.properties())):
+    may have moved it since.
+
+    The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as it was loaded before
+    with the table as it is now, and returns the files that only expired snapshots have.
+    """
+    before = [load() for _ in range(ACTION_TRIES)]
+    if not may_delete_files(texts(before[0].properties())):
         return 0
-    before = sum(1 for _ in each(table.snapshots()))
-    action = actions_of(spark).expireSnapshots(table).expireOlderThan(max(older_than_ms, 0)).retainLast(1)
-    expired = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
-    _delete(spark, table, ((row["path"], row["type"]) for row in expired), location)
-    table.refresh()
-    return before - sum(1 for _ in each(table.snapshots()))
+    there = {int(snapshot_id) for snapshot_id in ask(each(before[0].snapshots()), "snapshotId")}
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        expiry = transaction.expireSnapshots().expireOlderThan(max(older_than_ms, 0)).retainLast(1)
+        expiry.cleanExpiredFiles(False).commit()
+        if not transaction.currentMetadata().changes().isEmpty():
+            require_same_main(_jvm(spark), transaction)
+
+    left = {int(s) for s in ask(each(send(load, stage).snapshots()), "snapshotId")}
+    if gone := there - left:
+        expired = _with_next(before, lambda table: _files_of_expired(spark, table))
+        _delete(spark, before[0], expired, location)
+    return len(gone)
+
+
+def _files_of_expired(spark: SparkSession, before: Any) -> list[tuple[str, str]]:
+    """Return path and kind of the files that only snapshots have that `before` has, and the table no longer."""
+    action = actions_of(spark).expireSnapshots(before).expireOlderThan(0).retainLast(1)
+    files = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
+    return [(row["path"], row["type"]) for row in files]
+
+
+def _with_next(tables: Iterable[Any], action: Callable[[Any], T]) -> T:
+    """Return what the action answers for the first table for which the catalog answers."""
+    *few, last = tables
+    for table in few:
+        try:
+            return action(table)
+        except Py4JJavaError as e:
+            if not isinstance(conflict(e), OvertakenError | UnknownCommitError):
+                raise
+    return action(last)
+
+
+def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> T:
+    """Return what the action answers. If it finds that a file of the metadata is missing, the snapshots that cannot be
+    read for that are removed, with a warning, and the action is done again: those that no branch or tag leads to, and
+    those older than `older_than_ms` that none is at. Raises the action's error if there are none, and TableError
+    for one that a branch or tag is at."""
+    try:
+        return action()
+    except Exception as e:
+        if "NotFoundException" not in str(e) or not _forget_unreadable(load, older_than_ms):
+            raise
+    return action()
+
+
+def _forget_unreadable(load: Load, older_than_ms: int) -> list[int]:
+    iceberg = load()
+    heads = {int(ref.snapshotId()): str(name) for name, ref in iceberg.refs().items()}
+    held, waiting = set[int](), list(heads)
+    while waiting:
+        snapshot = iceberg.snapshot(waiting.pop())
+        if snapshot is not None and int(snapshot.snapshotId()) not in held:
+            held.add(int(snapshot.snapshotId()))
+            waiting += [] if snapshot.parentId() is None else [int(snapshot.parentId())]
+    unreadable = [s for s in each(iceberg.snapshots()) if not _is_readable(iceberg, s)]
+    for snapshot in unreadable:
+        if name := heads.get(int(snapshot.snapshotId())):
+            raise TableError(
+                f"snapshot {snapshot.snapshotId()} of {iceberg.name()} cannot be read: files of its metadata are "
+                f"missing. Branch or tag {name} is at it: drop that, or restore the files. Nothing was deleted"
+            )
+    gone = [
+        number
+        for snapshot in unreadable
+        if (number := int(snapshot.snapshotId())) not in held or int(snapshot.timestampMillis()) < older_than_ms
+    ]
+    if gone:
+        logger.warning("%s: snapshots %s cannot be read, and are removed", iceberg.name(), gone)
+
+        def stage(_: Any, transaction: Any) -> None:
+            expiry = transaction.expireSnapshots().cleanExpiredFiles(False)
+            for number in gone:
+                expiry = expiry.expireSnapshotId(number)
+            expiry.commit()
+
+        send(load, stage)
+    return gone
+
+
+def _is_readable(table: Any, snapshot: Any) -> bool:
+    """Return whether the snapshot's list of manifests, and all that it names, are there."""
+    io = table.io()
+    if not io.newInputFile(snapshot.manifestListLocation()).exists():
+        return False
+    return all(io.newInputFile(manifest.path()).exists() for manifest in each(snapshot.allManifests(io)))
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str, since_ms: int | None) -> int:

@@ -167,9 +167,11 @@ def history(table: Any) -> Iterator[Commit]:
         snapshot = table.snapshot(parent) if parent is not None else None
 
 
-def files_with_deletes(table: Any, snapshot_id: int) -> list[tuple[Any, list[Any]]]:
-    """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files."""
-    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
+def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:
+    """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
+    expression; only files that can have rows for which it holds."""
+    scan = scanning(table).useSnapshot(snapshot_id).includeColumnStats()
+    tasks = (scan if of is None else scan.filter(of)).planFiles()
     try:
         planned = list(each(tasks))
         return list(zip(ask(planned, "file"), elements_of(ask(planned, "deletes")), strict=True))

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -32,17 +33,19 @@ from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
-from spark_jobs.iceberg.branches import created_at_s
+from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.iceberg.commits import (
     change_properties,
     create_branch,
     drop_branches,
     java_message,
+    publish_branch,
     repeat,
     stage_deletes,
+    write_onto,
 )
 from spark_jobs.iceberg.file_kinds import KindsMet, kinds_met
-from spark_jobs.iceberg.iceberg_reads import files_with_deletes, iceberg_table, partitions_of, texts
+from spark_jobs.iceberg.iceberg_reads import added_data_files, files_with_deletes, iceberg_table, partitions_of, texts
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
@@ -247,7 +250,21 @@ class TopicTable:
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`").option(*AS_PARQUET)
         if as_it_is:
             writer = writer.option("use-table-distribution-and-ordering", "false")
-        writer.append()
+        write_onto(self.load, branch, writer.append)
+
+    def append_beside(self, name: str, frame: DataFrame) -> None:
+        """Append to the side table of that quoted name. Spark writes onto a branch, since its own commit may be done
+        twice, or its files deleted, if the catalog's answer is wrong."""
+        load, branch = partial(iceberg_table, self.spark, name), branch_name("in_beside")
+        create_branch(load, branch, None)
+        try:
+            empty = load().snapshot(branch).snapshotId()
+            write_onto(load, branch, frame.writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET).append)
+            written = load()
+            if written.snapshot(branch).snapshotId() != empty:
+                publish_branch(load, branch, added_data_files(written, branch))
+        finally:
+            drop_branches(load, [branch])
 
     def call(self, procedure: str, arguments: str) -> list[Any]:
         """Calls an Iceberg procedure for this table, and returns its rows."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cleantail.evidence")
 
+ROUNDS_BACK, COMMITS_BACK = 8, 64
+"""A check looks for what became of the newest rounds, so far back."""
 DEAD_AFTER_MS = 5_000
 """A live publisher tells what became of its round within a fraction of this after its commit."""
 Evidence = tuple[TopicTable, CheckedRound, Sequence[CheckResult]]
@@ -88,9 +91,9 @@ def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_
 
 
 def _untold(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
-    """Returns rows that say that the newest round on `main` is published, where the process that published it died
-    before it could append them. The evidence is read once for all tables."""
-    commits = [(table, commit) for table in tables if (commit := _ended_round(table))]
+    """Return rows for the newest rounds on `main` that no row calls published: the process that published one died, or
+    could not append them. The evidence is read once for all tables."""
+    commits = [(table, commit) for table in tables for commit in _ended_rounds(table)]
     if not commits:
         return []
     from pyiceberg.expressions import In
@@ -106,10 +109,11 @@ def _untold(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
     return untold
 
 
-def _ended_round(table: TopicTable) -> Commit | None:
-    """Returns the newest round on `main`, if its publisher has told what became of it, or died."""
-    commit = next((c for c in history(table.load()) if c.is_round), None)
-    return None if commit is None or time.time() * 1000 - commit.at_ms < DEAD_AFTER_MS else commit
+def _ended_rounds(table: TopicTable) -> list[Commit]:
+    """Return the newest rounds on `main` whose publishers have recorded what became of them, or died. A round before
+    them is not looked for: each check that came between has recorded it."""
+    rounds = [c for c in islice(history(table.load()), COMMITS_BACK) if c.is_round]
+    return [c for c in rounds[:ROUNDS_BACK] if time.time() * 1000 - c.at_ms >= DEAD_AFTER_MS]
 
 
 def _published(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo
 from pyiceberg.table import Transaction
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT
-from cleantail.errors import OvertakenError
 from cleantail.home.locks import exclusive
 from cleantail.lake.catalogs import kept_catalog
-from cleantail.retries import COMMITS
+from cleantail.retries import settled
 from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow
 from cleantail.rounds.task_runs import columns_of
 from spark_jobs.iceberg.tables import TopicTable
@@ -61,32 +61,28 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 def evidence_table(platform: Platform) -> Table:
     """Loads the evidence table, with all columns and properties of this version; creates it where there is none."""
-    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+    from pyiceberg.exceptions import NoSuchTableError
 
     catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
     try:
         table = catalog.load_table(f"{namespace}.{EVIDENCE}")
     except NoSuchTableError:
         with exclusive(platform.home, "evidence"):  # PyIceberg lets one of two that make a namespace at once fail
-            catalog.create_namespace_if_not_exists(namespace)
-            properties = FORMAT | PROPERTIES
-            table = catalog.create_table_if_not_exists(f"{namespace}.{EVIDENCE}", SCHEMA, properties=properties)
+            settled(lambda: catalog.create_namespace_if_not_exists(namespace))
+            properties, name = FORMAT | PROPERTIES, f"{namespace}.{EVIDENCE}"
+            table = settled(lambda: catalog.create_table_if_not_exists(name, SCHEMA, properties=properties))
 
     def as_of_this_version() -> None:
         lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}
         if not lacks and not set(SCHEMA.names) - set(table.schema().column_names):
             return
-        try:  # made by an earlier version
-            with table.transaction() as change:
-                if lacks:
-                    change.set_properties(lacks)
-                with change.update_schema() as update:
-                    update.union_by_name(SCHEMA)
-        except CommitFailedException as e:
-            table.refresh()
-            raise OvertakenError(f"{namespace}.{EVIDENCE} could not be given what it lacks: {e}") from None
+        with table.transaction() as change:  # made by an earlier version
+            if lacks:
+                change.set_properties(lacks)
+            with change.update_schema() as update:
+                update.union_by_name(SCHEMA)
 
-    COMMITS.run(as_of_this_version)
+    settled(as_of_this_version, lambda: None if table.refresh() else None)
     return table
 
 
@@ -145,9 +141,23 @@ def forget_old_snapshots(evidence: Table) -> None:
 
 
 def _append(table: Table, rows: pa.Table) -> None:
-    """Appends rows in one commit, which PyIceberg tries again as the table's properties say."""
-    with _Remembering(table) as transaction:
+    """Appends rows in one commit, once: PyIceberg's own way to send a commit again does not look for what a try before
+    the last one has left, and deletes the files of one that was refused. Their names are not used again."""
+    sent: list[int] = []
+
+    def append() -> bool:
+        transaction = _Remembering(table)
         transaction.append(rows)
+        sent.extend(producer._snapshot_id for producer in transaction._snapshot_producers)
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        table._do_commit(transaction._updates, (*transaction._requirements, uuid))
+        return True
+
+    def taken() -> bool | None:
+        table.refresh()
+        return True if any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in sent) else None
+
+    settled(append, taken)
 
 
 class _Remembering(Transaction):

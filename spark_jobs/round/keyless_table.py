@@ -12,7 +12,7 @@ from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.iceberg_reads import files_with_deletes
-from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
+from spark_jobs.iceberg.tables import TopicTable
 
 
 def side_table(table: TopicTable) -> str:
@@ -32,7 +32,7 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
             held = table.spark.table(name).select(PARTITION, OFFSET)
             once = _without_copies(table, records, unit.base_snapshot_id)
             fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
-            fresh.select(*table.spark.table(name).columns).writeTo(name).option(*AS_PARQUET).append()
+            table.append_beside(name, fresh.select(*table.spark.table(name).columns))
 
 
 def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, ORDER, PARTITION, VALUE
+from cleantail.errors import ConflictError, UnknownCommitError
 from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranks.spark_sql import latest_timestamp_sql, rank_sql
@@ -22,6 +24,7 @@ from cleantail.log.ranks.strategies import strategy_text
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
+from spark_jobs.iceberg.commits import java_message, repeat
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -51,9 +54,10 @@ def ensure_latest_view(table: TopicTable, iceberg: Any = None) -> None:
     try:
         if table.topic.config.cleantail_tombstone_lateness_ms:
             ensure_ledger(table)
-        table.spark.sql(f"CREATE OR REPLACE VIEW {view_name(table)} AS {text}")
-    except PySparkException as e:
-        logger.warning("no view %s: the catalog refused it: %s", view_name(table), str(e).splitlines()[0])
+        repeat(lambda: table.spark.sql(f"CREATE OR REPLACE VIEW {view_name(table)} AS {text}"))
+    except (PySparkException, Py4JJavaError, UnknownCommitError, ConflictError) as e:
+        said = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
+        logger.warning("no view %s: the catalog refused it: %s", view_name(table), said)
         return
     table.set_properties({PROPERTY_VIEW: digest})
 

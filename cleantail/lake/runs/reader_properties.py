@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
-from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value
+from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
 from cleantail.log.reader_positions import Reader, namespace_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
     """Forgets a reader, in one log or in all; returns the positions that it had."""
     removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
     if removed:
-        catalog.update_namespace_properties(namespace_of(topic), removals={property_of(r) for r in removed})
+        write_properties(catalog, namespace_of(topic), {}, {property_of(r) for r in removed})
     return removed
 
 

@@ -37,7 +37,7 @@ def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOu
         held = table.spark.table(name).select(*SAME)
         same = [F.col(f"new.{column}").eqNullSafe(F.col(f"held.{column}")) for column in SAME]
         fresh = unheld.dropDuplicates(SAME).alias("new").join(held.alias("held"), same, "left_anti")
-        fresh.writeTo(name).append()
+        table.append_beside(name, fresh)
     counts = unheld.groupBy("partition", "reason").agg(
         F.countDistinct("offset").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last")
     )

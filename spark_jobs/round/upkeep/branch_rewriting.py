@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -11,7 +13,39 @@ from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import TableError
 from cleantail.log.segments import DataFile
 from spark_jobs.iceberg.branches import branch_name
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.commits import Load, create_branch, drop_branches, replace_files, write_onto
+from spark_jobs.iceberg.iceberg_reads import added_data_files, files_with_deletes, iceberg_table
+from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
+
+SMALL_BYTES = 384 * 1024 * 1024
+"""Files that are merged are smaller."""
+
+
+def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> int:
+    """Merge small files of a side table, of that quoted name, that can have rows for which the expression `of` holds;
+    without one, files of which rows were deleted. Returns how many; 0 if they are fewer than `least`. Raises
+    ConflictError if another writer was faster.
+
+    Spark writes onto a branch, and one commit of ours swaps the files. Iceberg's own action deletes the new files if a
+    catalog answers its commit with a refusal after it was taken."""
+    load: Load = partial(iceberg_table, table.spark, name)
+    base = int(load().currentSnapshot().snapshotId())
+    planned = [(f, d) for f, d in files_with_deletes(load(), base, of) if int(f.fileSizeInBytes()) < SMALL_BYTES]
+    old = planned if of is not None else [(file, deletes) for file, deletes in planned if deletes]
+    if len(old) < least:
+        return 0
+    branch, paths = branch_name("rw_beside"), sorted({str(file.location()) for file, _ in old})
+    create_branch(load, branch, base)
+    try:
+        rows = table.spark.read.option("versionAsOf", str(base)).table(name).where(F.col("_file").isin(paths))
+        onto = rows.coalesce(1).writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET)
+        write_onto(load, branch, onto.append)
+        written = load()
+        new = added_data_files(written, branch) if int(written.snapshot(branch).snapshotId()) != base else []
+        replace_files(table, new, old, base, None, {}, load)
+    finally:
+        drop_branches(load, [branch])
+    return len(old)
 
 
 def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_id: int, number: int) -> str:

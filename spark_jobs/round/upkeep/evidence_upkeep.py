@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from functools import partial
 from typing import Any
-
-from py4j.protocol import Py4JJavaError
 
 from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
@@ -19,10 +18,15 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder
 from cleantail.lake.table_folder import oldest_own_file_ms
-from spark_jobs.iceberg.commits import conflict
-from spark_jobs.iceberg.file_removal import REWRITING, actions_of, expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.file_removal import (
+    expire_snapshots,
+    past_unreadable,
+    remove_orphans,
+    require_own_files,
+)
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.upkeep.branch_rewriting import merge_beside
 
 logger = logging.getLogger("cleantail.evidence_upkeep")
 
@@ -45,18 +49,13 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     if files_in_all(evidence) < MIN_FILES:
         return 0
     of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
-    merge = actions_of(table.spark).rewriteDataFiles(evidence).binPack().filter(of_topic)
-    merge.option("min-input-files", str(MIN_FILES))
     merged = 0
     try:
-        with REWRITING:
-            merged = int(merge.execute().rewrittenDataFilesCount())
+        merged = merge_beside(table, name, of_topic, MIN_FILES)
         if merged:
-            _remove_unused(table, platform, evidence, name)
-    except Py4JJavaError as e:
-        if not isinstance(refused := conflict(e), ConflictError):
-            raise
-        logger.warning("the rest of the evidence is left for the next time: %s", refused)
+            _remove_unused(table, platform, name)
+    except ConflictError as e:
+        logger.warning("the rest of the evidence is left for the next time: %s", e)
     except TableError as e:
         logger.warning("no file of the evidence is removed: %s", e)
     return merged
@@ -68,16 +67,15 @@ def files_in_all(iceberg: Any) -> int:
     return 0 if snapshot is None else int(snapshot.summary().get("total-data-files") or 0)
 
 
-def _remove_unused(table: TopicTable, platform: Platform, evidence: Any, name: str) -> None:
+def _remove_unused(table: TopicTable, platform: Platform, name: str) -> None:
     """Removes the files that no snapshot uses, with those that PyIceberg's expiry leaves behind. Raises TableError, and
     removes none, where some could be another table's."""
     catalog = open_catalog(platform, os.environ)
     seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     require_separate_folder(catalog, platform, seen)
     require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
-    require_own_files(table.spark, name, seen.location())
+    before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
+    past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
     since_ms = oldest_own_file_ms(seen)
-    before_ms = int(time.time() * 1000) - UNUSED_AFTER_MS
-    evidence.refresh()
-    expire_snapshots(table.spark, evidence, before_ms, seen.location())
-    remove_orphans(table.spark, evidence, before_ms, seen.location(), since_ms)
+    expire_snapshots(table.spark, load, before_ms, seen.location())
+    remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)

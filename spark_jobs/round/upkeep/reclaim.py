@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
@@ -26,7 +27,7 @@ from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
 from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
 from cleantail.rounds.reclaim_results import ReclaimResult
-from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans, require_own_files
+from spark_jobs.iceberg.file_removal import expire_snapshots, past_unreadable, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim
 from spark_jobs.round.released_logs import note_rewritten
@@ -65,7 +66,8 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
-    folder = require_own(table, platform) if plan.expired_snapshots else None
+    own = partial(require_own, table, platform)
+    folder = past_unreadable(table.load, ages.oldest_ms, own) if plan.expired_snapshots else None
     table.drop_stale_branches()
     table.drop_branches(plan.branches)
     try:
@@ -77,7 +79,7 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     result = replace(result, evidence_files_merged=merge_evidence(table, platform))
     if folder is None:
         return result
-    expired = expire_snapshots(table.spark, table.load(), ages.oldest_ms, folder.location)
+    expired = expire_snapshots(table.spark, table.load, ages.oldest_ms, folder.location)
     removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)

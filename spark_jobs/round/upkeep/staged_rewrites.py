@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
+from pyspark.errors import PySparkException
+
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
@@ -111,7 +113,11 @@ def _by_task(
         for group in batch if table.topic.columns is None or table.topic.columns.has_offsets else ():
             _require_no_overlap(group)
         tasks = [rewrite_task(table, platform, iceberg, files) for files in old]
-        [rewritten] = run_tasks(table, platform, rewrite_all, [tasks], "rewrite files without deleted records")
+        try:
+            [rewritten] = run_tasks(table, platform, rewrite_all, [tasks], "rewrite files without deleted records")
+        except PySparkException:
+            _require_there(table, old)
+            raise
         written = [file for one in rewritten for file in one.files]
         if refusal := rewritten[-1].refusal:
             raise RefusedError(refusal)
@@ -125,6 +131,14 @@ def _by_task(
     except BaseException:
         delete_files(table, [file.path for file in written])
         raise
+
+
+def _require_there(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> None:
+    """Raises ConflictError if another process has taken one of the files out of the table: then it may be deleted."""
+    iceberg = table.load()
+    now = {f.path for f in planned_files(iceberg, table.jvm, int(iceberg.currentSnapshot().snapshotId()))}
+    if gone := sorted({file.path for files in old for file in files} - now):
+        raise ConflictError(f"{gone[0]} was rewritten by another process while this one rewrote it")
 
 
 def _require_no_overlap(group: Group) -> None:

@@ -77,7 +77,7 @@ def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with
     spark.sql(f"ALTER TABLE {table.name} SET LOCATION 'file://{place}'")
     moved = table.load()
     assert remove_orphans(spark, moved, AHEAD - 200 * DAY_MS, looked_at, 0) == 0
-    expire_snapshots(spark, moved, AHEAD, looked_at)
+    expire_snapshots(spark, table.load, AHEAD, looked_at)
     assert before <= files_below(place)
     assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]
     spark.sql(f"DROP TABLE {table.name}")

@@ -9,13 +9,15 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
+import pytest
 from pyiceberg.expressions import EqualTo
 
 from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import OutsideError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evidence_table import read_evidence
-from spark_jobs.round import evidence, evidence_store
+from spark_jobs.round import evidence, evidence_store, publish
 from spark_jobs.round.upkeep import evidence_upkeep
 from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
@@ -148,3 +150,24 @@ def test_what_an_earlier_version_has_written_is_read_before_the_next_round(works
     made.append(old)
     [found] = read_evidence(made, topic)
     assert (found.outcome, found.dropped, found.note) == ("published", 1, "")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_round_whose_answer_row_was_lost_is_called_published_also_after_another_round(workshop, monkeypatch, lost):
+    topic = workshop.topic(f"lost-answers-{lost}")
+    monkeypatch.setattr(evidence, "DEAD_AFTER_MS", 10**9)  # the rounds follow each other at once
+
+    def out_of_reach(*_):
+        raise OutsideError("503")
+
+    for n in range(lost + 1):
+        ingest(workshop, topic, f"{n}.jsonl", (2 * n, "a", "x"), (2 * n + 1, "a", "y"))
+        with monkeypatch.context() as patch:
+            if n < lost:
+                patch.setattr(publish, "append_answer", out_of_reach)
+            assert workshop.run("compact", topic, "--now", NOW + n, "--force")[0] == (4 if n < lost else 0)
+    monkeypatch.setattr(evidence, "DEAD_AFTER_MS", 0)
+    ingest(workshop, topic, "last.jsonl", (9, "a", "x"), (10, "a", "y"))
+    workshop.ok("compact", topic, "--now", NOW + 9, "--force")
+    outcomes = [row["outcome"] for row in workshop.evidence(topic)]
+    assert outcomes.count("published") == outcomes.count("checked") == lost + 2

@@ -19,7 +19,7 @@ from spark_jobs.iceberg.file_removal import remove_orphans
 from spark_jobs.iceberg.planned_files import planned_files
 from spark_jobs.round.upkeep import rewriting, staged_rewrites
 from tests.jobs.conftest import REDPANDA, SINK, settings
-from tests.jobs.iceberg.answers import delivered_twice
+from tests.jobs.iceberg.answers import answering
 
 NOW, FAR = 1_800_000_000_000, 1 << 45
 HOUR = 3_600_000
@@ -287,7 +287,7 @@ def test_a_commit_that_was_taken_though_it_was_refused_keeps_its_files(workshop,
     topic = compacted("rewritten-sent-twice")
     table = table_of(topic)
     before = rows(table)
-    with delivered_twice():
+    with answering(refused=True, taken=True, spark=table.spark):
         result = workshop.json("reclaim", topic, "--now", NOW)
     assert (result["new_files"], result["reclaimed_bytes"] > 0) == (2, True)
     assert rows(table) == before
@@ -385,3 +385,20 @@ def test_settings_are_the_tables_and_icebergs_where_it_has_none():
     assert (plain.codec, plain.level, plain.target_bytes, plain.row_group_bytes) == ("gzip", 6, 512 << 20, 128 << 20)
     own = write_settings({"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "9"}, 64 << 20)
     assert (own.codec, own.level, own.row_group_bytes) == ("zstd", 9, 16 << 20)
+
+
+def test_a_reclaim_that_another_machine_overtakes_leaves_the_files_to_it(workshop, table_of, compacted, monkeypatch):
+    """The other one has rewritten the files, and deleted the old ones, before the tasks of this one open them."""
+    topic, real, others = compacted("rewritten-overtaken"), staged_rewrites.run_tasks, []
+    before = rows(table_of(topic))
+
+    def overtaken(*arguments):
+        if not others:
+            others.append(1)
+            others.append(workshop.json("reclaim", topic, "--now", NOW + 60 * 86_400_000))
+        return real(*arguments)
+
+    monkeypatch.setattr(staged_rewrites, "run_tasks", overtaken)
+    result = workshop.json("reclaim", topic, "--now", NOW)
+    assert others[1]["new_files"] > 0 and result["new_files"] == 0
+    assert rows(table_of(topic)) == before

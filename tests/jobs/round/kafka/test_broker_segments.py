@@ -420,7 +420,7 @@ def test_damage_that_comes_while_segments_are_read_appends_nothing(
 
     with pytest.raises(CleantailError, match=rf"{file}.*nothing was appended"):
         read_segments(spark, workshop.find(topic), workshop.platform(), copy, 5, damage)
-    assert workshop.run("read", topic)[0] == 2
+    assert workshop.run("read", topic)[1] == ""
 
 
 def test_a_batch_beyond_the_limit_is_told_before_it_is_unpacked(broker, workshop, from_kafka, refused):

@@ -1,0 +1,120 @@
+"""No command deletes what another process may have made: each call that deletes is listed here, with its proof of
+ownership. A new one fails this test until its proof is written down."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cleantail", "spark_jobs", "plugins", "dags")
+CALLS = {
+    "unlink", "rmtree", "rmdir", "removedirs", "deleteFile", "deleteFiles", "delete_file", "dropTable", "drop_table",
+    "purge_table", "drop_namespace", "dropNamespace", "drop_view", "dropView", "removeBranch", "removeTag", "removeRef",
+    "expireSnapshots", "ExpireSnapshots", "expireSnapshotId", "deleteOrphanFiles", "removeDeletes", "remove_properties",
+    "update_namespace_properties", "dropTableData", "rewriteDataFiles", "newDelete", "replace", "remove", "delete",
+}  # fmt: skip
+ON_DISK = {"io", "_io", "os", "store", "update"}
+"""`remove` and `delete` count where they are called on one of these; other objects have them too."""
+STATEMENT = re.compile(
+    r"\b(DROP (TABLE|VIEW|NAMESPACE|COLUMN)|DELETE FROM|CREATE OR REPLACE VIEW|INSERT OVERWRITE|TRUNCATE)\b"
+)
+
+
+def deletions() -> Iterator[tuple[str, str]]:
+    """Yields (module, call), of every call that deletes."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text())):
+                text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+                if "\n" not in text and (statement := STATEMENT.search(text)):
+                    yield name, statement[0]
+                of = node if isinstance(node, ast.Attribute) else None
+                if of is None or of.attr not in CALLS:
+                    continue
+                on = of.value.attr if isinstance(of.value, ast.Attribute) else getattr(of.value, "id", "")
+                if of.attr in ("remove", "delete", "replace") and on not in ON_DISK:
+                    continue
+                yield name, of.attr
+
+
+OWNED = {
+    "cleantail/cli/class_archive.py": {
+        "unlink": "the archive of classes of this checkout's jars: a cache that `cleantail jars` makes again",
+    },
+    "cleantail/home/earlier_driver.py": {"unlink": "named by a hash of the task, which has one try at a time"},
+    "cleantail/home/kept_texts.py": {
+        "DELETE FROM": "a cache: what goes is read again from the catalog",
+        "unlink": "a cache that SQLite calls damaged",
+    },
+    "cleantail/kafka/import_config.py": {"unlink": "has this process's number in its name"},
+    "cleantail/lake/catalogs.py": {"DROP COLUMN": "part of a message"},
+    "cleantail/lake/clients/exchange.py": {"delete": "has the name that this task has made for its application"},
+    "cleantail/lake/jars/jar_fetching.py": {"unlink": "the part of a download, under a name of this process"},
+    "cleantail/lake/namespaces.py": {
+        "update_namespace_properties": "a position that a person forgets by its name, or a release that is compared first",
+    },
+    "cleantail/rounds/answers.py": {"update_namespace_properties": "sets one question; it removes none"},
+    "cleantail/rounds/packs/kept_outcomes.py": {"unlink": "files of packs, whose time has passed"},
+    "cleantail/sources/digest_cache.py": {
+        "DELETE FROM": "digests of files that are gone",
+        "unlink": "a cache that SQLite calls damaged",
+    },
+    "plugins/cleantail_airflow/groups/run_pack_task.py": {"unlink": "the file that this very try has written"},
+    "spark_jobs/conversion/convert.py": {
+        "removeBranch": "has this conversion's name, with the nanosecond of its start"
+    },
+    "spark_jobs/engine/columns/keys_in_database.py": {
+        "DROP TABLE": "in a database of this task",
+    },
+    "spark_jobs/engine/columns/task_database.py": {"rmtree": "a temporary folder that this task has made"},
+    "spark_jobs/engine/rewrites/new_files.py": {
+        "delete": "a file under a UUID of this task, which no commit names yet"
+    },
+    "spark_jobs/engine/rewrites/rewrite_task.py": {
+        "delete": "files under UUIDs of this task, which no commit names yet",
+    },
+    "spark_jobs/iceberg/commits.py": {
+        "deleteFile": "a change of the table: Iceberg refuses it if the file is not there any more",
+        "newDelete": "files of our own side table whose rows are past their time",
+        "remove": "properties that are planned on the metadata onto which alone they are committed",
+        "removeBranch": "names of ours end in the nanosecond of their creation; a failed round's branch has the round's",
+        "removeDeletes": "a change of the table, validated from the snapshot that was read",
+        "removeRef": "`main` in a rollback, which is committed only onto the metadata that was planned on",
+    },
+    "spark_jobs/iceberg/file_removal.py": {
+        "deleteFiles": "below the table's own folder, and of no snapshot that the table has",
+        "deleteOrphanFiles": "finds only: what it finds is deleted as above, older than a day",
+        "expireSnapshotId": "a snapshot that cannot be read and that no reference is at",
+        "expireSnapshots": "past the topic's retention, and only while `main` is where it was: require_same_main",
+    },
+    "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
+    "spark_jobs/quality/results_store.py": {"replace": "the same document, newer: its name says of which round it is"},
+    "spark_jobs/round/intake/record_files.py": {
+        "deleteFile": "files under UUIDs of this ingestion, before their commit is begun",
+    },
+    "spark_jobs/round/latest_view.py": {
+        "CREATE OR REPLACE VIEW": "the topic's own view, made from the table at any time"
+    },
+    "spark_jobs/round/upkeep/mend.py": {"removeDeletes": "vectors of the snapshot that was read, validated from it"},
+    "spark_jobs/round/upkeep/side_tables.py": {"rewriteDataFiles": "rows stay; Iceberg validates the files"},
+    "spark_jobs/round/upkeep/staged_rewrites.py": {
+        "deleteFile": "files under UUIDs of this run, before their commit, or after it was refused and is not there",
+    },
+}
+"""Module -> call that deletes -> why nothing of another process goes with it."""
+
+
+def test_each_call_that_deletes_has_its_proof_of_ownership():
+    found: dict[str, set[str]] = {}
+    for module, call in deletions():
+        found.setdefault(module, set()).add(call)
+    assert found == {module: set(proofs) for module, proofs in OWNED.items()}
+
+
+def test_a_table_and_a_namespace_are_dropped_by_no_command():
+    assert not {call for _, call in deletions()} & {"dropTable", "drop_table", "purge_table", "drop_namespace"}
+    assert not [module for module, call in deletions() if call == "DROP TABLE" and "keys_in_database" not in module]
