@@ -91,9 +91,9 @@ def _millis(value: Any) -> int:
 def null_count(table: Table, file: Any, path: str) -> int | None:
     """Returns how many records of a file have a null there, by its manifest, its partition or its footer; None if none
     of them says."""
-    number = layout_of_paths(table, [path])[path].leaf.id
-    if number in (file.null_value_counts or {}):
-        return int(file.null_value_counts[number])
+    counted = layout_of_paths(table, [path])[path].null_count(file.null_value_counts or {})
+    if counted is not None:
+        return counted
     return footer_statistics(table, file, {path: path}).nulls(path)
 
 

@@ -21,7 +21,15 @@ from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash
 from spark_jobs.iceberg.few_records import FileSize
-from spark_jobs.iceberg.file_columns import NO_PATH, Layout, PartitionConstants, adopted_layout, layout_of, parts_in
+from spark_jobs.iceberg.file_columns import (
+    NO_PATH,
+    Constants,
+    Layout,
+    PartitionConstants,
+    adopted_layout,
+    layout_of,
+    parts_in,
+)
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import elements_of
@@ -102,7 +110,8 @@ class SnapshotFiles:
     def _log_file(self, file_hash: int, file: PlannedFile, ids: Mapping[str, int]) -> LogFile:
         facts = file.facts
         require_parquet(file.path, facts.file_format)
-        nulls, constants = facts.null_value_counts, self._partitions.of(facts)
+        constants = self._partitions.of(facts)
+        nulls = _null_counts(facts, constants, self.layout)
         again = self._again.get(file_hash, ())
         lineage = lineage_of((file, *again), with_updates=OFFSET not in ids)
         if OFFSET in ids:
@@ -202,6 +211,14 @@ class SnapshotFiles:
         for (key, delete), name in zip(deletes, identities([delete for _, delete in deletes]), strict=True):
             by_key[key][name] = delete
         return {key: list(some.values()) for key, some in by_key.items()}
+
+
+def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict[int, int]:
+    """Returns how many records have a null, by field id: by the metadata, else by the partition for what a file may
+    lack."""
+    counts = {path.leaf.id: path.null_count(facts.null_value_counts) for path in layout.values()}
+    by_partition = {number: facts.records if value is None else 0 for number, value in constants}
+    return by_partition | {number: count for number, count in counts.items() if count is not None}
 
 
 def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:

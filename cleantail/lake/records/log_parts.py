@@ -68,8 +68,8 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     key = (file.file_path, mapping, table.schema().schema_id, table.properties.get(NAME_MAPPING))
     if (known := _parts_by_file.get(key)) is None:
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
-        if single and columns.parts(KEY) and single.null_keys is None:
-            single = None  # which keys have no part at all only the records tell
+        if single and single.null_keys is None:
+            single = None  # which records have no key only they tell
         parts = (single,) if single else tuple(_from_records(table, file, columns))
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
@@ -97,7 +97,8 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     """Returns the one log that the manifest's bounds and the file's partition tell of; None where they say that there
     are several logs, or leave something open that the file tells."""
-    ids = {name: path.leaf.id for name, path in _layout(table, columns).items()}
+    layout = _layout(table, columns)
+    ids = {name: path.leaf.id for name, path in layout.items()}
     constants, counts = dict(constants_of(table, file)), file.null_value_counts or {}
     if any(counts.get(ids[name]) for name in (PARTITION, OFFSET) if name in ids):
         return None  # the records tell which they are
@@ -114,7 +115,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     def nulls(name: str) -> int | None:
         number = ids[name]
         known = None if number not in constants else file.record_count if constants[number] is None else 0
-        return counts.get(number, known)
+        return known if (count := layout[name].null_count(counts)) is None else count
 
     logs, offsets, stamps = (_ends_of(name, columns, ends) for name in (PARTITION, OFFSET, TIMESTAMP))
     keys, values = _null_keys(columns, nulls), _null_values(columns, nulls)

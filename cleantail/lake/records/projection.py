@@ -70,6 +70,12 @@ class ColumnPath:
     def kind(self) -> str:
         return self.leaf.kind if self.steps else ""
 
+    def null_count(self, by_field: Mapping[int, int]) -> int | None:
+        """Returns what the metadata say of nulls in the column. Iceberg's writers do not count fractions that are null
+        because the struct around them is."""
+        miscounted = len(self.steps) > 1 and self.kind in ("float", "double")
+        return None if miscounted else by_field.get(self.leaf.id)
+
 
 Layout = Mapping[str, ColumnPath]
 """Column of a topic table -> its path. A column that no record has is not in it."""

@@ -3,10 +3,11 @@ whose schema and partition spec change between files of several writers, with fi
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,6 +17,9 @@ import pytest
 from pyiceberg.io import load_file_io
 
 from cleantail.config.columns import Columns, Deleted
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.records.log_parts import parts_of
+from cleantail.lake.records.log_records import adopted_records
 from cleantail.lake.records.projection import FIELD_ID
 from cleantail.log.column_sql import expressions, problem_of
 from spark_jobs.iceberg.log_files import column_batches
@@ -270,17 +274,50 @@ def whole_structs(spark):
     spark.conf.unset(name)
 
 
-def by_spark(table, columns):
+def by_readers(table, columns, catalog):
+    """What status and latest read, without Spark: records by offset, and what the files have by their metadata."""
+    stored = catalog.load_table(table.name.replace("`", "").removeprefix("cleantail."))
+    records = adopted_records(stored, columns, None, 0).to_pylist()
+    parts = [part for task in stored.scan().plan_files() for part in parts_of(stored, task.file, columns)]
+    assert all(part.partition == 0 for part in parts)
+    sums = [sum(numbers) for numbers in zip(*((p.records, p.nulls or 0, p.null_keys or 0) for p in parts), strict=True)]
+    stamps = [s for p in parts for s in (p.min_timestamp_ms, p.max_timestamp_ms) if s >= 0]
+    ends = min(p.lower_offset for p in parts), max(p.upper_offset for p in parts), min(stamps), max(stamps)
+    return {
+        r["offset"]: (r["partition"], r["key"], r["timestamp"], r["value"],
+                      None if r["headers"] is None else [(h["key"], h["value"]) for h in r["headers"]])
+        for r in records
+    }, sums, ends  # fmt: skip
+
+
+def summed(rows):
+    """The same by Spark's rows."""
+    stamps = [r.micros // 1000 for r in rows if r.micros is not None]
+    ends = min(r.offset for r in rows), max(r.offset for r in rows), min(stamps), max(stamps)
+    return {
+        r.offset: (r.partition, r.key and bytes(r.key), r.stamp and r.stamp.replace(tzinfo=UTC),
+                   r.value if r.value is None else bytes(r.value),
+                   None if r.headers is None else [(h.key, bytes(h.value)) for h in r.headers])
+        for r in rows
+    }, [len(rows), sum(r.value is None for r in rows), sum(r.key is None for r in rows)], ends  # fmt: skip
+
+
+def rows_of(table, columns):
     stored = table.spark.table(table.name)
     paths = dict.fromkeys(columns.paths.values())
     kinds = {p: stored.select(p).schema[0].dataType.simpleString() for p in paths}
     select = [f"{sql} AS `{name}`" for name, sql in expressions(columns, kinds).items()]
+    more = ("unix_micros(timestamp) AS micros", "to_timestamp_ntz(timestamp) AS stamp")
+    return stored.selectExpr(*select, "_file", "_pos").selectExpr("*", *more).collect()
+
+
+def by_spark(rows):
     return {
         (r["_file"], r["_pos"]): (
             r.partition, r.offset, None if r.key is None else bytes(r.key), r.micros, r.value is None,
             None if r.headers is None else [(h.key, bytes(h.value)) for h in r.headers],
         )
-        for r in stored.selectExpr(*select, "_file", "_pos").selectExpr("*", "unix_micros(timestamp) AS micros").collect()
+        for r in rows
     }  # fmt: skip
 
 
@@ -314,7 +351,7 @@ def test_a_task_reads_what_sparks_iceberg_reads(workshop, spark, seed):
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
     table = RandomTable(spark, f"agree-{seed}", seed)
     table.insert()
-    done = []
+    done, catalog = list[str](), open_catalog(workshop.platform(), os.environ)
     for _ in range(10):
         act = table.draw.choice(ACTS)
         done.append(act)
@@ -324,5 +361,6 @@ def test_a_task_reads_what_sparks_iceberg_reads(workshop, spark, seed):
     for _ in range(2):
         columns = table.columns()
         with whole_structs(spark):
-            expected = by_spark(table, columns)
-        assert by_task(table, columns) == expected, (table.version, done, columns)
+            rows = rows_of(table, columns)
+        assert by_task(table, columns) == by_spark(rows), (table.version, done, columns)
+        assert by_readers(table, columns, catalog) == summed(rows), (table.version, done, columns)
