@@ -172,7 +172,8 @@ class RandomTable:
         left_out |= {c for c in partition if self.draw.random() < 0.8}
         target = Path(str(table.location()).removeprefix("file:")) / "other" / f"{uuid.uuid4()}.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
-        arrow = self.arrow(rows, {c for c in rows if c not in left_out})
+        inner = {c for c in self.inner if self.draw.random() < 0.7} or set(self.inner)
+        arrow = self.arrow(rows, {c for c in rows if c not in left_out}, inner)
         pq.write_table(arrow if not with_ids else self.with_ids(arrow, table.schema()), target)
         builder = self.iceberg.DataFiles.builder(table.spec()).withPath(f"file:{target}").withFormat("parquet")
         builder = builder.withFileSizeInBytes(target.stat().st_size).withRecordCount(count)
@@ -190,6 +191,15 @@ class RandomTable:
             )
             builder = builder.withMetrics(metrics)
         table.newAppend().appendFile(builder.build()).commit()
+        self.sql("REFRESH TABLE {}")
+
+    def append(self):
+        """PyIceberg writes."""
+        if self.version == 3 or self.other:
+            return
+        rows = self.rows(self.draw.randint(1, 3))
+        stored = self.catalog.load_table(self.name.replace("`", "").removeprefix("cleantail."))
+        stored.append(self.arrow(rows, set(rows)).select([f.name for f in stored.schema().fields]))
         self.sql("REFRESH TABLE {}")
 
     def java_list(self, texts):
@@ -228,10 +238,11 @@ class RandomTable:
     def type_of(self, kind):
         return KINDS[kind][0] if kind in KINDS else pa.decimal128(18, 2)
 
-    def arrow(self, rows, names):
+    def arrow(self, rows, names, inner=None):
         header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
         types = {c: self.type_of(k) for c, k in self.kinds.items()}
-        types |= {"s": pa.struct([(c, self.type_of(k)) for c, k in self.inner.items()]), "h": header}
+        in_struct = [(c, self.type_of(k)) for c, k in self.inner.items() if inner is None or c in inner]
+        types |= {"s": pa.struct(in_struct), "h": header}
         return pa.table({c: pa.array(rows[c], types[c]) for c in rows if c in names})
 
     def arrow_rows(self, count):
@@ -261,7 +272,7 @@ class RandomTable:
                        headers="h", deleted=deleted)  # fmt: skip
 
 
-ACTS = ("insert", "insert", "register", "register", "register", "add_column", "add_inner", "rename", "drop_and_add",
+ACTS = ("insert", "append", "register", "register", "register", "add_column", "add_inner", "rename", "drop_and_add",
         "promote", "change_spec")  # fmt: skip
 
 
@@ -350,8 +361,9 @@ def test_a_task_reads_what_sparks_iceberg_reads(workshop, spark, seed):
     workshop.platform()
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
     table = RandomTable(spark, f"agree-{seed}", seed)
+    table.catalog = catalog = open_catalog(workshop.platform(), os.environ)
     table.insert()
-    done, catalog = list[str](), open_catalog(workshop.platform(), os.environ)
+    done = []
     for _ in range(10):
         act = table.draw.choice(ACTS)
         done.append(act)
