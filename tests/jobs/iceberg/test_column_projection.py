@@ -431,10 +431,13 @@ def test_the_files_of_a_table_that_spark_took_a_snapshot_of_are_read_by_their_fo
     sink.spark.conf.set(conf, "TIMESTAMP_MICROS")
     rows = ", ".join(f"(0, {o}L, timestamp_millis({AGO}), '1', 'v', '{t}', {d})" for o, t, d in
                      ((0, "eu", 1), (1, "us", 1), (2, "us", 2), (3, "us", 1)))  # fmt: skip
-    sink.spark.sql(f"CREATE TABLE {source} USING parquet PARTITIONED BY (tenant, day) AS SELECT * FROM VALUES {rows} "
+    sink.spark.sql(f"CREATE TABLE {source} USING parquet PARTITIONED BY (tenant, day) LOCATION '{sink.folder}/hive' "
+                   f"AS SELECT * FROM VALUES {rows} "
                    "AS t(`partition`, `offset`, `timestamp`, id, value, tenant, day)")  # fmt: skip
     sink.spark.conf.unset(conf)
-    sink.spark.sql(f"CALL cleantail.system.snapshot(source_table => '{source}', table => 'cleantail.sinks.`{sink.name}`')")
+    sink.spark.sql(
+        f"CALL cleantail.system.snapshot(source_table => '{source}', table => 'cleantail.sinks.`{sink.name}`')"
+    )
     sink.adopt(*mapped("key=tenant,day,id"))
     sink.compact()
     sink.require([(0, 0), (0, 2), (0, 3)])
