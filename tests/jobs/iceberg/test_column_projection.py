@@ -138,7 +138,7 @@ def test_a_key_part_that_only_the_partition_has_tells_keys_apart(sink_of):
     sink.require([(0, 0), (0, 2)])
 
 
-@pytest.mark.parametrize("policy", ["drop", "fail"])
+@pytest.mark.parametrize("policy", ["drop", pytest.param("fail", marks=pytest.mark.deep)])
 def test_a_key_that_only_the_partition_has_is_a_key(sink_of, policy):
     """Finding 1.1: with the policy `drop` all of the table went."""
     sink = sink_of(f"proj-only-{policy}")
@@ -305,8 +305,8 @@ def test_only_a_default_is_read_of_a_struct_whose_other_fields_no_column_maps(si
     [
         pytest.param("date", "2024-02-29", "1969-12-31", id="date"),
         pytest.param("decimal(9,2)", "1.20", "-7.00", id="decimal"),
-        pytest.param("bigint", "1099511627776", "-1", id="long"),
-        pytest.param("boolean", "true", "false", id="boolean"),
+        pytest.param("bigint", "1099511627776", "-1", id="long", marks=pytest.mark.deep),
+        pytest.param("boolean", "true", "false", id="boolean", marks=pytest.mark.deep),
     ],
 )
 def test_a_key_of_any_type_of_partition_is_that_of_records_that_have_the_column(sink_of, kind, eu, us):
