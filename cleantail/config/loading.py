@@ -245,4 +245,4 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     topic = validate(Topic, data, file)
     of_group = problems_in_group(topic, topic_yaml, defaults.awaited)
     require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
-    return topic.with_layers(Layers(topic_yaml, defaults.written))
+    return topic.with_layers(Layers(topic_yaml, defaults.written), platform.catalog.namespace)

@@ -98,6 +98,7 @@ class Topic(TopicDefaults):
         default=None, description="Of an adopted table: which of its columns hold what (`cleantail adopt`)."
     )
     _layers: Layers = PrivateAttr(default=Layers({}, {}))
+    _own_namespace: str = PrivateAttr(default="")
 
     @model_validator(mode="after")
     def _refuse_asset_of_itself(self) -> Topic:
@@ -147,11 +148,18 @@ class Topic(TopicDefaults):
         """Returns what the topic was read from; both layers are empty for one that was made without a file."""
         return self._layers
 
-    def with_layers(self, layers: Layers) -> Self:
-        """Returns the topic with what it was read from."""
+    def with_layers(self, layers: Layers, own_namespace: str = "") -> Self:
+        """Returns the topic with what it was read from, and with the namespace of the platform's catalog."""
         topic = self.model_copy()
-        topic._layers = layers
+        topic._layers, topic._own_namespace = layers, own_namespace
         return topic
+
+    @property
+    def own_namespace(self) -> str:
+        """Returns the namespace in which Cleantail keeps what is of the topic and not in its table: the platform's. An
+        adopted table is in that of its sink, whose owner may write there. For a topic that was made without a file it
+        is that of its table."""
+        return self._own_namespace or self.table.rpartition(".")[0]
 
     @property
     def waits_for_people(self) -> bool:

@@ -1,4 +1,4 @@
-"""Adapter: the properties of a topic's namespace, where readers' positions and releases are kept beside its table.
+"""Adapter: the properties of Cleantail's own namespace, where readers' positions, releases and answers are kept.
 
 Any client of the catalog writes one quickly, without a commit to the table itself. Catalogs bound the length of a
 property's name, and mostly that of its value, so a name ends in a hash and the value says what it is of.

@@ -30,8 +30,8 @@ class Reader:
 
 
 def namespace_of(topic: Topic) -> str:
-    """Returns the namespace that keeps the positions of a topic's readers: that of its table."""
-    return topic.table.rpartition(".")[0]
+    """Returns the namespace that keeps the positions of a topic's readers, its releases and its answers."""
+    return topic.own_namespace
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:

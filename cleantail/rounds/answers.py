@@ -3,8 +3,8 @@ table.
 
 1. Airflow asks, and its database says who answered; but everybody who may edit a DAG may write the results of its tasks
    and call a task done that nobody has answered.
-2. So the task that asks writes down the question, and when it is woken by an answer, the answer: a property of the
-   topic table's namespace, as the readers' positions are. Publish goes by that and by nothing else.
+2. So the task that asks writes down the question, and when it is woken by an answer, the answer: a property of
+   Cleantail's own namespace, as the readers' positions are. Publish goes by that and by nothing else.
 3. An answer is for the heads of the branches that were shown: a round that was made or checked anew asks again.
 4. Where the topic names approvers, another user's yes is none.
 """

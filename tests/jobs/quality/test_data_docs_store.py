@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 import pytest
 
+from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
 from spark_jobs.quality.data_docs_html import page
 from spark_jobs.quality.data_docs_store import LIST, DocsStore
@@ -66,8 +68,10 @@ def test_on_s3_the_login_of_the_warehouse_opens_the_store_and_a_wrong_one_fails_
 ) -> None:
     with s3_gateway(tmp_path) as endpoint:
         properties = {"s3.endpoint": endpoint, "s3.path-style-access": "true", "client.region": "us-east-1"}
-        catalog = Catalog(warehouse="s3://lake/warehouse", properties=properties)
-        platform = Platform(catalog=catalog, home=tmp_path, config_dir=tmp_path, data_docs="s3://lake/docs")
+        catalog = {"warehouse": "s3://lake/warehouse", "properties": properties}
+        settings = {"catalog": catalog, "data_docs": "s3://lake/docs"}
+        (tmp_path / "defaults.yaml").write_text(json.dumps({"platform": settings}))
+        platform = load_platform(tmp_path, {"CLEANTAIL_HOME": str(tmp_path / "home")})
         for driver, time, login in (
             ("one", "20260101T000000.000000Z", STORE_LOGIN),
             ("two", "20260102T000000.000000Z", STORE_LOGIN),

@@ -1,0 +1,100 @@
+"""What is written in YAML arrives: each field of each model that a file is read as, by introspection."""
+
+import json
+
+import pytest
+
+from cleantail.config.groups.loading_groups import find_group
+from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.platform import PlatformSettings
+from cleantail.config.topic import Topic
+from cleantail.log.reader_positions import namespace_of
+
+PLATFORM = {
+    "state": "/somewhere/else",
+    "catalog": {"namespace": "lake"},
+    "sources": ["drop"],
+    "cleaner": {"log.cleaner.threads": 3},
+    "spark": {"master": "local[3]"},
+    "limits": {"yaml.max.bytes": 99_999},
+    "data_docs": "s3://bucket/docs",
+    "allow_clock": True,
+    "dag_prefix": "team_",
+    "alert_connections": ["mine_*"],
+    "kafka_connections": ["mine_*"],
+    "kafka_servers": ["a:9092"],
+    "kafka_access": {"mine_a": {"topics": ["prod.*"]}},
+    "shared_sources": ["kafka:all"],
+    "source_catalogs": {"other": {"type": "sqlite", "uri": "sqlite:////x.db", "warehouse": "file:/x"}},
+    "source_tables": ["other.sinks.*"],
+}
+TOPIC = {
+    "topic": "orders",
+    "description": "All orders.",
+    "table": "sinks.orders",
+    "source": {"path": "drop/orders/*.jsonl"},
+    "columns": {"partition": "p", "offset": "o", "key": "k"},
+    "schedule": "@daily",
+    "owner": "sales",
+    "config": {"segment.ms": 7},
+    "publish": "approve",
+    "approvers": ["anna"],
+    "checks": [{"expectation": "ExpectColumnValuesToNotBeNull", "kwargs": {"column": "key"}}],
+    "alerts": [{"type": "file", "path": "alerts/x.jsonl"}],
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    config = tmp_path / "config"
+    for folder in ("topics", "groups"):
+        (config / folder).mkdir(parents=True)
+    (config / "defaults.yaml").write_text(json.dumps({"platform": PLATFORM}))
+    return config
+
+
+def changed(model, loaded, built_in):
+    """The fields that are another than without the file."""
+    return {name for name in model.model_fields if getattr(loaded, name) != getattr(built_in, name)}
+
+
+def test_every_key_of_the_platform_arrives(written):
+    assert set(PLATFORM) == set(PlatformSettings.model_fields), "a new key: write a value of it here"
+    loaded = load_platform(written, {})
+    assert changed(PlatformSettings, loaded, PlatformSettings()) == set(PLATFORM)
+    assert loaded.data_docs == "s3://bucket/docs" and loaded.catalog.namespace == "lake"
+
+
+def test_every_key_of_a_topic_arrives(written):
+    of_topics = {**TOPIC, "group": "hourly"}
+    assert set(of_topics) == set(Topic.model_fields), "a new key: write a value of it here"
+    (written / "topics" / "orders.yaml").write_text(json.dumps(TOPIC))
+    loaded = find_topic("orders", written)
+    assert changed(Topic, loaded, Topic(topic="x", table="a.b")) == set(TOPIC)
+    (written / "groups" / "hourly.yaml").write_text("group: hourly\n")
+    (written / "topics" / "second.yaml").write_text("topic: second\ngroup: hourly\n")
+    assert find_topic("second", written).group == "hourly"
+
+
+def test_every_key_of_a_group_arrives(written):
+    text = {
+        "group": "hourly",
+        "schedule": "@daily",
+        "limits": {"pack.max.topics": 7},
+        "owner": "me",
+        "description": "x",
+    }
+    assert set(text) == set(TopicGroup.model_fields), "a new key: write a value of it here"
+    (written / "groups" / "hourly.yaml").write_text(json.dumps(text))
+    assert changed(TopicGroup, find_group("hourly", written, {}), TopicGroup(group="x")) == set(text)
+
+
+def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
+    """Approvals, releases and positions of readers: whoever may set properties of the sink's namespace writes none."""
+    (written / "topics" / "orders.yaml").write_text(json.dumps({n: TOPIC[n] for n in ("topic", "table", "columns")}))
+    topic = find_topic("orders", written)
+    assert (topic.table, namespace_of(topic)) == ("sinks.orders", "lake")
+    assert namespace_of(topic.model_copy(update={"owner": "x"})) == "lake"
+    (written / "topics" / "own.yaml").write_text("topic: own\ntable: another.own\n")
+    assert namespace_of(find_topic("own", written)) == "lake"
