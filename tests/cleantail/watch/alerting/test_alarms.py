@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.events import Event
-from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Rewritten
 from cleantail.log.reader_positions import Reader
 from cleantail.log.source_position import Forgotten, Gap
 from cleantail.watch.alerting.alarms import (
@@ -201,6 +201,19 @@ def test_a_gap_is_wrong_for_a_day_and_each_one_is_told():
     assert told.text.startswith("partition 0: offsets 9 to 10 had gone from the brokers before they were read; ")
     assert events(log, 2_000 + DAY_MS - 1) == [Event.GAP]
     assert events(log, 2_000 + DAY_MS) == []
+
+
+# ---- history that others rewrote
+
+
+def test_rewritten_history_is_one_condition_for_all_logs_for_a_day():
+    state = PartitionState(rewritten=Rewritten(7, 1_000))
+    logs = [log_state(state=state), log_state(state=state)]
+    [condition] = log_alarms(logs, (), configs(), 1_000)
+    assert (condition.event, condition.occurrence) == (Event.REWRITTEN, "without snapshot 7")
+    assert condition.text.startswith("history was rewritten: another program took snapshot 7 out of main")
+    assert log_alarms(logs, (), configs(), 1_000 + DAY_MS - 1) != []
+    assert log_alarms(logs, (), configs(), 1_000 + DAY_MS) == []
 
 
 # ---- what the brokers have forgotten
