@@ -6,6 +6,7 @@ Across machines the table's own commits decide: they are compare-and-swap, and a
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import make_folder
 
 _PAUSE_S = 0.1
+NAME_CHARS = 180
+"""A longer name of a lock is cut, and gets a hash."""
 
 
 @contextmanager
@@ -28,12 +31,19 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
     """
     try:
         folder = make_folder(home, "locks")
-        file = (folder / re.sub(r"[^A-Za-z0-9._-]", "_", name)).open("w", encoding="utf-8")
+        file = (folder / _file_name(name)).open("w", encoding="utf-8")
     except OSError as e:
         raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
     with file:
         _wait(file, name, within_s)
         yield
+
+
+def _file_name(name: str) -> str:
+    """Returns the name of a lock's file. File systems take 255 bytes: a topic's name may have 249, without the word
+    before it."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return plain if len(plain) <= NAME_CHARS else f"{plain[:NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def _wait(file: IO[str], name: str, within_s: float | None) -> None:

@@ -29,6 +29,8 @@ def require_readable(files: Iterable[Path]) -> None:
     for file in files:
         if not file.exists():
             raise CleantailError(f"{file} does not exist; nothing was appended")
+        if file.is_dir():
+            raise CleantailError(f"{file} is a folder, and a file of records is needed there; nothing was appended")
         if not file.is_file() or not os.access(file, os.R_OK):
             raise CleantailError(f"{file} is not a file that can be read; nothing was appended")
 

@@ -79,7 +79,8 @@ def tell_warnings(planned: RunPlan, page: Page) -> None:
     """Warns of checkpoints outside of their log, late records and records without a key: one line each, on stderr."""
     for log in planned.logs:
         for text in log.warnings:
-            page.warning(f"partition {log.partition}: {text}")
+            where = f"partition {log.partition}: "  # a text of something that was passed over has it
+            page.warning(text if text.startswith(where) else f"{where}{text}")
 
 
 def tell_held_back(planned: RunPlan, page: Page) -> None:

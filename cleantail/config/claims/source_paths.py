@@ -26,6 +26,10 @@ MOST_ENTRIES = 100_000
 MAGIC = re.compile(r"[*?\[]")
 
 
+RECORD_FILES = (".jsonl", ".jsonl.gz")
+"""Endings of the names of files of records."""
+
+
 def roots_of(platform: Platform) -> list[Path]:
     """Returns the roots, absolute, with links followed."""
     return [(platform.home / root).resolve() for root in platform.sources]
@@ -73,7 +77,8 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
     parts = (platform.home / pattern).parts
     try:
         matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
-        files = [file for file in matches if file.is_file()]
+        # a folder of such a name was meant as a file: reading it says what is wrong
+        files = [path for path in matches if path.is_file() or path.name.endswith(RECORD_FILES)]
     except PermissionError as e:
         raise OutsideError(
             f"source.path {pattern}: {e.filename} may not be looked at ({e.strerror}), so nobody knows whether there "
