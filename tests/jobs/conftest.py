@@ -6,13 +6,16 @@ import contextlib
 import io
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from cleantail.cli import main
@@ -23,6 +26,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import Record
+from spark_jobs.engine import compared_readers, tasks
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import start_session
@@ -270,6 +274,40 @@ def records(table_of):
         return [(r.partition, r.offset, r.timestamp_ms, key, value) for r, key, value in texts_of]
 
     return of
+
+
+def _wrapped(mutate: Any, work: Any, store: Any, task: Any) -> Any:
+    """What a task does while its reader of files is another one."""
+    from spark_jobs.engine.columns import records
+
+    real = records.column_batches
+    records.column_batches = partial(_mutated, mutate, real)
+    try:
+        return work(store, task)
+    finally:
+        records.column_batches = real
+
+
+def _mutated(mutate: Any, real: Any, io: Any, file: Any, layout: Any, columns: Any) -> Iterator[Any]:
+    for at, arrays in real(io, file, layout, columns):
+        yield at, mutate(file, dict(arrays))
+
+
+@pytest.fixture
+def misreading(monkeypatch):  # type: ignore[no-untyped-def]
+    """Lets tasks read as `mutate(file, arrays)` says, until the test ends or undo() is called."""
+    real = tasks.stored_work
+
+    def begin(mutate):
+        for module in (__name__, mutate.__module__):
+            cloudpickle.register_pickle_by_value(sys.modules[module])  # workers do not import tests
+        monkeypatch.setattr(compared_readers, "_equal", set())
+        monkeypatch.setattr(
+            tasks, "stored_work", lambda work, store, met=None: real(partial(_wrapped, mutate, work), store, met)
+        )
+        return monkeypatch.undo
+
+    return begin
 
 
 def in_log_order(table: TopicTable) -> list[Record]:

@@ -1,60 +1,24 @@
 """Two readers of data files are compared before a round decides on a new kind of them: what one misreads blocks its log.
 
-The tests change Cleantail's reader in the workers of Spark: what a task does is wrapped (`misreading`).
+The tests change Cleantail's reader in the workers of Spark (`misreading`, in tests/jobs/conftest.py).
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 
 from cleantail.log.partition_state import states_of_properties
-from spark_jobs.engine import compared_readers, tasks
+from spark_jobs.engine import compared_readers
 from spark_jobs.engine.compared_readers import PROPERTY_COMPARED
 from tests.jobs.conftest import settings
 from tests.jobs.round.test_rounds import NOW, branches, offsets, record
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not import tests
 RULE = "same_for_two_readers"
-
-
-def _wrapped(mutate, work, store, task):
-    """What a task does while its reader of files is another one."""
-    from spark_jobs.engine.columns import records
-
-    real = records.column_batches
-    records.column_batches = partial(_mutated, mutate, real)
-    try:
-        return work(store, task)
-    finally:
-        records.column_batches = real
-
-
-def _mutated(mutate, real, io, file, layout, columns):
-    for at, arrays in real(io, file, layout, columns):
-        yield at, mutate(file, dict(arrays))
-
-
-@pytest.fixture
-def misreading(monkeypatch):
-    """Lets tasks read as `mutate(file, arrays)` says, until the test ends or undo() is called."""
-    real = tasks.stored_work
-
-    def begin(mutate):
-        monkeypatch.setattr(compared_readers, "_equal", set())
-        monkeypatch.setattr(
-            tasks, "stored_work", lambda work, store, met=None: real(partial(_wrapped, mutate, work), store, met)
-        )
-        return monkeypatch.undo
-
-    return begin
 
 
 def _nulls(arrays, name):
@@ -123,6 +87,8 @@ def test_a_reader_that_misreads_a_column_of_a_topics_own_table_blocks_the_log(
     state = states_of_properties(dict(table.load().properties()), topic)[0]
     assert state.checkpoint is None and f"other values of {column}" in state.quarantine.reason
     assert branches(table) == [] and PROPERTY_COMPARED not in dict(table.load().properties())
+    shown = json.dumps(workshop.json("status", topic))
+    assert f"other values of {column}" in shown and "rewrite_data_files" in shown
     [row] = workshop.evidence(topic)
     assert [check["expectation"] for check in json.loads(row["checks"])] == [RULE]
     mend()

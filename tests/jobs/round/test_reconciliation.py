@@ -17,6 +17,7 @@ from cleantail.kafka import read_plan
 from spark_jobs.engine.source import broker_keys, comparison, gone_keys
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round import publish, reconcile
+from tests.jobs.engine.test_compared_readers import RULE, null_keys
 from tests.jobs.kafka_site import LOGIN, PASSWORD
 
 pytestmark = pytest.mark.integration
@@ -93,6 +94,20 @@ def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_le
     workshop.ok("compact", topic, "--force")
     workshop.ok("check", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
+
+
+def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, workshop, landed, misreading):
+    topic = workshop.topic("misread-and-gone", source=kafka.source())
+    kafka.create(topic, 1, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"2")])
+    workshop.ok("ingest", topic)
+    mend = misreading(null_keys)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 1 and f"partition 0: {RULE}" in err and "sees other values of key" in " ".join(err.split())
+    assert len(landed(topic)) == 2
+    mend()
+    workshop.ok("reconcile", topic)
+    assert len(landed(topic)) == 2
 
 
 def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed):
