@@ -65,6 +65,7 @@ SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 SharedSource = Annotated[
     str, matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, and what it is called, or * at its end")
 ]
+FolderAddress = Annotated[str, matching(r"(/|[a-z0-9]+:/)[^\s?#]+", "an address of a folder, as s3://bucket/raw")]
 KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or its beginning with * at the end")]
 
 
@@ -173,6 +174,11 @@ class PlatformSettings(Model):
     kafka_servers: Annotated[tuple[KafkaServer, ...], Field(strict=False)] = Field(
         default=("*",),
         description="Brokers that topics' source.kafka may name without a connection, as host:port; * is any.",
+    )
+    imported_folders: Annotated[tuple[FolderAddress, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Folders outside an adopted table's own in which its files may lie, as of tables to which files "
+        "were added on purpose (add_files, migrate).",
     )
     kafka_access: dict[ConnectionName, KafkaAccess] = Field(
         default={},

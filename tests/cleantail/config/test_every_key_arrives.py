@@ -24,6 +24,7 @@ PLATFORM = {
     "alert_connections": ["mine_*"],
     "kafka_connections": ["mine_*"],
     "kafka_servers": ["a:9092"],
+    "imported_folders": ["s3://bucket/raw"],
     "kafka_access": {"mine_a": {"topics": ["prod.*"]}},
     "shared_sources": ["kafka:all"],
     "source_catalogs": {"other": {"type": "sqlite", "uri": "sqlite:////x.db", "warehouse": "file:/x"}},
