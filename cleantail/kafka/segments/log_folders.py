@@ -49,8 +49,9 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """Describes one partition's folder. `segments` ascend by base offset. `log_start`, `high_watermark` and
-    `clean_point` are the broker's, where its checkpoints are there and know the partition."""
+    """Describes one partition's folder. `segments` ascend by base offset. `log_start` and `high_watermark`
+    are the broker's, where its checkpoints are there and know the partition. `clean_point` is 0 where the cleaner's
+    checkpoint does not name the partition, which was then never cleaned, and None without that checkpoint."""
 
     partition: int
     path: Path
@@ -58,7 +59,7 @@ class LogFolder:
     segments: tuple[SegmentFile, ...]
     log_start: int = 0
     high_watermark: int | None = None
-    clean_point: int = 0
+    clean_point: int | None = None
 
     def from_offset(self, offset: int) -> LogFolder:
         """Returns the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
@@ -86,8 +87,9 @@ def find_logs(directory: Path, topic: str) -> TopicFolders:
     starts, ends, clean = (
         _checkpoint(checkpoints / name, topic) for name in (LOG_STARTS, HIGH_WATERMARKS, CLEAN_POINTS)
     )
+    never = 0 if (checkpoints / CLEAN_POINTS).exists() else None
     logs = tuple(
-        LogFolder(n, path, _topic_id(path, topic), _segments(path), starts.get(n, 0), ends.get(n), clean.get(n, 0))
+        LogFolder(n, path, _topic_id(path, topic), _segments(path), starts.get(n, 0), ends.get(n), clean.get(n, never))
         for n, path in sorted(folders.items())
     )
     ids = {log.topic_id: log.path for log in logs if log.topic_id}

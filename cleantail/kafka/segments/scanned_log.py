@@ -3,8 +3,10 @@
 1. In tiered storage files overlap where a leader changed, or a copy was tried twice: they are copies of one another up
    to where the later leader began. Of two files the one with the higher leader epoch is right, as in Kafka; of one
    epoch the one that goes further.
-2. Offsets that no file has are missing, unless the broker's cleaner took their records out: its checkpoint says how far
-   it has come, or the segments show it (a batch with fewer records than offsets, a file with a gap in it).
+2. Offsets that no file has are missing, unless the broker's cleaner took their records out. Its checkpoint says how far
+   it has come. Beyond that only a later batch with fewer records than offsets proves a cleaner (of the leader that
+   a replica was copied from, or one whose checkpoint is not written yet); such offsets are named in a warning. Without
+   the checkpoint a gap in a file counts as a cleaner's too.
 3. A log ends at the broker's high watermark, where a checkpoint names it, else with its last batch. Below that the
    first transaction without a marker bounds what a read_committed consumer is shown: the last stable offset.
 """
@@ -93,7 +95,7 @@ def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
     active = log.segments[-1]
     requests = tuple(ScanRequest(s.file, s.file == active, s.end_offset) for s in scans)
     offsets = LogOffsets(start, max(stable, start), max(end, start))
-    return ScannedLog(log.partition, requests, offsets, _warnings(log, last, stable, end))
+    return ScannedLog(log.partition, requests, offsets, _warnings(log, scans, stable, end))
 
 
 def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
@@ -109,18 +111,38 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
                 f"{after.file.path}, byte 0: leader epoch {after.last_epoch} after {before.last_epoch} in "
                 f"{before.file.path.name}: an epoch never goes back; nothing was appended"
             )
-        if before.end_offset < first and not (before.cleaned_to or _is_cleaned(log, scans, first)):
+        if before.end_offset < first and not _is_cleaned(log, scans, first, before):
             raise SegmentError(
                 f"{after.file.path}, byte 0: offsets {before.end_offset} to {first - 1} are missing before it: a "
-                f"segment is not there, or {before.file.path.name} is cut off. Where the broker's cleaner took these "
-                "records out, its cleaner-offset-checkpoint has to be beside the partition's folder; nothing was "
-                "appended"
+                f"segment is not there, or {before.file.path.name} is cut off. {_cleaner_text(log)}"
+            )
+    for scan in scans:
+        if scan.gap and not _is_cleaned(log, scans, scan.gap.end, scan):
+            raise SegmentError(
+                f"{scan.file.path}, byte {scan.gap.at_bytes}: offsets {scan.gap.start} to {scan.gap.end - 1} are "
+                f"missing before it: batches were cut out. {_cleaner_text(log)}"
             )
 
 
-def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int) -> bool:
-    """Returns whether the broker's cleaner has been as far as the offset: it cleans a log from its start on."""
-    return offset <= max(log.clean_point, *(scan.cleaned_to for scan in scans))
+def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, before: SegmentScan) -> bool:
+    """Returns whether a cleaner has been as far as the offset: it cleans a log from its start on. `before` is the
+    segment that ends before the gap, or has it."""
+    if log.clean_point is None:
+        return before.cleaned_to > 0 or offset <= max(scan.cleaned_to for scan in scans)
+    return offset <= max(log.clean_point, *(scan.rewritten_to for scan in scans))
+
+
+def _cleaner_text(log: LogFolder) -> str:
+    if log.clean_point is None:
+        return (
+            "Where the broker's cleaner took these records out, its cleaner-offset-checkpoint has to be beside the "
+            "partition's folder; nothing was appended"
+        )
+    return (
+        f"The cleaner-offset-checkpoint beside the partition's folder says that the cleaner has come to offset "
+        f"{log.clean_point}. If the broker cleans this log now, try again later; if this replica was copied from "
+        "another broker that had cleaned it, read that broker's folder; nothing was appended"
+    )
 
 
 def _open_transactions(scans: Sequence[SegmentScan]) -> Mapping[int, int]:
@@ -134,8 +156,15 @@ def _open_transactions(scans: Sequence[SegmentScan]) -> Mapping[int, int]:
     return transactions
 
 
-def _warnings(log: LogFolder, last: SegmentScan, stable: int, end: int) -> tuple[str, ...]:
-    texts = []
+def _warnings(log: LogFolder, scans: Sequence[SegmentScan], stable: int, end: int) -> tuple[str, ...]:
+    texts, last = [], scans[-1]
+    cleaned = max(scan.rewritten_to for scan in scans)
+    if log.clean_point is not None and cleaned > log.clean_point:
+        texts.append(
+            f"partition {log.partition}: batches up to offset {cleaned} were cleaned, and the broker's "
+            f"cleaner-offset-checkpoint says {log.clean_point}: another broker cleaned them, or this one is at it. "
+            f"Offsets from {log.clean_point} to {cleaned - 1} that are not there count as cleaned"
+        )
     if last.has_more:
         texts.append(
             f"partition {log.partition}: {last.file.path.name} goes on beyond offset {end}, the broker's high "

@@ -32,6 +32,15 @@ class ScanRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """Describes offsets from `start` to below `end` that are not in a file, whose next batch begins at the byte."""
+
+    start: int
+    end: int
+    at_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentScan:
     """Says what a segment has below the `end` that was asked for.
 
@@ -40,7 +49,9 @@ class SegmentScan:
     end_bytes       where its last batch ends
     has_more        whether the file goes on behind `end`
     last_epoch      leader epoch of its last batch
-    cleaned_to      the offset up to which the file shows that the broker's cleaner was there, 0 where it does not
+    cleaned_to      the offset up to which the file looks as if a cleaner was there, 0 where it does not
+    rewritten_to    the offset up to which it proves that: the end of its last batch with fewer records than offsets
+    gap             its last gap between batches, which a cut can make too
     ended           producers of which a transaction ends in it
     begun           producer -> first offset of the transaction that it begins and does not end
     """
@@ -54,6 +65,8 @@ class SegmentScan:
     cleaned_to: int
     ended: frozenset[int]
     begun: Mapping[int, int]
+    rewritten_to: int = 0
+    gap: Gap | None = None
 
 
 class OpenSegment:
@@ -128,6 +141,7 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
     """Scans one segment. Raises SegmentError for what is cut or damaged, OutsideError where the file cannot be read."""
     file = request.file
     first, end, end_bytes, epoch, cleaned_to = -1, file.base_offset, 0, NO_EPOCH, 0
+    rewritten_to, gap = 0, None
     ended: set[int] = set()
     begun: dict[int, int] = {}
     with OpenSegment(request, limit_bytes) as segment:
@@ -137,9 +151,9 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
             except BatchProblem as e:
                 segment.fail(at, str(e))
             if header.base_offset > end:
-                cleaned_to = header.base_offset
+                cleaned_to, gap = header.base_offset, Gap(end, header.base_offset, at)
             if header.was_cleaned:
-                cleaned_to = header.next_offset
+                cleaned_to = rewritten_to = header.next_offset
             if header.is_transactional and header.is_control:
                 begun.pop(header.producer_id, None)
                 ended.add(header.producer_id)
@@ -149,4 +163,5 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
             end, end_bytes, epoch = header.next_offset, at + header.size_bytes, header.leader_epoch
         has_more = request.end is not None and segment.is_filled_at(end_bytes)
     first = end if first < 0 else first
-    return SegmentScan(file, first, end, end_bytes, has_more, epoch, cleaned_to, frozenset(ended), begun)
+    of_producers = frozenset(ended), begun
+    return SegmentScan(file, first, end, end_bytes, has_more, epoch, cleaned_to, *of_producers, rewritten_to, gap)

@@ -26,7 +26,7 @@ def test_the_folders_of_one_topic_are_found_and_their_segments_ascend(logs):
     found = find_logs(logs, "orders")
     assert [(log.partition, [s.base_offset for s in log.segments]) for log in found.logs] == [(0, [0]), (1, [0, 7, 42])]
     assert (found.cluster_id, found.topic_id) == ("", "")
-    assert all((log.log_start, log.high_watermark, log.clean_point) == (0, None, 0) for log in found.logs)
+    assert all((log.log_start, log.high_watermark, log.clean_point) == (0, None, None) for log in found.logs)
 
 
 def test_what_the_broker_says_beside_its_logs_goes_with_them(logs):

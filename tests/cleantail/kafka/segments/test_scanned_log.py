@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import SegmentError
-from cleantail.kafka.segments.log_folders import LogFolder, SegmentFile
+from cleantail.kafka.segments.log_folders import LogFolder, SegmentFile, find_logs
 from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, settled, without_overlaps
-from cleantail.kafka.segments.segment_scan import SegmentScan
+from cleantail.kafka.segments.segment_scan import SegmentScan, scan_segment
+from tests.segment_builders import batch, emptied, segment
 
 
 def scan(base, end, epoch=0, first=None, cleaned_to=0, ended=(), begun=(), has_more=False, name=""):
@@ -84,6 +85,62 @@ def test_what_the_cleaner_took_out_is_not_missing():
         offsets(scan(0, 10), scan(20, 30), clean_point=19)
     with pytest.raises(SegmentError, match="offsets 30 to 39 are missing"):
         offsets(scan(0, 10, cleaned_to=4), scan(20, 30), scan(40, 50))
+
+
+GAPS = {
+    "a batch cut out of the middle": [[batch(0), batch(2)]],
+    "the first batch of the log cut out": [[batch(1), batch(2)]],
+    "several single records cut out of the last segment": [[batch(0)], [batch(1), batch(5), batch(6)]],
+    "a segment between two that have gaps": [[batch(0), batch(2)], [], [batch(9), batch(12)]],
+    "behind a batch that was cleaned": [[emptied(batch(0, [(b"a", b"")] * 4)), batch(4), batch(7)]],
+}
+"""Segments of a log whose base offsets are those of what lies before them."""
+
+
+def read_log(directory, segments, checkpoint=None):
+    offset = 0
+    for batches in segments:
+        segment(directory / "t-0", offset, *batches)
+        offset = 1 + max([offset - 1, *(int.from_bytes(b[:8], "big") + max(b[26], 0) for b in batches)])
+    if checkpoint is not None:
+        (directory / "cleaner-offset-checkpoint").write_text(checkpoint)
+    [log] = find_logs(directory, "t").logs
+    return scanned_log(log, settled([scan_segment(r, 1 << 20) for r in scan_requests(log)], lambda _: []))
+
+
+@pytest.mark.parametrize("checkpoint", ["", "0\n1\nother 0 99\n", "0\n1\nt 1 99\n", "0\n1\nt 0 0\n"])
+@pytest.mark.parametrize("segments", [pytest.param(gap, id=name) for name, gap in GAPS.items()])
+def test_a_gap_above_the_clean_point_is_damage_where_the_brokers_checkpoint_is_there(tmp_path, segments, checkpoint):
+    """Also a log that the checkpoint does not name: its cleaner was never there."""
+    with pytest.raises(
+        SegmentError, match=r"t-0/0+\d\.log, byte \d+: offsets \d+ to \d+ are missing .*come to offset 0"
+    ):
+        read_log(tmp_path, segments, checkpoint)
+
+
+@pytest.mark.parametrize("segments", [pytest.param(gap, id=name) for name, gap in GAPS.items() if "two" not in name])
+def test_a_gap_that_the_clean_point_covers_or_no_checkpoint_speaks_of_is_the_cleaners(tmp_path, segments):
+    end = read_log(tmp_path, segments).offsets.end
+    assert read_log(tmp_path, segments, f"0\n1\nt 0 {end}\n").warnings == ()
+
+
+def test_the_gap_is_named_by_offsets_and_byte_and_a_clean_point_one_lower_does_not_cover_it(tmp_path):
+    at = len(batch(0))
+    with pytest.raises(
+        SegmentError, match=rf"0\.log, byte {at}: offsets 1 to 4 are missing before it: batches were cut"
+    ):
+        read_log(tmp_path, [[batch(0), batch(5)]], "0\n1\nt 0 4\n")
+
+
+def test_a_batch_that_a_cleaner_wrote_proves_the_gaps_before_it_and_they_are_named(tmp_path):
+    """A replica is copied from a leader whose cleaner has been further than its own."""
+    cleaned = emptied(batch(5, [(b"a", b"")] * 4))
+    found = read_log(tmp_path, [[batch(0), batch(3)], [cleaned, batch(9)]], "0\n1\nt 0 2\n")
+    assert found.offsets.end == 10
+    assert found.warnings == (
+        "partition 0: batches up to offset 9 were cleaned, and the broker's cleaner-offset-checkpoint says 2: another "
+        "broker cleaned them, or this one is at it. Offsets from 2 to 8 that are not there count as cleaned",
+    )
 
 
 def test_a_segment_whose_batches_reach_into_the_next_one_is_damaged():
