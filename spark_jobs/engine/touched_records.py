@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.ranks.strategies import strategy_text
+from cleantail.log.ranks.strategies import remembered_units
 from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, no_versions
 from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
 from spark_jobs.engine.columns.key_numbers import KeyNumbers, Rows
@@ -155,6 +155,7 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
     """Yields the remembered ranks of the task's logs that are in force (key, offset, has, version)."""
     columns = (PARTITION, KEY, "strategy", "has_version", "version", OFFSET, "forget_at_ms")
     known = {work.partition: place for place, work in enumerate(task.works)}
+    units = remembered_units(task.configs)
     for file in task.remembered.files:
         if file.log not in known:
             continue
@@ -162,13 +163,14 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
         for at, arrays in column_batches(io, file, task.remembered.layout, columns):
             rows = pa.table({name: arrays[name] for name in columns})
             inside = pc.and_(
-                pc.greater(rows["forget_at_ms"], task.now_ms), pc.equal(rows["strategy"], strategy_text(task.configs))
+                pc.greater(rows["forget_at_ms"], task.now_ms), pc.is_in(rows["strategy"], pa.array(units.keys()))
             )
             rows = rows.filter(pc.and_(inside, pa.array(keep[at : at + len(rows)])))
+            unit = np.array([units[text] for text in rows["strategy"].to_pylist()], np.int64)
             key = rows[KEY].combine_chunks()
             if len(task.works) > 1:
                 key = with_log(np.full(len(rows), known[file.log], np.int32), key)
-            ranks = [key, rows[OFFSET], rows["has_version"], rows["version"]]
+            ranks = [key, rows[OFFSET], rows["has_version"], pc.multiply(rows["version"], unit)]
             yield from pa.table(ranks, schema=REMEMBERED).to_batches()
 
 

@@ -20,7 +20,7 @@ from cleantail.errors import ConflictError, UnknownCommitError
 from cleantail.log.log_figures import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranks.spark_sql import latest_timestamp_sql, rank_sql
-from cleantail.log.ranks.strategies import strategy_text
+from cleantail.log.ranks.strategies import remembered_units
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
@@ -109,10 +109,12 @@ def _inside(starts: Mapping[int, int]) -> str:
 
 def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
     """Returns a query for what is remembered now: (partition, key, deleted: a rank)."""
-    fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, `version`, `{OFFSET}`"
-    strategy = f"decode(X'{strategy_text(configs).encode().hex()}', 'UTF-8')"
+    units = {f"decode(X'{text.encode().hex()}', 'UTF-8')": unit for text, unit in remembered_units(configs).items()}
+    unit = "".join(f" WHEN {text} THEN {unit:d}L" for text, unit in units.items())
+    version = "`version`" if len(units) == 1 else f"`version` * CASE `strategy`{unit} END"
+    fields = f"`{OFFSET}`" if configs.compaction_strategy == "offset" else f"`has_version`, {version}, `{OFFSET}`"
     return (
         f"SELECT `{PARTITION}`, `{KEY}`, max(struct({fields})) AS `deleted` FROM {ledger} "
-        f"WHERE `forget_at_ms` > unix_millis(current_timestamp()) AND `strategy` = {strategy} "
+        f"WHERE `forget_at_ms` > unix_millis(current_timestamp()) AND `strategy` IN ({', '.join(units)}) "
         f"GROUP BY `{PARTITION}`, `{KEY}`"
     )

@@ -21,7 +21,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
 from cleantail.lake.table_metadata import live_files
-from cleantail.log.ranks.strategies import strategy_text
+from cleantail.log.ranks.strategies import remembered_units
 from cleantail.log.ranks.versions import Versions, versions_of
 from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
 
@@ -97,7 +97,7 @@ def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
     """Returns the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
     from pyiceberg.exceptions import NoSuchTableError
-    from pyiceberg.expressions import And, EqualTo, GreaterThan
+    from pyiceberg.expressions import And, GreaterThan, In
 
     if not topic.config.cleantail_tombstone_lateness_ms:
         return {}
@@ -107,10 +107,12 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
         return {}
     except Exception as e:  # whatever the driver raises means the same to a person
         raise TableError(f"table {topic.table}{LEDGER_SUFFIX} cannot be loaded: {type(e).__name__}") from None
-    in_force = And(EqualTo("strategy", strategy_text(topic.config)), GreaterThan("forget_at_ms", now_ms))
+    units = remembered_units(topic.config)
+    in_force = And(In("strategy", units), GreaterThan("forget_at_ms", now_ms))
     ranks: dict[tuple[int, bytes], Rank] = {}
     for version in ledger.scan(row_filter=in_force).to_arrow().to_pylist():
-        key, rank = (version[PARTITION], version[KEY]), (version["has_version"], version["version"], version[OFFSET])
+        number = version["version"] * units[version["strategy"]]
+        key, rank = (version[PARTITION], version[KEY]), (version["has_version"], number, version[OFFSET])
         ranks[key] = max(ranks.get(key, rank), rank)
     return ranks
 

@@ -221,3 +221,27 @@ def test_the_view_follows_a_change_of_the_strategy(workshop, spark, table_of):
     workshop.topic("switched", {"compaction.strategy": "timestamp"})
     add(workshop, topic, record(2, "b", "x"))
     assert sorted(r.offset for r in spark.table(name).collect()) == [0, 2]
+
+
+def test_deletions_that_were_remembered_in_milliseconds_still_count(workshop, spark, table_of):
+    """As of 9eee2be0: a late record that is older stays away, in a task, in the kernel and in the view."""
+    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 4 * HOUR}
+    topic = workshop.topic("late-millis", config)
+    at = NOW - 3 * HOUR
+    add(workshop, topic, *(record(n, key, None, ts=at + 5) for n, key in enumerate("abcd")))
+    for now in (NOW, NOW + 2000):
+        workshop.ok("compact", topic, "--now", now)
+    assert workshop.read(topic) == []
+    ledger = f"{table_of(topic).name[:-1]}_deleted_versions`"
+    spark.sql(f"UPDATE {ledger} SET strategy = 'timestamp', version = version DIV 1000 WHERE key < X'64'")
+    assert {r[0] for r in spark.sql(f"SELECT version FROM {ledger}").collect()} == {at + 5, 1000 * (at + 5)}
+    times = {"a": at + 4, "b": at + 5, "c": at + 6, "d": at + 4}
+    add(workshop, topic, *(record(n, key, "late", ts=ts) for n, (key, ts) in enumerate(times.items(), 4)))
+    left = ["b", "c"]  # of equal times the higher offset wins
+    for _ in range(2):
+        shown = workshop.ok("latest", topic, "--now", NOW + 3000).splitlines()
+        assert [json.loads(line)["key"] for line in shown] == left
+        rows = spark.table(view_name(table_of(topic))).collect()
+        assert sorted(bytes(row.key).decode() for row in rows) == left
+        workshop.ok("compact", topic, "--now", NOW + 3000)
+    assert [r["key"] for r in workshop.read(topic)] == left

@@ -223,6 +223,7 @@ LEDGER = pa.schema(
     ]
 )
 REMEMBERS = {"cleantail_tombstone_lateness_ms": 1, "compaction_strategy": "timestamp"}
+MICROS = "timestamp in microseconds"
 
 
 def with_ledger(orders_table, *entries):
@@ -248,18 +249,22 @@ def with_ledger(orders_table, *entries):
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        pytest.param([("timestamp", 0, 60_000, 1, NOW + 1)], [(1, 5)], id="deleted by a higher version"),
-        pytest.param([("timestamp", 1, 60_000, 1, NOW + 1)], [(0, 5)], id="in the other log"),
-        pytest.param([("timestamp", 0, 60_000, 1, NOW)], [(0, 5), (1, 5)], id="forgotten when its time has come"),
+        pytest.param([(MICROS, 0, 60_000, 1, NOW + 1)], [(1, 5)], id="deleted by a higher version"),
+        pytest.param([(MICROS, 1, 60_000, 1, NOW + 1)], [(0, 5)], id="in the other log"),
+        pytest.param([(MICROS, 0, 60_000, 1, NOW)], [(0, 5), (1, 5)], id="forgotten when its time has come"),
+        pytest.param([("timestamp", 0, 60, 1, NOW + 1)], [(1, 5)], id="remembered in milliseconds, higher"),
+        pytest.param([("timestamp", 0, 50, 9, NOW + 1)], [(1, 5)], id="remembered in milliseconds, as high"),
+        pytest.param([("timestamp", 0, 40, 9, NOW + 1)], [(0, 5), (1, 5)], id="remembered in milliseconds, lower"),
+        pytest.param([("timestamp", 0, 60, 1, NOW + 1), (MICROS, 0, 40_000, 9, NOW + 1)], [(1, 5)], id="of both units"),
         pytest.param([("header last v", 0, 60, 1, NOW + 1)], [(0, 5), (1, 5)], id="of another strategy"),
-        pytest.param([("timestamp", 0, 40_000, 1, NOW + 1)], [(0, 5), (1, 5)], id="a lower version"),
+        pytest.param([(MICROS, 0, 40_000, 1, NOW + 1)], [(0, 5), (1, 5)], id="a lower version"),
         pytest.param(
-            [("timestamp", 0, 60_000, 1, NOW + 1), ("timestamp", 0, 40_000, 9, NOW + 1)],
+            [(MICROS, 0, 60_000, 1, NOW + 1), (MICROS, 0, 40_000, 9, NOW + 1)],
             [(1, 5)],
             id="the highest of two",
         ),
         pytest.param(
-            [("timestamp", 0, 40_000, 9, NOW + 1), ("timestamp", 0, 60_000, 1, NOW + 1)],
+            [(MICROS, 0, 40_000, 9, NOW + 1), (MICROS, 0, 60_000, 1, NOW + 1)],
             [(1, 5)],
             id="in whatever order",
         ),
@@ -277,14 +282,14 @@ def test_a_late_record_below_the_log_start_is_no_part_of_the_state(orders_table)
 
 
 def test_without_a_lateness_or_a_ledger_nothing_is_remembered(orders_table):
-    with_ledger(orders_table, ("timestamp", 0, 60_000, 1, NOW + 1))
+    with_ledger(orders_table, (MICROS, 0, 60_000, 1, NOW + 1))
     assert loaded(orders_table, **REMEMBERS | {"cleantail_tombstone_lateness_ms": 0}).remembered == {}
     orders_table.catalog.drop_table("cleantail.orders_deleted_versions")
     assert loaded(orders_table, **REMEMBERS).remembered == {}
 
 
 def test_a_ledger_that_cannot_be_loaded_is_named(orders_table):
-    with_ledger(orders_table, ("timestamp", 0, 60_000, 1, NOW + 1))
+    with_ledger(orders_table, (MICROS, 0, 60_000, 1, NOW + 1))
     ledger = orders_table.catalog.load_table("cleantail.orders_deleted_versions")
     Path(ledger.metadata_location.removeprefix("file:")).unlink()
     with pytest.raises(TableError, match=r"^table cleantail\.orders_deleted_versions cannot be loaded: FileNotFound"):

@@ -38,7 +38,7 @@ def test_a_header_of_another_length_than_eight_bytes_is_no_version(length):
 
 @pytest.mark.parametrize(
     ("configs", "expected"),
-    [(OFFSET, "offset"), (STAMP, "timestamp"), (LAST, "header last v"), (FIRST, "header first v")],
+    [(OFFSET, "offset"), (STAMP, "timestamp in microseconds"), (LAST, "header last v"), (FIRST, "header first v")],
 )
 def test_a_ledger_names_all_that_its_ranks_depend_on(configs, expected):
     assert strategy_text(configs) == expected
