@@ -165,11 +165,11 @@ def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
     if isinstance(topic, Topic):
         source = topic.source.table
         reads = source.name if source is not None and source.in_own_catalog else None
-        return Claim(file, topic.table, reads, topic.table == default_table(namespace, file.stem))
+        return Claim.of(file, topic.table, namespace, reads)
     data = _data_or_nothing(file)
     names_itself, table = data.get("topic") == file.stem, data.get("table")
     claimed = table if names_itself and isinstance(table, str) else default_table(namespace, file.stem)
-    return Claim(file, claimed, by_own_name=claimed == default_table(namespace, file.stem))
+    return Claim.of(file, claimed, namespace)
 
 
 def _data_or_nothing(file: Path) -> dict[str, Any]:

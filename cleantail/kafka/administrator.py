@@ -93,6 +93,15 @@ class Administrator:
         entries = answer.result(self._within_s)
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
+    def logs_of(self, group: str) -> list[Any]:
+        """Return the logs of all topics for which a consumer group has offsets, as TopicPartition without metadata."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        [answer] = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=self._within_s
+        ).values()
+        return list(answer.result(self._within_s).topic_partitions)
+
     def _silent(
         self,
         problem: Callable[[KafkaError], CleantailError | None],

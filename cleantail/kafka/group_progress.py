@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 
 from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, OutsideError
+from cleantail.kafka.administrator import Administrator
 
 logger = logging.getLogger("cleantail.kafka")
 
@@ -17,10 +19,10 @@ OURS = "cleantail "
 
 
 def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
-    """Commits the offsets for source.kafka.group.id, if there is one. A failure is a warning: the table has them.
+    """Commit the offsets for source.kafka.group.id, if there is one. A failure is a warning: the table has them.
 
-    A group that has an offset of the topic without the metadata of Cleantail is another application's. It gets none:
-    that application would skip records.
+    A group that has an offset of any topic without the metadata of Cleantail is another application's. It gets none:
+    that application would skip records. The brokers refuse an offset for a group that has members.
     """
     group = topic.source.kafka.group_id if topic.source.kafka else None
     if not group:
@@ -30,7 +32,9 @@ def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[
     name, mark = topic.kafka_topic, f"{OURS}{topic.topic}"
     consumer = Consumer({**settings, "group.id": group, "enable.auto.commit": False})
     try:
-        there = consumer.committed([TopicPartition(name, p) for p in sorted(next_offsets)], ANSWERED_WITHIN_S)
+        admin = Administrator(settings, ANSWERED_WITHIN_S)
+        logs = admin.answer(lambda: admin.logs_of(group), lambda _: None, OutsideError)
+        there = consumer.committed([TopicPartition(log.topic, log.partition) for log in logs], ANSWERED_WITHIN_S)
         if any(one.offset >= 0 and not (one.metadata or "").startswith(OURS) for one in there):
             logger.warning(
                 "the group %s has offsets that Cleantail did not commit: they stay as they are, and the progress is "
@@ -42,5 +46,7 @@ def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[
         consumer.commit(offsets=offsets, asynchronous=False)
     except KafkaException as e:
         logger.warning("the progress was not written to the group %s: %s", group, e.args[0])
+    except CleantailError as e:
+        logger.warning("the progress was not written to the group %s: %s", group, e)
     finally:
         consumer.close()

@@ -95,11 +95,11 @@ def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
     `a_latest` is the view of `a`."""
     default = default_table(namespace, file.stem)
     table, number = default, 2
-    while problem := problem_of_new(Claim(file, table), claims, namespace):
+    while problem := problem_of_new(Claim.of(file, table, namespace), claims, namespace):
         if problem.key != "table":
             raise ConfigError(file, [problem])
         table, number = f"{default}_{number}", number + 1
-    claims.append(Claim(file, table))
+    claims.append(Claim.of(file, table, namespace))
     return table if table != default else None
 
 

@@ -24,7 +24,7 @@ from cleantail.lake.clients.client_properties import pyiceberg_properties, with_
 from cleantail.lake.clients.exchange import OF_FILES
 from cleantail.lake.clients.trusted_catalog import opened, require_data_alone
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
-from cleantail.lake.table_folder import require_safe_commits
+from cleantail.lake.table_folder import only_own_files, require_safe_commits
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -138,6 +138,8 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
         raise TableError(f"table {topic.table} is not a topic table: it has no column {', '.join(missing)}")
     if topic.columns is None:
         _require_own_partitioning(table, topic)
+    else:
+        only_own_files(table, platform.imported_folders)
     return table
 
 

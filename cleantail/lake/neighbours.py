@@ -107,20 +107,6 @@ def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
         )
 
 
-def require_own_data(name: str, location: str, files: Iterable[str], platform: Platform) -> None:
-    """Raise TableError if a data file of an adopted table lies neither in its location nor in a folder of
-    `platform.imported_folders`: its owner could name another topic's file, which would be read, shown and copied."""
-    foreign_files = files_outside(set(files), location)
-    for folder in platform.imported_folders:
-        foreign_files = files_outside(foreign_files, folder)
-    if foreign_files:
-        raise TableError(
-            f"table {name} has a data file outside its location {location}: {min(foreign_files)}; nothing was read "
-            f"or changed. Take it out of the table, or list its folder in platform.imported_folders of defaults.yaml, "
-            f"as of files that were added on purpose"
-        )
-
-
 def named_by_metadata(table: Table) -> list[str]:
     """Returns files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
     metadata = table.metadata

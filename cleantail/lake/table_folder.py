@@ -15,10 +15,10 @@ from __future__ import annotations
 import posixpath
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -26,11 +26,13 @@ from cleantail.errors import TableError
 from cleantail.lake.storage_locations import files_outside
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
 READ_THREADS = 16
 DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
+_METADATA = re.compile(rf"\.avro$|{METADATA_FILE.pattern}")
 HEAD_BYTES = 65_536
 """Every known writer puts the UUID into the first kilobyte of the text."""
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
@@ -117,6 +119,58 @@ def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
             f"outside its location {location}: a commit would delete it; nothing was changed. Set the property to "
             f"false until the log names no such file"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFolders:
+    """Describes where the files of an adopted table may lie: its location, and `platform.imported_folders`. The owner
+    of its metadata could name another topic's file, which would be read, shown and copied."""
+
+    name: str
+    location: str
+    imported: Sequence[str]
+
+    def require(self, files: Iterable[str]) -> None:
+        """Raise TableError if a data file or delete file lies elsewhere."""
+        foreign_files = files_outside(set(files), self.location)
+        for folder in self.imported:
+            foreign_files = files_outside(foreign_files, folder)
+        if foreign_files:
+            raise TableError(
+                f"table {self.name} has a file outside its location {self.location}: {min(foreign_files)}; nothing was "
+                f"read or changed. Take it out of the table, or list its folder in platform.imported_folders of "
+                f"defaults.yaml, as of files that were added on purpose"
+            )
+
+
+def only_own_files(table: Table, imported: Sequence[str]) -> None:
+    """Let the FileIO of an adopted table open no data file or delete file that is not in its own folders."""
+    io: Any = table.io
+    io.__class__ = _of_own_folders(type(table.io))
+    io.own_folders = OwnFolders(".".join(table.name()[-2:]), table.location(), imported)
+
+
+def require_own_files(table: Table, files: Iterable[str]) -> None:
+    """Raise TableError if one of the files is not in the table's own folders. Tables that Cleantail made pass."""
+    own_folders = getattr(table.io, "own_folders", None)
+    if own_folders is not None:
+        own_folders.require(files)
+
+
+@lru_cache
+def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
+    """Return a FileIO of that kind, which asks its `own_folders` before it opens a file that is not metadata."""
+
+    class OwnFiles(kind):  # type: ignore[misc, valid-type]
+        own_folders: OwnFolders
+
+        def new_input(self, location: str) -> Any:
+            if not _METADATA.search(location):
+                self.own_folders.require([location])
+            return super().new_input(location)
+
+    OwnFiles.__name__, OwnFiles.__qualname__, OwnFiles.__module__ = kind.__name__, kind.__qualname__, kind.__module__
+    return OwnFiles
 
 
 def _other_table(name: str, location: str, path: str, uuid: str) -> TableError:

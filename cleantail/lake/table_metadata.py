@@ -20,6 +20,7 @@ from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile
 from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_needed, read_spans
+from cleantail.lake.table_folder import require_own_files
 from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import NO_RELEASES, Releases, lifted
@@ -135,6 +136,8 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
             for delete in of_manifest:
                 deletes.setdefault(delete.data_file, []).append(delete)
     lineages, entries = lineages_where_needed(table, snapshot), list(entries_of(table, data))
+    require_own_files(table, [entry.data_file.file_path for entry in entries])
+    require_own_files(table, [delete.path for of_file in deletes.values() for delete in of_file])
     read_spans(table, (entry.data_file for entry in entries if lineages))
 
     # those of a data file that is gone stay in the metadata for a while

@@ -29,6 +29,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
+from cleantail.lake.table_folder import OwnFolders
 from cleantail.log.policy.shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
 from cleantail.rounds.size_history import CONVERT, OPERATION
@@ -100,6 +101,8 @@ def _convert(conversion: Conversion) -> Converted:
     entries = snapshot_entries(jvm, table, base)
     if not entries.foreign:
         return Converted()
+    own = OwnFolders(conversion.table, str(table.location()), conversion.platform.imported_folders)
+    own.require(entry.path for of_kind in (entries.data, entries.foreign, *entries.own.values()) for entry in of_kind)
     lost = lost_records(table, entries, _hidden_by_value(conversion, table, entries), _shared(conversion, entries))
     before = _seen(conversion, f"VERSION AS OF {base}")
     _require_same(_expected(entries, lost), before, conversion.table, "Cleantail and Spark find other records deleted")

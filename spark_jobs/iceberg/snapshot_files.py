@@ -89,6 +89,12 @@ class SnapshotFiles:
         return file if file is not None and file.path == path else None
 
     @property
+    def paths(self) -> set[str]:
+        """Return the paths of the data files and of their delete files."""
+        files = [*self._files.values(), *(file for again in self._again.values() for file in again)]
+        return {path for file in files for path in (file.path, *(d.path for d in file.delete_files))}
+
+    @property
     def iceberg(self) -> Any:
         """Return Iceberg's table, as it was loaded."""
         return self._table

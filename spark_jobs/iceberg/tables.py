@@ -31,6 +31,7 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
+from cleantail.lake.table_folder import OwnFolders
 from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
 from spark_jobs.iceberg.branches import branch_name, created_at_s
@@ -77,12 +78,14 @@ class TopicTable:
     topic: Topic
     in_catalog: CatalogTable
     met: KindsMet
+    imported_folders: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
         catalog, path = platform.catalog.name, tuple(topic.table.split("."))
         name = ".".join(f"`{part}`" for part in (catalog, *path))
-        return cls(spark, name, topic, CatalogTable(spark, catalog, path), kinds_met(spark.sparkContext))
+        in_catalog = CatalogTable(spark, catalog, path)
+        return cls(spark, name, topic, in_catalog, kinds_met(spark.sparkContext), platform.imported_folders)
 
     def load(self) -> Any:
         """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
@@ -217,8 +220,13 @@ class TopicTable:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
     def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
-        """Returns the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of."""
-        return SnapshotFiles(self.jvm, iceberg or self.load(), snapshot_id, self.topic.columns)
+        """Returns the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of. Raises
+        TableError if an adopted table names files outside its own folders."""
+        iceberg = iceberg or self.load()
+        files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
+        if self.topic.columns is not None:
+            OwnFolders(self.topic.table, str(iceberg.location()), self.imported_folders).require(files.paths)
+        return files
 
     def summary_of(self, branch: str) -> dict[str, str]:
         """Returns the summary of the branch's last commit. Raises ConflictError as head_of does."""

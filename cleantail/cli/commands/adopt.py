@@ -208,8 +208,8 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 def _require_free(file: Path, table: str, call: Invocation) -> None:
     """Raises ConfigError where the topic that would be written and one that is there would take a name from each
     other."""
-    claims = claims_of(call.config, os.environ)
-    problem = problem_of_new(Claim(file, table), claims, call.platform.catalog.namespace)
+    claims, namespace = claims_of(call.config, os.environ), call.platform.catalog.namespace
+    problem = problem_of_new(Claim.of(file, table, namespace), claims, namespace)
     if problem:
         raise ConfigError(file, [replace(problem, line=None)])
 
@@ -228,7 +228,7 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
     from cleantail.lake import neighbours
     from cleantail.lake.clients.trusted_catalog import require_data_alone
-    from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
+    from cleantail.lake.table_folder import OwnFolders, oldest_own_file_ms, require_safe_commits
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
@@ -242,6 +242,9 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
         require_safe_commits(table)
         if neighbours.may_delete_files(table.properties):
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
+        else:
+            files = (task.file.file_path for task in table.scan().plan_files())
+            OwnFolders(name, location, platform.imported_folders).require(files)
     except TableError as e:
         problems.append(str(e))
     return problems, unseen

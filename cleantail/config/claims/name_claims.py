@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, default_table
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
 from cleantail.config.yaml_file import key_lines, line_of
 from cleantail.errors import Problem, not_allowed
@@ -47,6 +47,11 @@ class Claim:
     table: str | None
     reads: str | None = None
     by_own_name: bool = False
+
+    @classmethod
+    def of(cls, file: Path, table: str, namespace: str, reads: str | None = None) -> Claim:
+        """Return the claim of a file with this table. `namespace`: in which default tables lie."""
+        return cls(file, table, reads, table == default_table(namespace, file.stem))
 
     @property
     def topic(self) -> str:
@@ -130,12 +135,16 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
-    """Returns what would be wrong with a topic file that is not there yet, beside those that are. It may not take a
-    table that a topic reads, either: that one would be wrong from then on."""
+    """Returns what would be wrong with a topic file that is not there yet, by the rules above. It may not take a table
+    that a topic reads, or a name from a topic that has the table of its own name: that one would be wrong then."""
     others, names = list(claims), {name.casefold() for name in claim.names()}
     if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
         return _table_problem(claim, f"a table that no topic reads: {readers[0].file.name} does (source.table)")
-    return claim_problems([*others, claim], namespace).get(claim.file)
+    problems = claim_problems([*others, claim], namespace)
+    if claim.file not in problems and (lost := problems.keys() - claim_problems(others, namespace).keys()):
+        for name in sorted(other.file.name for other in others if other.file in lost and other.by_own_name):
+            return _table_problem(claim, f"a table that takes no name from another topic: {name} has one of its names")
+    return problems.get(claim.file)
 
 
 def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:

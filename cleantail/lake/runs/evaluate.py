@@ -13,7 +13,6 @@ from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.kept.kept_facts import KeptFacts
 from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.neighbours import require_own_data
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
@@ -70,10 +69,7 @@ def read_facts(topic: Topic, platform: Platform, unconverted: bool = False) -> T
         return None
     properties = namespace_properties(catalog, namespace_of(topic))
     releases = releases_of(topic, properties)
-    facts = table_facts(table, readers_of(topic, properties), releases=releases, pass_foreign=unconverted)
-    if topic.columns is not None:
-        require_own_data(topic.table, table.location(), (file.path for file in facts.files), platform)
-    return facts
+    return table_facts(table, readers_of(topic, properties), releases=releases, pass_foreign=unconverted)
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:

@@ -22,7 +22,6 @@ from cleantail.lake.neighbours import (
     named_files,
     require_inner_files,
     require_inner_paths,
-    require_own_data,
     require_separate_folder,
 )
 from cleantail.lake.table_folder import require_safe_commits
@@ -146,14 +145,6 @@ def test_files_that_only_an_old_snapshot_names_are_seen(table):
     with pytest.raises(TableError, match=r"metadata of table n\.mine names files outside its location .*victim/data/"):
         require_inner_files("n.mine", mine.location(), named_files(mine))
     require_inner_files("n.victim", victim.location(), named_files(victim))
-
-
-@pytest.mark.parametrize("file", ["s3://b/other/data/f", "s3://b/t/../other/f", "s3a://c/t/f", "s3://b/t2/f"])
-def test_a_data_file_of_an_adopted_table_lies_in_its_folder_or_where_the_platform_says(platform, file):
-    with pytest.raises(TableError, match=r"data file outside its location s3://b/t: .*nothing was read or changed"):
-        require_own_data("sinks.t", "s3://b/t", ["s3a://b/t/data/f", file], platform)
-    allowed = platform.model_copy(update={"imported_folders": (file.rpartition("/")[0],)})
-    require_own_data("sinks.t", "s3://b/t", ["s3a://b/t/data/f", file], allowed)
 
 
 @pytest.mark.parametrize(("value", "may"), [("false", False), ("FALSE", False), ("true", True), (None, True)])

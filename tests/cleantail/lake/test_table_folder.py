@@ -4,10 +4,12 @@ import gzip
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -15,7 +17,13 @@ from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
-from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
+from cleantail.lake.table_folder import (
+    OwnFolders,
+    oldest_own_file_ms,
+    only_own_files,
+    require_own_files,
+    require_safe_commits,
+)
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
 REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each table a folder of its own"
@@ -122,3 +130,23 @@ def test_a_log_of_metadata_that_names_another_tables_file_in_the_own_folder_is_r
     file.write_text(json.dumps(document))
     with pytest.raises(TableError, match=REFUSED):
         require_safe_commits(table.refresh())
+
+
+@pytest.mark.parametrize("file", ["s3://b/other/data/f", "s3://b/t/../other/f", "s3a://c/t/f", "s3://b/t2/f"])
+def test_a_file_of_an_adopted_table_lies_in_its_folder_or_where_the_platform_says(file):
+    with pytest.raises(TableError, match=r"has a file outside its location s3://b/t: .*nothing was read or changed"):
+        OwnFolders("sinks.t", "s3://b/t", ()).require(["s3a://b/t/data/f", file])
+    OwnFolders("sinks.t", "s3://b/t", (file.rpartition("/")[0],)).require(["s3a://b/t/data/f", file])
+
+
+@pytest.mark.parametrize("name", ["f.parquet", "deletes.parquet", "vector.puffin", "f"])
+def test_the_files_of_an_adopted_table_are_opened_in_its_own_folders_only(name):
+    io, table = PyArrowFileIO(), SimpleNamespace()
+    table.io, table.name, table.location = io, lambda: ("c", "sinks", "t"), lambda: "s3://b/t"
+    only_own_files(table, ("s3://raw/in",))
+    assert (type(io).__qualname__, isinstance(io, PyArrowFileIO)) == ("PyArrowFileIO", True)
+    with pytest.raises(TableError, match=r"table sinks\.t has a file outside its location s3://b/t: file:/victim"):
+        io.new_input(f"file:/victim/{name}")
+    with pytest.raises(TableError, match="list its folder in platform.imported_folders"):
+        require_own_files(table, [f"s3://b/t/{name}", f"s3://b/x/{name}"])
+    io.new_input("file:/elsewhere/metadata/m.avro")

@@ -15,6 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from cleantail.config.loading import load_platform
+from cleantail.errors import TableError
+from spark_jobs.iceberg.jvm.java_collections import each
 
 AHEAD = int(time.time() * 1000) + 100 * 86_400_000
 REMOVES = {"cleantail.adopted.orphans": "remove"}
@@ -122,3 +124,38 @@ def test_no_command_commits_where_the_commit_would_delete_another_tables_metadat
     assert local(victim.metadata_location).exists()
     with sqlite3.connect(home / "catalog.db") as database:
         database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (topic,))
+
+
+def test_an_adopted_table_with_a_file_of_another_topic_is_refused_unless_the_platform_imports_its_folder(
+    workshop, adopted, table_of
+):
+    victim, _ = adopted("file-owner", [(0, 7, 1, "anna", "secret")])
+    thief, _ = adopted("file-thief", [(0, offset, 1, "k", "v") for offset in range(3)])
+    [foreign] = [task.file() for task in each(table_of(victim).load().newScan().includeColumnStats().planFiles())]
+    append = table_of(thief).load().newAppend()
+    append.appendFile(foreign)
+    append.commit()
+    with pytest.raises(TableError, match=r"table sinks\.file-thief has a file outside its location"):
+        table_of(thief).files_at(int(table_of(thief).load().currentSnapshot().snapshotId()))
+    for command in (
+        ("read", thief),
+        ("latest", thief),
+        ("status", thief),
+        ("compact", thief, "--force"),
+        ("reclaim", thief, "--now", AHEAD),
+        ("check", thief),
+    ):
+        code, out, err = workshop.run(*command)
+        assert (code, "secret" in out + err) == (2, False), (command, out, err)
+        assert "has a file outside its location" in err, command
+    place = str(table_of(victim).load().location())
+    (workshop.config / "defaults.yaml").write_text(
+        json.dumps({"platform": {"allow_clock": True, "imported_folders": [place]}})
+    )
+    assert [r["offset"] for r in workshop.read(thief)] == [0, 1, 2, 7]
+    workshop.ok("compact", thief, "--force")
+    code, _, err = workshop.run("reclaim", thief, "--now", AHEAD)
+    assert (code, "would be deleted with the snapshots" in err) == (2, True), err
+    table_of(thief).set_properties({"gc.enabled": "false"})
+    workshop.ok("reclaim", thief, "--now", AHEAD)
+    assert [r["offset"] for r in workshop.read(victim)] == [7]

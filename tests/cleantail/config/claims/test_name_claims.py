@@ -3,6 +3,7 @@
 import pytest
 
 from cleantail.cli import main
+from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
@@ -183,3 +184,22 @@ def test_check_config_lists_both_claimants_and_goes_on(scanned, config_dir, caps
     said = "".join(capsys.readouterr())
     assert "aaa.yaml:2: table" in said
     assert "orders.yaml:2: table" in said
+
+
+@pytest.mark.parametrize(
+    ("new", "there", "wrong"),
+    [
+        pytest.param(("orders", "c.orders"), ("mallory", "c.orders"), "", id="the table of its own name"),
+        pytest.param(("orders", "c.orders"), ("mallory", "c.orders_latest"), "", id="the view of its own name"),
+        pytest.param(("new", "c.orders"), ("orders", "c.orders"), "also the table of orders.yaml", id="another's name"),
+        pytest.param(("new", "c.t"), ("old", "c.t"), "also the table of old.yaml", id="equal claims"),
+        pytest.param(("a_b", "c.a_b"), ("a-b", "c.a_b"), "also the table of a-b.yaml", id="equal names"),
+        pytest.param(("a", "c.a"), ("a_latest", "c.a_latest"), "takes no name from another topic: a_latest.yaml",
+                     id="a view that is the table of another's name"),
+    ],
+)  # fmt: skip
+def test_a_new_file_is_judged_as_check_config_judges_it(tmp_path, new, there, wrong):
+    """A topic that has the table of its own name keeps it also where the new file's claim of the name is better."""
+    new_claim, claim = (Claim.of(tmp_path / f"{name}.yaml", table, "c") for name, table in (new, there))
+    problem = problem_of_new(new_claim, [claim], "c")
+    assert wrong in (problem.allowed if problem else "") and bool(problem) is bool(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -202,12 +203,13 @@ def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, w
 
 
 def test_offsets_of_a_group_that_cleantail_did_not_commit_stay(kafka, workshop, caplog):
-    """The group of another application has offsets of the topic, without a mark or with one of its own."""
+    """The group of another application has offsets: without a mark, with one of its own, or of another topic only."""
     from confluent_kafka import Consumer, TopicPartition
 
     kafka.create("billed")
+    kafka.create("of-others")
     kafka.send("billed", [(b"a", b"x"), (b"b", b"x")])
-    for group, its_topic, its_mark in (("billing", "billed", ""), ("other", "billed", "x")):
+    for group, its_topic, its_mark in (("billing", "billed", ""), ("other", "billed", "x"), ("third", "of-others", "")):
         consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": group})
         consumer.commit(offsets=[TopicPartition(its_topic, 0, 1, its_mark)], asynchronous=False)
         consumer.close()
@@ -215,12 +217,32 @@ def test_offsets_of_a_group_that_cleantail_did_not_commit_stay(kafka, workshop, 
         kafka.send("billed", [(b"c", b"x")])
         workshop.ok("ingest", topic)
         assert kafka.committed_offsets(group, its_topic, 1) == {0: 1}
+        assert kafka.committed_offsets(group, "billed", 1) == {0: 1 if its_topic == "billed" else -1001}
         assert f"the group {group} has offsets that Cleantail did not commit" in caplog.text
     workshop.topic("billed", source=kafka.source(**{"group.id": "its-own"}))
     for _ in range(2):
         kafka.send("billed", [(b"d", b"x")])
         workshop.ok("ingest", topic)
-    assert kafka.committed_offsets("its-own", "billed", 1) == {0: 6}
+    assert kafka.committed_offsets("its-own", "billed", 1) == {0: 7}
+
+
+def test_a_group_with_members_gets_no_offset(kafka, workshop, caplog):
+    from confluent_kafka import Consumer
+
+    kafka.create("joined")
+    kafka.create("waited-for")
+    kafka.send("joined", [(b"a", b"x")])
+    member = Consumer({"bootstrap.servers": kafka.address, "group.id": "members", "enable.auto.commit": False})
+    member.subscribe(["waited-for"])
+    until = time.monotonic() + 60
+    while not member.assignment() and time.monotonic() < until:
+        member.poll(0.2)
+    try:
+        workshop.ok("ingest", workshop.topic("joined", source=kafka.source(**{"group.id": "members"})))
+    finally:
+        member.close()
+    assert "the progress was not written to the group members" in caplog.text
+    assert kafka.committed_offsets("members", "joined", 1) == {0: -1001}
 
 
 def test_a_record_beyond_the_fetch_size_is_named(kafka, workshop, refused, landed):
