@@ -120,4 +120,4 @@ def _forget(table: TopicTable, now_ms: int) -> None:
 def _drop_where(table: TopicTable, past: str) -> None:
     rows = table.spark.sql(f"SELECT file_path FROM {ledger_table(table)}.files WHERE {past}").collect()
     if rows:
-        drop_files(partial(iceberg_table, table.spark, ledger_table(table)), [row.file_path for row in rows])
+        drop_files(partial(iceberg_table, table.spark, ledger_table(table)), {row.file_path for row in rows})

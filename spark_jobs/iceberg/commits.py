@@ -431,13 +431,14 @@ def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
     send(load, stage)
 
 
-def drop_files(load: Load, paths: Sequence[str]) -> None:
+def drop_files(load: Load, paths: Collection[str]) -> None:
     """Take data files out of the table, with all of their rows."""
 
-    def stage(_: Any, transaction: Any) -> None:
+    def stage(iceberg: Any, transaction: Any) -> None:
+        # not by path: of a text py4j takes another method of that name, which returns nothing
+        files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
         delete = transaction.newDelete()
-        for path in paths:
-            delete = delete.deleteFile(path)
+        answers((delete.deleteFile, (file,)) for file, _ in files if str(file.location()) in paths)
         delete.commit()
 
     send(load, stage)

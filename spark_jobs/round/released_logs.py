@@ -38,6 +38,15 @@ def note_rewritten(table: TopicTable, now_ms: int) -> None:
         forget_all(table)
 
 
+def note_before_intake(table: TopicTable, now_ms: int) -> None:
+    """Does note_rewritten; for a table that is yet to be made it forgets the deleted versions of an earlier one of that
+    name, which was dropped."""
+    if table.exists():
+        note_rewritten(table, now_ms)
+    else:
+        forget_all(table)
+
+
 def forget_answered(table: TopicTable, platform: Platform, releases: Releases, written: Iterable[int]) -> None:
     """Removes the releases of logs whose states are now written anew; see forget_releases."""
     forget_releases(table.topic, platform, [releases[p] for p in written if p in releases])

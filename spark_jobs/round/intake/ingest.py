@@ -53,7 +53,7 @@ from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
 from spark_jobs.round.intake.record_files import UnwritableError
 from spark_jobs.round.intake.staged_records import require_below_position, require_one_record_an_offset
 from spark_jobs.round.latest_view import ensure_latest_view
-from spark_jobs.round.released_logs import note_rewritten
+from spark_jobs.round.released_logs import note_before_intake
 
 logger = logging.getLogger("cleantail.ingest")
 Progress = Callable[[str], None]
@@ -82,8 +82,8 @@ def ingest_files(
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic, platform)
+        note_before_intake(table, int(time.time() * 1000))
         table.ensure()
-        note_rewritten(table, int(time.time() * 1000))
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())

@@ -49,7 +49,7 @@ from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
 from spark_jobs.round.kafka.records import raised
 from spark_jobs.round.kafka.staging import Staging
 from spark_jobs.round.latest_view import ensure_latest_view
-from spark_jobs.round.released_logs import note_rewritten
+from spark_jobs.round.released_logs import note_before_intake
 
 logger = logging.getLogger("cleantail.kafka")
 Progress = Callable[[str], None]
@@ -91,8 +91,7 @@ def read_source(
         progress(source.progress_text)
         # what is wrong is told before a table is made
         table = TopicTable.of(spark, topic, platform)
-        if table.exists():
-            note_rewritten(table, now_ms)
+        note_before_intake(table, now_ms)
         at = source.position(platform)
         at.plan(topic, source.describe(at), now_ms)
         table.ensure()

@@ -42,7 +42,7 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.left_out import leave_out, record_left_out
 from spark_jobs.round.intake.new_records import NO_RECORDS
 from spark_jobs.round.latest_view import ensure_latest_view
-from spark_jobs.round.released_logs import note_rewritten
+from spark_jobs.round.released_logs import note_before_intake
 from spark_jobs.round.source_table.evidence_of_changes import record_changes
 from spark_jobs.round.source_table.fresh_records import AGAIN, FreshRecords, write_fresh
 from spark_jobs.round.source_table.portions import TablePortion, read_result
@@ -68,8 +68,7 @@ def read_source_table(
         progress("looking at the source table")
         # what is wrong is told before a table is made
         table = TopicTable.of(spark, topic, platform)
-        if table.exists():
-            note_rewritten(table, now_ms)
+        note_before_intake(table, now_ms)
         if planned_read(topic, platform, now_ms).plan is None:
             return read_result(topic, platform, [])
         table.ensure()

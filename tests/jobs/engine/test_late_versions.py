@@ -144,6 +144,26 @@ def test_case_21_a_late_version_of_a_deleted_key_stays_dead_within_the_bound(wor
     add(workshop, topic, record(late + 2, "a", "later", 7, ts=stamp + 7))
     workshop.ok("compact", topic, "--now", NOW + 1000 + HOUR, "--force")
     assert late + 2 in offsets(workshop.read(topic))  # the bound is over: what was declared is what is kept
+    # an expiry after the bound forgets it, and goes on
+    add(workshop, topic, record(late + 3, "c", None, 9, ts=stamp))
+    workshop.ok("compact", topic, "--now", NOW + 2000 + HOUR, "--force")
+    assert workshop.json("compact", topic, "--now", NOW + 3001 + HOUR)["expired"]["ok"]
+    assert late + 3 not in offsets(workshop.read(topic))
+
+
+def test_a_table_that_is_made_again_has_nothing_of_the_deleted_versions_of_the_one_that_was_dropped(
+    workshop, table_of, spark
+):
+    topic = workshop.topic("made-again", {**BY_HEADER, "cleantail.tombstone.lateness.ms": HOUR})
+    add(workshop, topic, record(9, "a", None, 9), record(10, "b", "alive", 1))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("compact", topic, "--now", NOW + 1000)
+    assert offsets(workshop.read(topic)) == [10]
+    spark.sql(f"DROP TABLE {table_of(topic).name}")
+    add(workshop, topic, record(0, "a", "of the new topic", 7), record(1, "b", "x", 1))
+    workshop.ok("compact", topic, "--now", NOW + 2000, "--force")
+    assert offsets(workshop.read(topic)) == [0, 1]
+    assert len(workshop.ok("latest", topic, "--now", NOW + 2000).splitlines()) == 2
 
 
 def test_a_version_header_of_another_length_counts_as_missing_and_is_reported(workshop):
