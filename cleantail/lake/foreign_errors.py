@@ -66,7 +66,8 @@ def explained(error: Exception) -> CleantailError | None:
     if os.environ.get(DEBUG_VARIABLE):
         return None
     if _FULL.search(_whole_text(error)):
-        return OutsideError(FULL_DISK)
+        file = f"{_os_text(error)}: " if isinstance(error, OSError) and error.filename is not None else ""
+        return OutsideError(f"{file}{FULL_DISK}")
     if isinstance(error, OSError):
         return OutsideError(_os_text(error))
     if "JAVA_GATEWAY" in str(error):

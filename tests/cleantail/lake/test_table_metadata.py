@@ -124,11 +124,13 @@ class History:
                     sequence_number=n,
                     parent_snapshot_id=n - 1 or None,
                     summary=summary,
+                    manifest_list=f"snap-{n}.avro",
                     manifests=lambda io, manifests=manifests: manifests,
                 )
             )
         self.metadata = SimpleNamespace(snapshots=kept[expired:])
         self.io = None
+        self.name = lambda: ("cleantail", "orders")
         content = SimpleNamespace(value=0)
         entries = {
             f.path: SimpleNamespace(snapshot_id=f.snapshot_id, data_file=SimpleNamespace(content=content, file=f))
@@ -262,7 +264,8 @@ def test_loading_a_table_of_someone_else_is_refused(orders_table):
 def test_a_broken_metadata_file_is_an_unusable_table(orders_table):
     for file in (orders_table.platform.home / "warehouse").rglob("*.metadata.json"):
         file.write_text("{")
-    with pytest.raises(TableError, match=r"^table cleantail\.orders is broken: its metadata cannot be read: \w+$"):
+    file_and_way_out = r"its metadata \S+\.metadata\.json cannot be read: \w+\. Put the file back from a backup"
+    with pytest.raises(TableError, match=rf"^table cleantail\.orders is broken: {file_and_way_out}"):
         load_table(orders_table.catalog, orders_table.topic, orders_table.platform)
 
 
