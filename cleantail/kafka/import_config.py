@@ -1,7 +1,8 @@
 """Topic YAML from what a Kafka cluster says of its topics.
 
 1. A topic that is named gets a file. Without names that is every topic that is compacted and not internal.
-2. A file that is there stays as it is, unless `force`; who has it under another name keeps that one.
+2. A file that is there stays as it is, unless `force`, also one that was made meanwhile; who has it under another name
+   keeps that one.
 3. Which configs it has broker_configs.carried_over says. One that cannot be carried over becomes a comment that says
    why.
 4. Two topics whose names would make one table get tables of their own.
@@ -67,9 +68,13 @@ def import_topics(
             texts[file], notes = _validated_yaml(topic, file, config_dir, table)
         imported.append(ImportedTopic(topic.topic, status, file.name, notes))
     # 3. nothing was wrong: the files are written
+    met = set()
     for file, text in texts.items():
-        write_file(file, text)
-    return imported
+        try:
+            write_file(file, text, new=not force)
+        except FileExistsError:
+            met.add(file.name)
+    return [replace(one, status=EXISTS) if one.file in met else one for one in imported]
 
 
 def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]) -> None:
@@ -142,12 +147,27 @@ def _plain(value: str) -> str:
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
-def write_file(file: Path, text: str) -> None:
-    """Writes all of a file or nothing, also where the disk fills."""
+def write_file(file: Path, text: str, new: bool = False) -> None:
+    """Writes all of a file or nothing, also where the disk fills. `new`: raises FileExistsError where somebody has made
+    the file meanwhile, which then stays as it is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        if new:
+            _link(part, file)
+        else:
+            part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _link(part: Path, file: Path) -> None:
+    """Gives a file its name if nothing has that."""
+    try:
+        file.hardlink_to(part)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with file.open("x", encoding="utf-8") as made:
+            made.write(part.read_text(encoding="utf-8"))

@@ -116,8 +116,15 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
         return
     if in_table:
         _adopt(call, topic, report.upgrade)
-    if not written:
-        write_file(file, text)
+    if written:
+        return
+    try:
+        write_file(file, text, new=True)
+    except FileExistsError:
+        raise CleantailError(
+            f"{file} was made meanwhile, and stays as it is; table {report.table} has its properties. Adopt the table "
+            "again: that says whether the file describes it"
+        ) from None
 
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError, CleantailError
+from cleantail.kafka import import_config
 from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic, carried_over, parse_described
 from cleantail.kafka.live_broker import client_settings
 
@@ -88,6 +90,27 @@ def test_an_existing_file_is_left_as_it_is_unless_forced(empty, run):
     assert imported(empty).config.segment_ms == 5
     run("import-config", DESCRIBE, "--force")
     assert imported(empty).config.segment_ms == 600_000
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_a_file_that_somebody_makes_meanwhile_stays_as_it_is(empty, run, monkeypatch, links):
+    mine, validate = empty / "topics" / "orders.v2.yaml", import_config.validated
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", lambda *_: os.link("/", "/nowhere/at/all"))
+
+    def meanwhile(*arguments):
+        mine.write_text("topic: orders.v2\nconfig: {segment.ms: 5}\n")
+        return validate(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(import_config, "validated", meanwhile)
+        code, out, _ = run("import-config", DESCRIBE, "--topic", "orders.v2")
+    assert (code, "exists already and is left as it is" in out) == (2, True)
+    assert imported(empty).config.segment_ms == 5
+    mine.unlink()
+    assert run("import-config", DESCRIBE, "--topic", "orders.v2")[0] == 0
+    assert imported(empty).config.segment_ms == 600_000
+    assert [file.name for file in (empty / "topics").iterdir()] == [mine.name]
 
 
 def test_a_topic_is_found_whatever_suffix_its_file_has(empty, run):

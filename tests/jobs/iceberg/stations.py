@@ -13,12 +13,18 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.iceberg.iceberg_reads import history, texts
+from spark_jobs.iceberg.session import start_session
+from tests.jobs.iceberg.test_registered_twice import Twice
 from tests.jobs.round.test_held_rounds import SHORT
 from tests.jobs.round.test_rounds import NOW, record
+from tests.jobs.round.upkeep.test_mend import with_two_vectors
+from tests.jobs.source_tables import FLAT, PLAIN
+from tests.jobs.upsert_sink import UPSERT, UpsertSink
 
 DAY = 86_400_000
 CONFIG = {"cleantail.reclaim.deleted.ratio": 0.01, "cleantail.reclaim.min.merge.files": 2}
 LONG = "far too long"
+MAPPED = tuple(word for name, column in PLAIN.items() for word in ("--column", f"{name}={column}"))
 
 
 def ingested(shop: Any, topic: str) -> None:
@@ -68,6 +74,60 @@ def remembering(shop: Any, topic: str) -> None:
     shop.ok("compact", topic, "--now", NOW)
 
 
+def waiting(shop: Any, topic: str) -> None:
+    """Has records of which a round waits for a person."""
+    shop.topic(topic, CONFIG, publish="approve")
+    lines = [record(o, "k", None if o == 1 else f"v{o}") for o in range(3)]
+    shop.ok("ingest", topic, "--file", shop.file(f"{topic}-0.jsonl", lines))
+
+
+def foreign(shop: Any, topic: str) -> UpsertSink:
+    """Makes a table of another writer, with three records, which a topic may read."""
+    file = shop.config / "defaults.yaml"
+    platform = (json.loads(file.read_text()) if file.exists() else {}).get("platform", {})
+    file.write_text(json.dumps({"platform": platform | {"source_tables": ["cleantail.sinks.*", "faulty.sinks.*"]}}))
+    platform = shop.platform()
+    spark, name = start_session(platform, "a sink"), platform.catalog.name
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}.sinks")
+    table = f"{name}.sinks.`{topic}`"
+    spark.sql(f"CREATE TABLE {table} ({FLAT}) USING iceberg TBLPROPERTIES ('format-version'='3')")
+    rows = [(0, o, 5, k, "x") for o, k in enumerate("aba")]
+    spark.createDataFrame(rows, FLAT).coalesce(1).writeTo(table).append()
+    return UpsertSink(spark, table, ["k"])
+
+
+def adopted(shop: Any, topic: str) -> UpsertSink:
+    sink = foreign(shop, topic)
+    shop.ok("adopt", f"sinks.{topic}", *MAPPED)
+    return sink
+
+
+def upserted(shop: Any, topic: str) -> None:
+    """Has a delete by values, of an adopted table's sink."""
+    adopted(shop, topic).commit((UPSERT, {"p": 0, "o": 3, "ms": 5, "k": "b", "v": "y"}))
+
+
+def damaged(shop: Any, topic: str) -> None:
+    """Has an adopted table whose one data file has two deletion vectors."""
+    sink = adopted(shop, topic)
+    twice = Twice(sink.spark, sink.full)
+    with_two_vectors(twice, twice.files()[0])
+
+
+def fed(shop: Any, topic: str) -> None:
+    """Has a table to read from, and none of its own."""
+    foreign(shop, topic)
+    shop.topic(topic, CONFIG, source={"table": {"name": f"sinks.{topic}", "columns": PLAIN}})
+
+
+def fed_again(shop: Any, topic: str) -> None:
+    """Has read a table once, to which records have come."""
+    sink = foreign(shop, topic)
+    shop.topic(topic, CONFIG, source={"table": {"name": f"sinks.{topic}", "columns": PLAIN}})
+    shop.ok("ingest", topic)
+    sink.spark.createDataFrame([(0, 3, 5, "c", "x")], FLAT).coalesce(1).writeTo(sink.full).append()
+
+
 def landed(shop: Any, topic: str) -> None:
     """Has a file to ingest, and no table."""
     shop.topic(topic, CONFIG)
@@ -81,13 +141,17 @@ def reader(shop: Any, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Station:
-    """A command and what it finds; `{file}` in it is a file of the topic."""
+    """A command and what it finds; `{file}` in it is a file of the topic. `of_table`: it gets the table of a sink in
+    place of a topic."""
 
     find: Callable[[Any, str], None]
     argv: tuple[object, ...]
+    of_table: bool = False
 
     def run(self, shop: Any, topic: str) -> tuple[int, str, str]:
         command, *more = self.argv
+        if self.of_table:
+            return shop.run(command, f"sinks.{topic}", *more)
         words = [str(word).replace("{file}", str(shop.config / f"{topic}-0.jsonl")) for word in more]
         return (
             shop.run(command, topic, *words) if command != "reader" else shop.run(command, words[0], topic, *words[1:])
@@ -107,6 +171,13 @@ STATIONS = {
     "a rollback": Station(compacted, ("rollback", "--to", "last")),
     "an ingestion taken back": Station(ingested, ("rollback", "--ingestion", "last")),
     "a reclaim": Station(compacted, ("reclaim", "--now", NOW + 60 * DAY)),
+    "a round that waits": Station(waiting, ("compact", "--now", NOW)),
+    "a round that is approved": Station(waiting, ("compact", "--now", NOW, "--approve")),
+    "an adoption": Station(foreign, ("adopt", *MAPPED), of_table=True),
+    "a conversion": Station(upserted, ("convert-deletes",), of_table=True),
+    "a mend": Station(damaged, ("mend",), of_table=True),
+    "a first read of a table": Station(fed, ("ingest",)),
+    "a read of a table": Station(fed_again, ("ingest",)),
 }
 
 
@@ -123,7 +194,7 @@ def end(shop: Any, table: Any, topic: str, done: tuple[int, str, str]) -> dict[s
         state.pop("quarantine", None) if not state.get("quarantine") else state["quarantine"].pop("branch", None)
     return {
         "exit code": done[0],
-        "said": _plain(said, topic),
+        "said": _plain(said.replace(str(shop.config), "CONFIG"), topic),
         "records": [(r["partition"], r["offset"], r["payload"]) for r in shop.read(topic)],
         "states": states,
         "marks": sum(name.startswith("cleantail.ingested.") for name in properties),
@@ -157,4 +228,4 @@ def _plain(text: str, topic: str) -> str:
     text = text.replace(topic, "T").replace(topic.replace("-", "_"), "T")
     text = re.sub(r" +", " ", text)
     text = re.sub(r"[0-9a-f]{32,64}|[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text)
-    return re.sub(r"\d[\d.,]*( ?(KiB|MiB|bytes|B|ms|s)\b)|\d{6,}|\d\d:\d\d:\d\d\S*|\S+\.jsonl", "N", text)
+    return re.sub(r"\d[\d.,]*( ?(KiB|MiB|bytes|B|ms|s)\b)|\d{6,}|\d\d:\d\d:\d\d\S*|\S+\.(jsonl|parquet)", "N", text)

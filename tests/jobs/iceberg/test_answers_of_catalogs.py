@@ -23,7 +23,8 @@ def test_a_command_ends_the_same_whatever_a_sql_catalog_answers(workshop, table_
     if station not in good:
         topic = f"answered-{name}"
         STATIONS[station].find(workshop, topic)
-        good[station] = end(workshop, table_of(topic), topic, STATIONS[station].run(workshop, topic))
+        done = STATIONS[station].run(workshop, topic)
+        good[station] = end(workshop, table_of(topic), topic, done)
     topic = f"answered-{name}-{fault.replace(' ', '-')}"
     STATIONS[station].find(workshop, topic)
     with FAULTS[fault](spark) as faults:

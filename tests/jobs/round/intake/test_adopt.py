@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cleantail.cli.commands import adopt as adopt_command
 from tests.jobs.conftest import HEADERS, settings
 from tests.model import compacted, without_tombstones
 
@@ -184,3 +185,21 @@ def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_t
     left = [r for r in read(workshop, "pg.public.orders") if r[0] == 0]
     assert left == [r for r in expected(bad) if r[0] == 0]
     assert len(read(workshop, "pg.public.orders")) == 40 + len(left)
+
+
+def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(workshop, redpanda, monkeypatch):
+    topic, adopt = "made-meanwhile", adopt_command._adopt
+    table, file = redpanda(topic, [(0, 0, NOW, "k", "v")], 3), workshop.config / "topics" / f"{topic}.yaml"
+
+    def meanwhile(*arguments):
+        adopt(*arguments)
+        file.write_text("topic: mine\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt_command, "_adopt", meanwhile)
+        code, _, err = workshop.run("adopt", table)
+    assert code == 2 and f"{file} was made meanwhile, and stays as it is" in err
+    assert file.read_text() == "topic: mine\n"
+    file.unlink()
+    workshop.ok("adopt", table)
+    assert [r["offset"] for r in workshop.read(topic)] == [0]

@@ -20,6 +20,7 @@ from cleantail.watch.alerting.alarms import log_alarms
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import TopicRead
+from tests.jobs.iceberg.answers import FAULTS
 from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
 
 pytestmark = pytest.mark.integration
@@ -64,6 +65,20 @@ def test_a_topic_that_is_not_there_makes_no_table(kafka, workshop, refused):
     topic = workshop.topic("not-there", source=kafka.source())
     assert "there is no topic not-there" in refused(topic)
     assert workshop.run("read", topic)[0] == 2
+
+
+@pytest.mark.parametrize("fault", [pytest.param(f, marks=() if " after" in f else pytest.mark.deep) for f in FAULTS])
+def test_each_record_lands_once_whatever_the_catalog_answers(kafka, workshop, spark, landed, position, fault):
+    topic = workshop.topic(f"answered-{fault.replace(' ', '-')}", source=kafka.source())
+    kafka.create(topic)
+    for brought, of in ((0, "first"), (2, "later")):
+        kafka.send(topic, [(b"a", of.encode()), (b"b", b"y")])
+        with FAULTS[fault](spark) as wrong:
+            done = workshop.json("ingest", topic)
+        assert wrong, "no commit went wrong"
+        assert done["records"] == 2 and done["partitions"][0]["from_offset"] == brought
+        assert landed(topic) == kafka.consumed(topic, 1) and position(topic).next_offsets == {0: brought + 2}
+    assert workshop.json("ingest", topic)["records"] == 0
 
 
 def test_brokers_that_are_away_are_named(workshop, refused):
