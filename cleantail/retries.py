@@ -68,11 +68,16 @@ UNSURE = {
     "ServiceUnavailableError",
     "TooManyRequestsError",
     "ConnectionError",
+    "ChunkedEncodingError",
     "Timeout",
     "OperationalError",
+    "InterfaceError",
 }
 """Exceptions of PyIceberg, requests and SQLAlchemy after which a change of a catalog may have been made, or may be made
 if it is sent again."""
+UNNAMED = "RESTError"
+"""What PyIceberg raises for a status that has no exception of its own there, such as 409 to a change of properties. Its
+subclasses are answers that say what they mean."""
 
 
 def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: None) -> T:
@@ -86,7 +91,7 @@ def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: Non
         try:
             return change()
         except Exception as error:
-            if not UNSURE & {kind.__name__ for kind in type(error).__mro__}:
+            if not UNSURE & {kind.__name__ for kind in type(error).__mro__} and type(error).__name__ != UNNAMED:
                 raise
             if (done := taken()) is not None:
                 return done

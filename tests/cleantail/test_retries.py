@@ -6,9 +6,12 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+import requests
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import NoSuchNamespaceError, RESTError
 
 from cleantail.errors import ConflictError, HeldError, OvertakenError
-from cleantail.retries import COMMITS, ROUNDS, Retries, answered, repeated
+from cleantail.retries import COMMITS, ROUNDS, Retries, answered, repeated, settled
 
 
 @dataclass
@@ -141,3 +144,36 @@ def test_the_last_error_is_raised_once_the_time_is_over(clock):
     with pytest.raises(OvertakenError, match="^5$"):
         answered(action, is_overtaken, every_s=0.5, within_s=2)
     assert clock.seconds == [0.5] * 4
+
+
+def of_status(status: int) -> Exception:
+    """What PyIceberg makes of an answer to a change of a namespace's properties."""
+    response = requests.Response()
+    response.status_code, response._content = status, b"<html>a gateway answers</html>"
+    try:
+        _handle_non_200_response(requests.HTTPError(response=response), {404: NoSuchNamespaceError})
+    except Exception as error:
+        return error
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
+def test_a_change_of_a_catalog_is_made_again_if_its_answer_does_not_say_what_became_of_it(sleeps, status):
+    action = Losing([of_status(status), of_status(status)])
+    assert settled(action) == 3
+    assert settled(Losing([of_status(status)]), lambda: -1) == -1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 419, 501])
+def test_a_change_that_a_catalog_refuses_is_not_made_again(sleeps, status):
+    action = Losing([error := of_status(status)])
+    with pytest.raises(type(error), match=r"."):
+        settled(action)
+    assert (action.calls, sleeps.seconds) == (1, [])
+
+
+def test_a_change_whose_every_answer_is_unsure_ends_with_the_last_one(sleeps):
+    action = Losing([of_status(409)] * 50)
+    with pytest.raises(RESTError, match="409"):
+        settled(action)
+    assert action.calls == 12

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 CHEAP = {
     "no answer after": set(STATIONS) - {"a first read of a table", "a round that waits"},
     "delivered twice": {"a compaction", "a rollback", "an ingestion taken back", "a reclaim", "a first ingestion"},
-    "409 after": {"a compaction", "a rollback", "a mend"},
+    "409 after": {"a compaction", "a rollback", "a mend", "a reader that goes"},
     "500 after": {"a read of a table", "an adoption"},
     "503 after": {"a compaction", "a reader"},
     "500 before": {"a compaction", "a first ingestion"},
