@@ -43,7 +43,7 @@ def test_a_bad_line_stops_the_run_with_file_and_line_and_nothing_is_appended(wor
     code, out, err = workshop.run("ingest", topic, "--file", good, "--file", bad)
     assert code == 2
     assert "bad.jsonl:2: " in err and says in err
-    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+    assert workshop.read(topic) == []
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ def test_a_file_that_is_written_while_it_is_read_is_refused_and_appended_by_the_
 
     with pytest.raises(OutsideError, match="changed while it was read; nothing was appended"):
         ingest(write_at_the_comparison)
-    assert workshop.run("read", topic)[0] == 2  # not even a table was made
+    assert workshop.read(topic) == []
     assert ingest(lambda _: None).records == 1 + grows
     assert [r["payload"] for r in workshop.read(topic)] == (["old", "new"] if grows else ["new"])
