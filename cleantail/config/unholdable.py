@@ -1,6 +1,7 @@
 """Records that a topic's table cannot hold (`cleantail.unholdable.policy`). Pure.
 
-1. A timestamp is more milliseconds than Iceberg's microseconds can express, or the name of a header is not UTF-8.
+1. A timestamp is more milliseconds than Iceberg's microseconds can express, the name of a header is not UTF-8, or a
+   line of kcat has a decoder's null in the place of key or value.
 2. With `fail`, the default, an ingestion stops there, and appends nothing.
 3. With `quarantine` such a record is written to a side table as it is; with `drop` it is left out. Either way it is
    counted (cleantail.log.left_out), and ingestion goes on.
@@ -17,12 +18,14 @@ TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS = LONG_MAX // 1000, -(LONG_MAX // 1000)
 """The last and the first timestamp that Iceberg can keep: it has microseconds in a long."""
 NO_TIMESTAMP_MS = -1
 
-Reason = Literal["timestamp", "header name"]
+Reason = Literal["timestamp", "header name", "not decoded"]
 TIMESTAMP: Reason = "timestamp"
 HEADER_NAME: Reason = "header name"
+UNDECODED: Reason = "not decoded"
 TEXTS: Mapping[Reason, str] = {
     TIMESTAMP: f"a timestamp beyond {TIMESTAMP_MAX_MS} ms",
     HEADER_NAME: "the name of a header is not UTF-8, which Kafka's strings are",
+    UNDECODED: "kcat could not decode key or value, or read Avro's null",
 }
 WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic go on without such records'
 

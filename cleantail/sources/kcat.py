@@ -6,8 +6,9 @@ with surrogate escapes and such bytes survive. Fields may instead be base64, mar
 `payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
 
 kcat decodes Avro where it is asked to (`-s`). A line of which it could not decode key or payload has a null in its
-place and the reason beside it (`key_error`, `payload_error`): such a line is not a record, and is refused. So is one
-whose key or payload is Avro's null: in Kafka that is a value of some bytes, and no tombstone.
+place and the reason beside it (`key_error`, `payload_error`): such a line is not a record. Neither is one whose key or
+payload is Avro's null: in Kafka that is a value of some bytes, and no tombstone. Both are refused, or left out by
+`cleantail.unholdable.policy`, with no key, value or headers.
 
 A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
 without `topic` is taken for one of the topic at hand.
@@ -38,6 +39,7 @@ from cleantail.config.unholdable import (
     TIMESTAMP,
     TIMESTAMP_MAX_MS,
     TIMESTAMP_MIN_MS,
+    UNDECODED,
     UNHELD,
     WAY_OUT,
     Keep,
@@ -86,6 +88,11 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodedRecord(Record):
+    """Describes a line of which kcat could not decode key or value: it has neither, and no headers."""
 
 
 def read_records(
@@ -157,11 +164,16 @@ def parse_line(
         raise ValueError(problem)
     fields = _json_object(line)
     _require_topic(fields, topic)
-    _require_decoded(fields)
+    undecoded = _undecoded_problem(fields)
+    if undecoded and keep == ALL:
+        raise ValueError(f"{undecoded}. {WAY_OUT}")
     if ignored is not None and len(ignored) < IGNORED_MAX:
         ignored.update(islice(fields.keys() - FIELDS - OTHER_FIELDS - ignored, IGNORED_MAX - len(ignored)))
     timestamp_ms = _integer(fields, "ts", -LONG_MAX - 1, LONG_MAX, default=NO_TIMESTAMP_MS)
-    record = Record(
+    kind = UndecodedRecord if undecoded else Record
+    if undecoded:
+        fields |= {"key": None, "payload": None, "headers": None}
+    record = kind(
         partition=_integer(fields, "partition", 0, INT_MAX),
         offset=_integer(fields, "offset", 0, LONG_MAX - 1),
         timestamp_ms=None if timestamp_ms == NO_TIMESTAMP_MS else timestamp_ms,
@@ -181,6 +193,8 @@ def parse_line(
 
 def unheld_reason(record: Record) -> Reason | None:
     """Returns why a topic's table cannot hold a record; None if it can."""
+    if isinstance(record, UndecodedRecord):
+        return UNDECODED
     if record.timestamp_ms is not None and not is_held_timestamp(record.timestamp_ms):
         return TIMESTAMP
     return None if all(_is_utf8(name) for name, _ in record.headers) else HEADER_NAME
@@ -226,21 +240,23 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
     )
 
 
-def _require_decoded(fields: dict[str, Any]) -> None:
-    """Raises ValueError for a line in which a null stands for what kcat has decoded, or could not decode: taken for a
-    record it would delete its key, or lose it. The error's text may quote the record and is not shown."""
+def _undecoded_problem(fields: dict[str, Any]) -> str:
+    """Returns what is wrong with a line in which a null stands for what kcat has decoded, or could not decode: taken
+    for a record it would delete its key, or lose it. Empty for a record. The error's text may quote the record and is
+    not shown."""
     for error, name in ERRORS.items():
         if fields.get(error) is not None:
-            raise ValueError(
+            return (
                 f'"{error}" says that kcat could not decode the {name}: the line is not a record. Read the topic again '
                 "without kcat's -s, or with the schema registry that has the schema"
             )
     for schema, name in SCHEMA_IDS.items():
         if fields.get(schema) is not None and fields.get(name) is None:
-            raise ValueError(
+            return (
                 f'"{schema}" is there and "{name}" is null: Avro\'s null, which has bytes in Kafka and does not delete '
                 "a key. Read the topic again without kcat's -s"
             )
+    return ""
 
 
 def ignored_text(file: object, names: Collection[str]) -> str:

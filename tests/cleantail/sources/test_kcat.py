@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records
+from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records, unheld_reason
 from cleantail.sources.kcat_output import format_record
 
 LONG_MAX = 9223372036854775807
@@ -148,6 +149,15 @@ def test_a_line_whose_null_stands_for_bytes_in_kafka_is_not_a_record(fields, rea
     with pytest.raises(ValueError, match=f"{reason} .*without kcat's -s") as e:
         parsed(**fields)
     assert UNDECODED not in str(e.value)
+
+
+@pytest.mark.parametrize("fields", [{"payload": None, "payload_error": "x"}, {"key": None, "key_schema_id": 7}])
+def test_a_line_that_was_not_decoded_is_left_out_without_key_value_and_headers(fields):
+    text = line(**fields, headers=["h", "v"])
+    assert parse_line(text, "text", None, DEFAULT_LIMITS, None, "held") is None
+    left = parse_line(text, "text", None, DEFAULT_LIMITS, None, "unheld")
+    assert left is not None and unheld_reason(left) == "not decoded"
+    assert (left.offset, left.key, left.value, left.headers) == (parsed().offset, None, None, ())
 
 
 @pytest.mark.parametrize(

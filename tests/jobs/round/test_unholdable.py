@@ -228,3 +228,23 @@ def test_a_line_that_is_no_record_is_refused_beside_some_that_cannot_be_held(wor
     code, _, err = workshop.run("ingest", topic, "--file", file)
     assert code == 2 and "a.jsonl:3: not JSON" in err
     assert not table_of(topic).exists() or workshop.read(topic) == []
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "drop"])
+def test_lines_that_kcat_could_not_decode_are_left_out_by_the_policy_and_counted(workshop, spark, table_of, policy):
+    topic = workshop.topic(f"unheld-undecoded-{policy}", {"cleantail.unholdable.policy": policy})
+    lines = [
+        record(0, "k", "v"),
+        record(1, "k", None, payload_error="Schema not found"),
+        record(2, None, "v", key_error="Schema not found"),
+        record(3, "k", None, value_schema_id=7),
+        record(4, "b", "v"),
+    ]
+    done = workshop.json("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    assert done["records"] == 2 and any("could not decode" in text for text in done["warnings"])
+    assert [(r["offset"], r["payload"]) for r in workshop.read(topic)] == [(0, "v"), (4, "v")]
+    rows = [row for row in workshop.evidence(topic) if row["kind"] == "gap"]
+    assert sum(json.loads(row["deleted"])["unholdable"] for row in rows) == 3
+    if policy == "quarantine":
+        left = [(r["offset"], r["key"], r["value"], r["reason"]) for r in side_rows(spark, table_of, topic)]
+        assert left == [(n, None, None, "not decoded") for n in (1, 2, 3)]
