@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -109,28 +109,40 @@ _DAMAGE = (
 )
 
 
+def load_any(catalog: Catalog, name: str, platform: Platform) -> Table | None:
+    """Returns a table of any owner, or None if the catalog has none of the name. Raises TableError for damaged
+    metadata, OutsideError if the catalog is out of reach."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    except Exception as e:
+        require_undamaged(name, e, lambda: metadata_locations(catalog, platform).get(name, ""))
+        raise unreachable(platform, e) from None
+
+
+def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str) -> None:
+    """Raises TableError if a table could not be loaded because its metadata is damaged. `file`: finds its location."""
+    from pyiceberg.exceptions import ValidationError
+
+    if isinstance(error, FileNotFoundError):
+        raise TableError(f"table {name} is broken: its metadata is missing: {error}. {_DAMAGE}") from None
+    if isinstance(error, PermissionError | IsADirectoryError):
+        raise TableError(f"table {name} is broken: its metadata cannot be read: {error}. {_DAMAGE}") from None
+    if isinstance(error, (*_DAMAGED_METADATA, ValidationError)):  # with the whole text in it
+        require_known_types(name, error)
+        kind = type(error).__name__
+        raise TableError(f"table {name} is broken: its metadata {file()} cannot be read: {kind}. {_DAMAGE}") from None
+
+
 def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
     """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
     OutsideError where the catalog is out of reach."""
-    from pyiceberg.exceptions import NoSuchTableError, ValidationError
-
-    try:
-        table = catalog.load_table(topic.table)
-    except NoSuchTableError:
+    table = load_any(catalog, topic.table, platform)
+    if table is None:
         return None
-    except FileNotFoundError as e:
-        raise TableError(f"table {topic.table} is broken: its metadata is missing: {e}. {_DAMAGE}") from None
-    except (PermissionError, IsADirectoryError) as e:
-        raise TableError(f"table {topic.table} is broken: its metadata cannot be read: {e}. {_DAMAGE}") from None
-    except (*_DAMAGED_METADATA, ValidationError) as e:  # with the whole text in it
-        require_known_types(topic.table, e)
-        file = metadata_locations(catalog, platform).get(topic.table, "")
-        kind = type(e).__name__
-        raise TableError(
-            f"table {topic.table} is broken: its metadata {file} cannot be read: {kind}. {_DAMAGE}"
-        ) from None
-    except Exception as e:
-        raise unreachable(platform, e) from None
     require_ours(table.properties, topic)
     required = topic.columns.paths.values() if topic.columns else COLUMNS
     missing = [path for path in required if path not in set(table.schema().column_names)]
@@ -256,14 +268,9 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
 def load_named(platform: Platform, name: str) -> Table:
     """Loads the table that a person names. Raises CleantailError where its name is none, and TableError where there is
     no such table or no catalog."""
-    from pyiceberg.exceptions import NoSuchTableError
-
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
-    try:
-        return open_catalog(platform, os.environ).load_table(name)
-    except NoSuchTableError:
-        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}") from None
-    except Exception as e:
-        require_known_types(name, e)
-        raise unreachable(platform, e) from None
+    table = load_any(open_catalog(platform, os.environ), name, platform)
+    if table is None:
+        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}")
+    return table

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.lake.catalogs import load_any
+from cleantail.lake.delete_entries import named_if_damaged
 from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_rounds import Round, rounds_of
 from cleantail.rounds.round_work import COLUMNS
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
+
+
+def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
+    """Returns the evidence table, None before the first round. Raises TableError if its metadata is damaged."""
+    return load_any(catalog, f"{platform.catalog.namespace}.{EVIDENCE}", platform)
+
+
+def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:
+    """Returns the rows that meet the condition. Raises TableError for a file of the table that is damaged."""
+    with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
+        rows: list[EvidenceRow] = (
+            table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().to_pylist()
+        )
+    return rows
 
 
 def read_evidence(table: Table, topic: str) -> list[Round]:
@@ -21,6 +42,4 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
     selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
-    scan = table.scan(row_filter=EqualTo("topic", topic), selected_fields=selected)
-    evidence: list[EvidenceRow] = scan.to_arrow().to_pylist()
-    return rounds_of(evidence)
+    return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))

@@ -17,6 +17,7 @@ from cleantail.config.claims.source_paths import roots_of
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.delete_entries import manifests_of, named_if_damaged
 from cleantail.lake.storage_locations import (
     PATHS,
     StorageLocation,
@@ -32,6 +33,7 @@ from cleantail.lake.storage_locations import (
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
     from pyiceberg.table import Table
 
 READ_THREADS = 16
@@ -116,13 +118,19 @@ def named_by_metadata(table: Table) -> list[str]:
 
 
 def named_files(table: Table) -> Iterator[str]:
-    """Yields every file that any snapshot of the table names, or that the metadata does."""
+    """Yields every file that any snapshot of the table names, or that the metadata does. Raises TableError for a
+    manifest or a list of manifests that is damaged."""
+
+    def entries_in(manifest: ManifestFile) -> list[ManifestEntry]:
+        with named_if_damaged(table, manifest.manifest_path):
+            return manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+
     yield from named_by_metadata(table)
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        lists = pool.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
+        lists = pool.map(lambda s: manifests_of(table, s), table.metadata.snapshots)
         manifests = {m.manifest_path: m for of_snapshot in lists for m in of_snapshot}
         yield from manifests
-        for entries in pool.map(lambda m: m.fetch_manifest_entry(table.io, discard_deleted=False), manifests.values()):
+        for entries in pool.map(entries_in, manifests.values()):
             yield from (entry.data_file.file_path for entry in entries)
 
 

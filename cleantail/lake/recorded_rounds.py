@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, unreachable
+from cleantail.lake.evidence_table import evidence_rows, load_evidence
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
@@ -57,20 +57,17 @@ def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id
 def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
     """Returns the rows that have all these values; none where the table is an earlier version's, which has not all of
     these columns."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
     from pyiceberg.expressions import And, EqualTo
 
-    try:
-        table = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
-    except (NoSuchTableError, NoSuchNamespaceError):
+    table = load_evidence(catalog, platform)
+    if table is None:
         return []
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
     if not values.keys() <= table_columns:
         return []
     selected = tuple(name for name in COLUMNS if name in table_columns)
     condition = And(*(EqualTo(name, value) for name, value in values.items()))
-    evidence: list[EvidenceRow] = table.scan(row_filter=condition, selected_fields=selected).to_arrow().to_pylist()
-    return evidence
+    return evidence_rows(table, condition, selected)
 
 
 def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id: str, kind: str) -> CheckedRound:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import KEYLESS_SUFFIX, LEDGER_SUFFIX, PROPERTY_SIDE_OF, UNHOLDABLE_SUFFIX
-from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.catalogs import load_any, open_catalog
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,15 +23,10 @@ SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 def side_tables(topic: Topic, platform: Platform) -> dict[str, Table]:
     """Returns suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
     none."""
-    from pyiceberg.exceptions import NoSuchTableError
-
     catalog, tables = open_catalog(platform, os.environ), {}
     for suffix in SUFFIXES:
-        try:
-            table = catalog.load_table(f"{topic.table}{suffix}")
-        except NoSuchTableError:
-            continue
-        if table.properties.get(PROPERTY_SIDE_OF) == topic.topic:
+        table = load_any(catalog, f"{topic.table}{suffix}", platform)
+        if table is not None and table.properties.get(PROPERTY_SIDE_OF) == topic.topic:
             tables[suffix] = table
     return tables
 

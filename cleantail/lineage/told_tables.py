@@ -11,6 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.evidence_table import load_evidence
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.lineage.datasets import LineageDataset, catalog_name, place_name
 from cleantail.lineage.stations import ToldTables
@@ -24,13 +25,8 @@ if TYPE_CHECKING:
 
 def told_evidence(platform: Platform) -> LineageDataset | None:
     """Returns the evidence table; None where there is none yet."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    name = f"{platform.catalog.namespace}.{EVIDENCE}"
-    try:
-        return _dataset(kept_catalog(platform, os.environ).load_table(name), name, platform)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
+    table = load_evidence(kept_catalog(platform, os.environ), platform)
+    return _dataset(table, f"{platform.catalog.namespace}.{EVIDENCE}", platform) if table is not None else None
 
 
 def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | None) -> ToldTables | None:

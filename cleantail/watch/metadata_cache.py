@@ -22,7 +22,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
-from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.evidence_table import load_evidence, read_evidence
 from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
@@ -39,7 +39,6 @@ from cleantail.watch.table_summary import SUMMARY_JSON, TableSummary, summary_di
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
 
 FOLDER, FILE = "page", "summaries.db"
 """Where the summaries are kept in CLEANTAIL_HOME: so a server that has just started need not read every table anew."""
@@ -70,7 +69,7 @@ class MetadataCache:
         self._is_loaded = False
         self._digests: dict[str, tuple[Topic, str]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
-        self._totals = EvidenceTotals(lambda: _load_or_none(self._open(), self._evidence_name))
+        self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
         """Returns topic name -> what its table says, for few topics. Raises OutsideError where the catalog cannot be
@@ -109,7 +108,7 @@ class MetadataCache:
 
     def rounds(self, topic: Topic) -> list[Round]:
         """Returns the topic's rounds in the evidence table, newest first."""
-        table = _load_or_none(self._open(), self._evidence_name)
+        table = load_evidence(self._open(), self._platform)
         if table is None:
             return []
         key = (table.metadata_location, topic.topic)
@@ -207,12 +206,3 @@ def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
     for topic in topics:
         by_namespace.setdefault(namespace_of(topic), []).append(topic)
     return by_namespace
-
-
-def _load_or_none(catalog: Catalog, identifier: str) -> Table | None:
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        return catalog.load_table(identifier)
-    except NoSuchTableError:
-        return None

@@ -17,10 +17,9 @@ from cleantail.config.run_schedule import parts_of
 from cleantail.config.schedules.run_times import run_times
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.evidence_table import load_evidence, read_evidence
 from cleantail.lake.runs.evaluate import log_states
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.policy.triggers import decide
@@ -130,12 +129,8 @@ def compare(
 
 
 def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        return read_evidence(catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}"), topic.topic)
-    except NoSuchTableError:
-        return []
+    table = load_evidence(catalog, platform)
+    return read_evidence(table, topic.topic) if table is not None else []
 
 
 def _policy(

@@ -21,6 +21,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT
 from cleantail.home.locks import exclusive
 from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.evidence_table import evidence_rows, load_evidence
 from cleantail.retries import settled
 from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow
 from cleantail.rounds.task_runs import columns_of
@@ -61,12 +62,11 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 def evidence_table(platform: Platform) -> Table:
     """Loads the evidence table, with all columns and properties of this version; creates it where there is none."""
-    from pyiceberg.exceptions import NoSuchTableError
-
     catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
-    try:
-        table = catalog.load_table(f"{namespace}.{EVIDENCE}")
-    except NoSuchTableError:
+    found = load_evidence(catalog, platform)
+    if found is not None:
+        table = found
+    else:
         with exclusive(platform.home, "evidence"):  # PyIceberg lets one of two that make a namespace at once fail
             settled(lambda: catalog.create_namespace_if_not_exists(namespace))
             properties, name = FORMAT | PROPERTIES, f"{namespace}.{EVIDENCE}"
@@ -92,8 +92,7 @@ def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceR
 
 
 def rows_where(evidence: Table, condition: BooleanExpression) -> list[EvidenceRow]:
-    rows: list[EvidenceRow] = evidence.scan(row_filter=condition).to_arrow().to_pylist()
-    return rows
+    return evidence_rows(evidence, condition)
 
 
 def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow]) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
 
+from cleantail.api import load_latest, set_position
+from cleantail.config.topic_table import EVIDENCE
+from cleantail.errors import CleantailError, TableError
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.kept.kept_facts import KeptFacts
+from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.rounds.pack_results import PackRequest
+from cleantail_airflow.page.page_content import Content
+from spark_jobs.packs.pack_run import run_pack
 from tests.jobs.round.test_rounds import NOW, record
 
 COMMANDS = [
@@ -84,3 +95,90 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
     finally:
         file.write_bytes(whole)
     two.ok("status", "damage-hurt")
+
+
+ASKED = "damage-well", "damage-hurt"
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        pytest.param("manifest", garbage, id="manifest-garbage"),
+        pytest.param("manifest", missing, id="manifest-missing"),
+        pytest.param("list", empty, id="list-empty"),
+        pytest.param("metadata", cut, id="metadata-cut"),
+        pytest.param("metadata", missing, id="metadata-missing"),
+    ],
+)
+def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of_the_damaged_one(
+    two, table_of, spark, kind, damage
+):
+    file = Path(urlparse(files_of(table_of)[kind]).path)
+    whole, platform = file.read_bytes(), two.platform()
+    damage(file)
+    try:
+        content, now_ms = Content(two.config, os.environ), int(time.time() * 1000)
+        content.cache.summaries([two.find(name) for name in ASKED], 30)
+        rows = {row.name: row for row in content.all_topics(ASKED, now_ms, {}).listing.rows}
+        assert file.name in str(rows["damage-hurt"]) and "broken" not in str(rows["damage-well"])
+        assert content.one_topic("damage-well", now_ms).logs
+        with pytest.raises(CleantailError, match="is broken"):
+            content.one_topic("damage-hurt", now_ms)
+        kept = KeptFacts(platform)
+        assert evaluate_topic(two.find("damage-well"), platform, now_ms=NOW, kept=kept)
+        with pytest.raises(TableError, match="is broken"):
+            evaluate_topic(two.find("damage-hurt"), platform, now_ms=NOW, kept=kept)
+        outcomes = {o.topic: o for o in run_pack(spark, platform, PackRequest(ASKED, now_ms)).topics}
+        assert not outcomes["damage-well"].error and "is broken" in outcomes["damage-hurt"].error
+        assert load_latest(two.find("damage-well"), platform, now_ms).to_arrow() is not None
+        with pytest.raises(TableError, match="is broken"):
+            load_latest(two.find("damage-hurt"), platform, now_ms).to_arrow()
+        catalog = open_catalog(platform, os.environ)
+        with pytest.raises(TableError, match="is broken"):
+            set_position(catalog, two.find("damage-hurt"), "r", 0, 1)
+        two.ok("reclaim", "damage-well")
+        table = two.find("damage-hurt").table
+        for command in (("adopt", table), ("mend", table), ("convert-deletes", table), ("rollback", "damage-hurt")):
+            code, out, err = two.run(*command)
+            assert code == 2 and "Traceback" not in err and "is broken" in err, (command, out, err)
+    finally:
+        file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("kind", ["metadata", "list", "manifest", "data"])
+def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
+    platform, now_ms = two.platform(), int(time.time() * 1000)
+    evidence = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    [manifest, *_] = evidence.current_snapshot().manifests(evidence.io)
+    entry = manifest.fetch_manifest_entry(evidence.io)[0]
+    files = {
+        "metadata": evidence.metadata_location,
+        "list": evidence.current_snapshot().manifest_list,
+        "manifest": manifest.manifest_path,
+        "data": entry.data_file.file_path,
+    }
+    file = Path(urlparse(files[kind]).path)
+    whole = file.read_bytes()
+    garbage(file)
+    try:
+        for command in ("status", "plan", "read", "latest", "check"):
+            code, _, err = two.run(command, *([] if command == "status" else ["damage-hurt"]))
+            assert code in (0, 2) and "Traceback" not in err, (command, err)
+        content = Content(two.config, os.environ)
+        rows = content.all_topics(ASKED, now_ms, {}).listing.rows
+        assert {row.name for row in rows} == set(ASKED)
+        shown = content.one_topic("damage-hurt", now_ms)
+        assert shown.logs and (f"{EVIDENCE} is broken" in shown.rounds_error) == (not shown.rounds)
+        assert content.cache.totals(10) is None  # not known, and no error
+        two.ok(
+            "ingest",
+            "damage-well",
+            "--file",
+            two.file(f"{kind}.jsonl", [record(now_ms + n, "k", "v") for n in range(2)]),
+        )
+        code, _, err = two.run("compact", "damage-well")
+        assert code in (0, 2) and "Traceback" not in err, err
+        assert code == 0 or "evidence" in err, err
+    finally:
+        file.write_bytes(whole)
+    two.ok("compact", "damage-well")

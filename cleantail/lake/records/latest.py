@@ -18,6 +18,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.delete_entries import named_if_damaged
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
 from cleantail.lake.table_metadata import live_files
@@ -110,7 +111,9 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
     units = remembered_units(topic.config)
     in_force = And(In("strategy", units), GreaterThan("forget_at_ms", now_ms))
     ranks: dict[tuple[int, bytes], Rank] = {}
-    for version in ledger.scan(row_filter=in_force).to_arrow().to_pylist():
+    with named_if_damaged(ledger, "a file of it"):
+        versions = ledger.scan(row_filter=in_force).to_arrow().to_pylist()
+    for version in versions:
         number = version["version"] * units[version["strategy"]]
         key, rank = (version[PARTITION], version[KEY]), (version["has_version"], number, version[OFFSET])
         ranks[key] = max(ranks.get(key, rank), rank)

@@ -47,6 +47,7 @@ def set_position(
 def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+    from cleantail.lake.catalogs import require_undamaged
     from cleantail.lake.runs.evaluate import log_states
     from cleantail.lake.table_metadata import require_partition, table_facts
 
@@ -54,6 +55,9 @@ def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int)
         table = catalog.load_table(topic.table)
     except (NoSuchTableError, NoSuchNamespaceError):
         return
+    except Exception as e:
+        require_undamaged(topic.table, e)
+        raise
     logs = {log.partition: log for log in log_states(topic, table_facts(table), 0)}
     require_partition(topic, partition, logs)
     log = logs.get(partition)

@@ -14,7 +14,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConfigError
+from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.home.data_docs import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
@@ -184,7 +184,10 @@ class Content:
         observed = cache.with_namespaces([topic], cache.observe([topic], ONE_WITHIN_S))[name]
         if observed is None or observed.error:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
-        rounds = with_undone(cache.rounds(topic), observed.undone)
+        try:
+            rounds, rounds_error = with_undone(cache.rounds(topic), observed.undone), ""
+        except TableError as e:  # the evidence of all topics is damaged: the topic itself is shown
+            rounds, rounds_error = [], str(e)
         facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
         summary = summary_of(topic, facts, observed.sizes) if facts else TableSummary()
@@ -206,6 +209,7 @@ class Content:
             charts=Charts.of(observed.sizes, newest_rounds),
             charts_shown=PARTITIONS_SHOWN,
             rounds=newest_rounds,
+            rounds_error=rounds_error,
             docs=pages_of(site_of(self.platform.home, topic.topic), [r.name for r in newest_rounds]),
             more_rounds=len(rounds) - len(newest_rounds),
             undoable={(u.round, u.kind): u for u in observed.undoable},

@@ -54,7 +54,8 @@ class TopicPage:
     `owner` and `schedule` are those of its runs, which may be its group's.
     `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
     `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
-    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `source` is the
+    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `rounds_error` is why
+    the evidence cannot be read. `source` is the
     topic's source in Kafka, None where it has another one, and `source_table` how far it was read from a table.
     """
 
@@ -81,6 +82,7 @@ class TopicPage:
     now_ms: int
     source: SourceView | None = None
     source_table: SnapshotPosition | None = None
+    rounds_error: str = ""
 
 
 def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:
