@@ -29,7 +29,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
-from cleantail.lake.table_folder import OwnFolders
+from cleantail.lake.table_folder import OwnFolders, require_safe_commits
 from cleantail.log.policy.shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
 from cleantail.rounds.size_history import CONVERT, OPERATION
@@ -92,6 +92,7 @@ def _noted(attempt: int, error: BaseException) -> None:
 
 
 def _convert(conversion: Conversion) -> Converted:
+    require_safe_commits(load_named(conversion.platform, conversion.table))
     spark, table = conversion.spark, conversion.load()
     jvm: Any = spark._jvm
     _drop_stale(conversion.load)

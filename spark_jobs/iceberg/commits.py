@@ -26,7 +26,6 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
-from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
 from cleantail.log.left_out import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
@@ -139,10 +138,10 @@ def before_commit(iceberg: Any, metadata: Any) -> None:
 
 
 def _require_own_log(name: str, start: Any, metadata: Any) -> None:
-    """Raise TableError if this very commit would delete metadata files outside the location of an adopted table.
+    """Raise TableError if this very commit would delete metadata files outside the table's location.
     `start`: the metadata that `metadata` replaces. Its writer may have changed them since the table was loaded."""
     properties = metadata.properties()
-    if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
+    if deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
         log = ask(list(each(start.previousFiles())), "file")
         require_inner_log(name, str(metadata.location()), [str(file) for file in log])
 

@@ -16,7 +16,11 @@ from pyiceberg.types import LongType, NestedField
 
 from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
+from cleantail.rounds.pack_results import PackRequest
 from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.packs.pack_run import run_pack
+from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
+from tests.jobs.upsert_sink import UpsertSink
 
 AHEAD = int(time.time() * 1000) + 100 * 86_400_000
 REMOVES = {"cleantail.adopted.orphans": "remove"}
@@ -96,34 +100,71 @@ def test_orphans_of_an_adopted_table_stay_until_a_person_says_remove(
     assert raw.exists(), "a file from before the table was made is not the table's"
 
 
+@pytest.fixture
+def forge(workshop, spark, victim):
+    """forge(table): its log of metadata names another table's, which its next commit would delete."""
+    made = []
+
+    def make(table):
+        name = table.partition(".")[2]
+        full = f"cleantail.{table.partition('.')[0]}.`{name}`"
+        spark.sql(
+            f"ALTER TABLE {full} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled'='true',"
+            "'write.metadata.previous-versions-max'='1')"
+        )
+        loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, full)
+        metadata = local(loaded.operations().current().metadataFileLocation())
+        document = json.loads(metadata.read_text())
+        document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": victim.metadata_location}]
+        forged = metadata.with_name("00099-forged.metadata.json")
+        forged.write_text(json.dumps(document))
+        with sqlite3.connect(load_platform(workshop.config, os.environ).home / "catalog.db") as database:
+            changed = database.execute(
+                "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (f"file:{forged}", name)
+            )
+            assert changed.rowcount == 1
+        made.append(name)
+
+    yield make
+    with sqlite3.connect(load_platform(workshop.config, os.environ).home / "catalog.db") as database:
+        for name in made:
+            database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (name,))
+
+
 @pytest.mark.parametrize("command", [("compact", "--force"), ("rollback",)])
 def test_no_command_commits_where_the_commit_would_delete_another_tables_metadata(
-    workshop, spark, adopted, victim, table_of, command
+    workshop, adopted, victim, forge, command
 ):
-    topic, _ = adopted(f"logged_{command[0]}", [(0, offset, 1, "k", "v") for offset in range(3)])
+    topic, table = adopted(f"logged_{command[0]}", [(0, offset, 1, "k", "v") for offset in range(3)])
     if command[0] == "rollback":
         workshop.ok("compact", topic, "--force")
-    name = table_of(topic).name
-    spark.sql(
-        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled'='true',"
-        "'write.metadata.previous-versions-max'='1')"
-    )
-    metadata = local(table_of(topic).load().operations().current().metadataFileLocation())
-    document = json.loads(metadata.read_text())
-    document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": victim.metadata_location}]
-    forged = metadata.with_name("00099-forged.metadata.json")
-    forged.write_text(json.dumps(document))
-    home = load_platform(workshop.config, os.environ).home
-    with sqlite3.connect(home / "catalog.db") as database:
-        changed = database.execute(
-            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (f"file:{forged}", topic)
-        )
-        assert changed.rowcount == 1
+    forge(table)
     code, _, err = workshop.run(command[0], topic, *command[1:])
     assert code == 2 and "a commit would delete it; nothing was changed" in err, err
     assert local(victim.metadata_location).exists()
-    with sqlite3.connect(home / "catalog.db") as database:
-        database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (topic,))
+
+
+@pytest.mark.parametrize("by", ["command", "command before adopt", "pack"])
+def test_no_conversion_commits_where_the_commit_would_delete_another_tables_metadata(
+    workshop, spark, lake, victim, forge, by
+):
+    topic = f"logged-{by.replace(' ', '-')}"
+    table = empty(lake, topic, version=3)
+    sink = UpsertSink(spark, f"cleantail.{table.partition('.')[0]}.`{topic}`", ["id"])
+    sink.commit(change(0, 1))
+    workshop.ok("convert-deletes", table)
+    if by != "command before adopt":
+        workshop.ok("adopt", table, "--topic", topic, *(x for pair in MAPPED for x in ("--column", pair)))
+    sink.commit(change(1, 1))
+    forge(table)
+    if by == "pack":
+        request = PackRequest((topic,), int(time.time() * 1000), force=True)
+        [outcome] = run_pack(spark, workshop.platform(), request).topics
+        code, err = 0 if outcome.ok else 2, outcome.error
+    else:
+        code, _, err = workshop.run("convert-deletes", table)
+    assert code == 2 and "a commit would delete it; nothing was changed" in err, err
+    assert local(victim.metadata_location).exists()
 
 
 def test_an_adopted_table_with_a_file_of_another_topic_is_refused_unless_the_platform_imports_its_folder(
