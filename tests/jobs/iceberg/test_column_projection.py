@@ -13,6 +13,7 @@ import pytest
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.intake.test_adopt import HOUR, NOW
+from tests.jobs.source_tables import allow
 from tests.jobs.upsert_sink import UPSERT, UpsertSink
 
 V3 = "'format-version'='3'"
@@ -438,10 +439,42 @@ def test_the_files_of_a_table_that_spark_took_a_snapshot_of_are_read_by_their_fo
     sink.spark.sql(
         f"CALL cleantail.system.snapshot(source_table => '{source}', table => 'cleantail.sinks.`{sink.name}`')"
     )
+    code, _, err = sink.workshop.run("adopt", sink.table, *mapped("key=tenant,day,id"))
+    assert code == 2 and "outside its location" in err
+    allow(sink.workshop, imported_folders=[f"{sink.folder}/hive"])
     sink.adopt(*mapped("key=tenant,day,id"))
     sink.compact()
     sink.require([(0, 0), (0, 2), (0, 3)])
     sink.spark.sql(f"DROP TABLE {source}")
+
+
+def test_only_records_whose_every_key_part_is_null_are_keyless_where_a_part_is_in_the_partition(sink_of):
+    """A null of the partition is a value: the default of a column that was added later does not replace it."""
+    sink = sink_of("proj-keyless")
+    sink.create(f"{PLAIN}, id string, value string")
+    sink.add_column("tenant", "string", "eu")
+    sink.alter("ADD PARTITION FIELD tenant")
+    nulls = files_of([None, "1", None, "1"], 3)
+    sink.add_files(tenant__eu=files_of([None, "1", None]), tenant____HIVE_DEFAULT_PARTITION__=nulls)
+    sink.adopt(*mapped("key=tenant,id"), config={"cleantail.keyless.policy": "quarantine"})
+    sink.compact()
+    sink.require([(0, 1), (0, 2), (0, 6)])
+    assert sorted(r.offset for r in sink.spark.table(f"cleantail.sinks.`{sink.name}_keyless`").collect()) == [3, 5]
+    sink.workshop.ok("reclaim", sink.name, "--now", NOW + HOUR)
+    sink.require([(0, 1), (0, 2), (0, 6)])
+    assert [r.tenant for r in sink.sql("SELECT tenant FROM {} ORDER BY offset").collect()] == ["eu", "eu", None]
+
+
+def test_retention_goes_by_times_that_only_the_partition_has(sink_of):
+    sink = sink_of("proj-retention")
+    sink.create("`partition` int, `offset` bigint, ts bigint, id string, value string", "PARTITIONED BY (ts)")
+    bare = [files_of(ids, first).drop_columns("timestamp") for ids, first in ((["1", "2"], 0), (["3"], 2), (["4"], 3))]
+    ages = (48, 30, 2)
+    sink.add_files(**{f"ts__{NOW - age * HOUR}": rows for age, rows in zip(ages, bare, strict=True)})
+    config = {"cleanup.policy": "compact,delete", "retention.ms": 24 * HOUR}
+    sink.adopt(*mapped("key=id", "timestamp=ts"), config=config)
+    sink.compact()
+    sink.require([(0, 3)])
 
 
 def test_reclaim_keeps_what_only_the_partition_and_the_default_say(sink_of):
