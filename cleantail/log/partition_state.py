@@ -106,14 +106,17 @@ class Rewritten:
     @property
     def text(self) -> str:
         """Return what happened, for a sentence."""
+        what = f"snapshot {self.snapshot_id}" if self.snapshot_id != UNKNOWN_SNAPSHOT else "the last round"
         return (
-            f"history was rewritten: another program took snapshot {self.snapshot_id} out of main (a rollback, or "
+            f"history was rewritten: another program took {what} out of main (a rollback, or "
             "CREATE OR REPLACE TABLE). The log is cleaned from its start, horizons begin again, and what was rolled "
             "away of the source is read again"
         )
 
 
 REWRITTEN_TOLD_MS = 86_400_000
+UNKNOWN_SNAPSHOT = 0
+"""The snapshot of a round that an earlier version published, without a mark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleantail.log.main_history import MainHistory, Marks, marks_of, property_of_marks
+from cleantail.log.main_history import PROPERTY_HISTORY, MainHistory, Mark, Marks, marks_of, property_of_marks
 from cleantail.log.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_PARTITION,
+    UNKNOWN_SNAPSHOT,
     PartitionState,
     Rewritten,
     states_of_properties,
@@ -38,12 +39,22 @@ class GoneCommits:
     is_whole: bool
 
 
+def may_be_rewritten(properties: Mapping[str, str]) -> bool:
+    """Return whether the properties hold what a rewritten history can void. If not, no history has to be read."""
+    return PROPERTY_HISTORY in properties or any(name.startswith(PROPERTY_PARTITION) for name in properties)
+
+
 def lost_marks(properties: Mapping[str, str], history: MainHistory, table: str) -> Marks | None:
     """Return the marks that others took out of the history; None if both hold. Raises TableError."""
     marks = marks_of(properties, table, history.table_uuid)
     published, ingested = (
         mark if history.lost(mark, marks.table_uuid) else None for mark in (marks.published, marks.ingested)
     )
+    if marks.published is None:
+        rounds = [s for s in states_of_properties(properties, table).values() if s.last_round_ms is not None]
+        read = max((state.known_sequence_number for state in rounds), default=None)
+        if read is not None and history.lost_round_after(read):
+            published = Mark(UNKNOWN_SNAPSHOT, read + 1)
     return Marks(marks.table_uuid, published, ingested) if published or ingested else None
 
 

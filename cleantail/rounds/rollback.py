@@ -19,8 +19,7 @@ from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.rounds.size_history import CONVERT, MEND, OPERATION, REGISTERED_ONCE
+from cleantail.rounds.size_history import CONVERT, MEND, OPERATION, REGISTERED_ONCE, ROUNDS
 
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
@@ -55,7 +54,7 @@ class Commit:
     @property
     def is_round(self) -> bool:
         """Returns whether a round of ours made the commit."""
-        return self.summary.get(OPERATION) in (COMPACT, EXPIRE, RECONCILE)
+        return self.summary.get(OPERATION) in ROUNDS
 
 
 @dataclass(frozen=True, slots=True)

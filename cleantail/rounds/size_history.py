@@ -15,6 +15,8 @@ from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
+ROUNDS = (COMPACT, EXPIRE, RECONCILE)
+"""The operations of published rounds."""
 MEND = "mend"
 """The operation of a commit that replaces deletion vectors for which no engine reads the table."""
 CONVERT = "convert deletes"
@@ -72,7 +74,7 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
 
 def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
     """Returns when a round was last published, by the wall clock; None where no kept snapshot is of one."""
-    return max((p.at_ms for p in points if p.operation in (COMPACT, EXPIRE, RECONCILE)), default=None)
+    return max((p.at_ms for p in points if p.operation in ROUNDS), default=None)
 
 
 def _number(summary: Mapping[str, str], name: str) -> int:

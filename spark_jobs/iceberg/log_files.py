@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
-from cleantail.config.topic_table import KEY, OFFSET
+from cleantail.config.topic_table import KEY, OFFSET, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file, vector_positions
@@ -24,6 +24,8 @@ from spark_jobs.iceberg.file_kinds import note_kind
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
+CERTAIN_BYTES = 1 << 20
+"""So many bytes of values are read rather than the column that says which of them are null."""
 
 
 Deletes = tuple[DeletedPositions, ...]
@@ -183,17 +185,47 @@ def column_batches(
                 f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
             )
         note_kind(parquet, file, layout)
+        at, groups = _row_groups(parquet.metadata, file)
+        by_value = TOMBSTONE in columns and not _marks_hold(parquet, layout, groups)
+        if by_value:
+            columns = [VALUE, *(c for c in columns if c not in (TOMBSTONE, VALUE))]
         parts = parts_in(layout, KEY) if KEY in columns else []
         makes_offsets = OFFSET in columns and not has_offsets(layout)
         lineage = LINEAGE_IDS if makes_offsets else ()
         projection = Projection(parquet.schema_arrow, layout, [*columns, *parts, *lineage], file.constants, file.path)
-        at, groups = _row_groups(parquet.metadata, file)
         for batch in parquet.iter_batches(BATCH_RECORDS, row_groups=groups, columns=projection.read, use_threads=False):
             arrays = topic_arrays(projection.arrays(batch), layout, file.path)
+            if by_value:
+                arrays[TOMBSTONE] = pc.is_null(arrays[VALUE])
             if makes_offsets:
                 arrays = _with_offsets(arrays, file, at, batch.num_rows)
             yield at, arrays
             at += batch.num_rows
+
+
+def _marks_hold(parquet: pq.ParquetFile, layout: Layout, groups: list[int]) -> bool:
+    """Return whether the column `tombstone` can stand for the values of these row groups, which then are not read.
+
+    In an adopted table it decides by itself. In a topic's own table the value decides. Another engine that updates the
+    value alone leaves the column as it was: it holds if it marks as many records as have no value, and if the values
+    are too large to be read for certainty.
+    """
+    if TOMBSTONE not in layout or layout[TOMBSTONE].marks is not None:
+        return True
+    footer, nulls, size = parquet.metadata, 0, 0
+    names = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    if VALUE not in names or TOMBSTONE not in names:
+        return False
+    for number in groups:
+        values = footer.row_group(number).column(names.index(VALUE))
+        if not (values.is_stats_set and values.statistics.has_null_count):
+            return False
+        nulls += values.statistics.null_count
+        size += values.total_compressed_size
+    if size <= CERTAIN_BYTES:
+        return False
+    marks = (parquet.read_row_group(n, [TOMBSTONE], use_threads=False).column(TOMBSTONE) for n in groups)
+    return sum(pc.sum(some).as_py() or 0 for some in marks) == nulls
 
 
 def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: int) -> dict[str, pa.Array]:

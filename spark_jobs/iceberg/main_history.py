@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from cleantail.errors import ConflictError
-from cleantail.log.main_history import PROPERTY_HISTORY, MainHistory, Mark, marks_of, property_of_marks
-from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, changes, lost_marks
+from cleantail.log.main_history import MainHistory, Mark, marks_of, property_of_marks
+from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, changes, lost_marks, may_be_rewritten
+from cleantail.rounds.size_history import OPERATION, ROUNDS
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.static_members import static
 
@@ -25,7 +26,15 @@ def main_history(jvm: Any, iceberg: Any) -> MainHistory:
         has=lambda snapshot_id: is_ancestor(jvm, iceberg, snapshot_id),
         oldest_sequence_number=int(oldest.sequenceNumber()) if oldest is not None else 0,
         is_whole=oldest is None or oldest.parentId() is None,
+        last_round=lambda: _last_round(iceberg),
     )
+
+
+def _last_round(iceberg: Any) -> Mark | None:
+    snapshot = iceberg.currentSnapshot()
+    while snapshot is not None and snapshot.summary().get(OPERATION) not in ROUNDS:
+        snapshot = iceberg.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+    return mark_of(snapshot)
 
 
 def is_ancestor(jvm: Any, iceberg: Any, snapshot_id: int) -> bool:
@@ -43,7 +52,7 @@ def mark_of(snapshot: Any) -> Mark | None:
 def require_history(jvm: Any, iceberg: Any, table: str) -> None:
     """Raises ConflictError if others rewrote the history of `main`, and no commit took note of it yet."""
     properties = texts(iceberg.properties())
-    if PROPERTY_HISTORY in properties and lost_marks(properties, main_history(jvm, iceberg), table):
+    if may_be_rewritten(properties) and lost_marks(properties, main_history(jvm, iceberg), table):
         raise ConflictError(
             f"{table}: another program took the last round or the last ingestion out of the history of main (a "
             "rollback, or CREATE OR REPLACE TABLE): nothing was changed. The next run starts from what "
@@ -52,18 +61,19 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
 
 
 def marked(transaction: Any, table: str, *, published: bool = False, ingested: bool = False) -> dict[str, str]:
-    """Return the property with marks at the snapshot that a transaction has just made."""
+    """Return the property with marks at the snapshot that a transaction has just made. The first one marks the last
+    ingestion too: versions without marks made those before it."""
     now = transaction.table()
     marks, mark = marks_of(texts(now.properties()), table, str(now.uuid())), mark_of(now.currentSnapshot())
     marks = replace(marks, published=mark) if published else marks
-    return property_of_marks(replace(marks, ingested=mark) if ingested else marks)
+    return property_of_marks(replace(marks, ingested=mark) if ingested or marks.ingested is None else marks)
 
 
 def properties_after(jvm: Any, iceberg: Any, table: str, at_ms: int) -> tuple[dict[str, str], tuple[str, ...], bool]:
     """Return which properties to set and to remove if others rewrote the history, and whether a published round is
     gone with it."""
     properties = texts(iceberg.properties())
-    if PROPERTY_HISTORY not in properties:
+    if not may_be_rewritten(properties):
         return {}, (), False
     history = main_history(jvm, iceberg)
     if (lost := lost_marks(properties, history, table)) is None:

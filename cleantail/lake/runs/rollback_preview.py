@@ -11,6 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.release_properties import releases_of
@@ -88,7 +89,7 @@ def preview_ingestion(
         return before
     plan = plan_undo(history, choice, topic.topic)
     properties = namespace_properties(catalog, namespace_of(topic))
-    states = states_of_properties(table.properties, topic.table)
+    states = states_of_properties(properties_that_count(table), topic.table)
     states = lifted(states, releases_of(topic, properties), str(table.metadata.table_uuid))
     return plan, tuple(_logs_without(table, plan, readers_of(topic, properties), states))
 
@@ -120,11 +121,12 @@ def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Ma
     """Returns up to where the topic was read at its source, now and without the ingestion; nothing for one that never
     was."""
     name, read = ".".join(table.name()), plan.sources.read
-    without = dict(table.properties)
+    properties = properties_that_count(table)
+    without = dict(properties)
     if read is not None:
         without.pop(read.position_property, None)
         without |= {read.position_property: read.position_before} if read.position_before else {}
-    now, before = read_position_of(table.properties, name), read_position_of(without, name)
+    now, before = read_position_of(properties, name), read_position_of(without, name)
     return now.next_offsets if now else {}, before.next_offsets if before else {}
 
 
@@ -153,7 +155,7 @@ def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:
     for snapshot_id in plan.appends:
         for partition, records in _records(added_files(table, snapshot_id)).items():
             after[partition] = after.get(partition, 0) + records
-    states = states_of_properties(table.properties, ".".join(table.name()))
+    states = states_of_properties(properties_that_count(table), ".".join(table.name()))
     for partition in sorted({*now, *after, *plan.states}):
         state = states.get(partition, PartitionState())
         before = plan.states.get(partition, state)

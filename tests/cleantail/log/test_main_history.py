@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.errors import TableError
@@ -38,6 +40,24 @@ def history(*ancestors, whole=True, uuid="a"):
 def test_a_mark_is_lost_where_the_ancestry_passes_it_without_meeting_it(main, lost):
     assert main.lost(ROUND, "a") is lost
     assert not main.lost(None, "a")
+
+
+@pytest.mark.parametrize(
+    ("main", "rounds", "lost"),
+    [
+        pytest.param(history((20, 2), (10, 1)), (ROUND,), False, id="the round is there"),
+        pytest.param(history((40, 4), (20, 2), (10, 1)), (ROUND,), False, id="with commits after it"),
+        pytest.param(history((10, 1)), (), True, id="rolled back"),
+        pytest.param(history((30, 3), (10, 1)), (), True, id="rolled back and written to"),
+        pytest.param(history((30, 3), (10, 1)), (Mark(10, 1),), True, id="an earlier round is there"),
+        pytest.param(history((30, 3), whole=False), (), False, id="expired with what it had read"),
+        pytest.param(history((30, 3), (10, 1), whole=False), (), True, id="what it had read is there"),
+        pytest.param(history((30, 3)), (), True, id="replaced by another first commit"),
+    ],
+)
+def test_a_round_without_a_mark_is_lost_where_what_it_had_read_is_there_without_it(main, rounds, lost):
+    main = replace(main, last_round=lambda: next(iter(rounds), None))
+    assert main.lost_round_after(1) is lost
 
 
 def test_marks_survive_their_property_and_a_table_without_one_has_none():

@@ -111,3 +111,32 @@ def test_a_round_whose_columns_were_changed_after_its_check_is_refused(
     with pytest.raises(TableError, match=says):
         publish_round(table, workshop.platform(), checked)
     assert table.load().currentSnapshot().snapshotId() == before
+
+
+T0, DAY = 1_800_000_000_000, 86_400_000
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_the_value_alone_decides_in_an_own_table_whose_tombstone_column_an_update_left_as_it_was(
+    workshop, spark, table_of, mode
+):
+    name = f"stale-{mode[:4]}"
+    workshop.topic(name, {"delete.retention.ms": DAY})
+    values = {0: ("k1", "v1"), 1: ("k2", "a"), 2: ("k1", None), 3: ("k3", None)}
+    rows = [
+        {"topic": name, "partition": 0, "offset": o, "ts": T0, "key": k, "payload": v} for o, (k, v) in values.items()
+    ]
+    workshop.ok("ingest", name, "--file", workshop.file("rows.jsonl", rows))
+    workshop.ok("compact", name, "--now", T0 + 1)
+    table = table_of(name)
+    spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.update.mode'='{mode}')")
+    # as many values become null as nulls become values: the counts of the file say nothing
+    spark.sql(
+        f"UPDATE {table.name} SET value = CASE `offset` WHEN 2 THEN X'6869' WHEN 1 THEN NULL ELSE value END "
+        "WHERE `offset` > 0"
+    )
+    assert workshop.json("compact", name, "--now", T0 + 2, "--force")["ok"]
+    assert seen(workshop, name) == {"k1": (2, "hi"), "k2": (1, None), "k3": (3, None)}
+    assert workshop.json("compact", name, "--now", T0 + 3 * DAY)["ok"]
+    assert seen(workshop, name) == {"k1": (2, "hi")}
+    assert workshop.json("check", name)["ok"]

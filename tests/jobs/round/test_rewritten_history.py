@@ -153,3 +153,70 @@ def test_own_rollbacks_and_expired_snapshots_are_no_rewritten_history(workshop, 
     log = state_of(workshop, name, T0 + 3)
     assert (log["checkpoint"], log["warnings"]) == (3, [])
     assert PROPERTY_HISTORY in texts(table.load().properties())
+
+
+def forget_marks(spark, table):
+    """Leaves the table as a version did that had no marks."""
+    spark.sql(f"ALTER TABLE {table.name} UNSET TBLPROPERTIES ('{PROPERTY_HISTORY}')")
+
+
+@pytest.mark.parametrize(
+    ("ingests", "act"),
+    [
+        pytest.param(False, "rolled back", id="at once"),
+        pytest.param(True, "rolled back", id="an ingestion of this version came after it"),
+        pytest.param(False, "replaced", id="by CREATE OR REPLACE TABLE"),
+    ],
+)
+def test_a_round_that_a_version_without_marks_published_is_missed_too(
+    workshop, deleted, table_of, spark, ingests, act, request
+):
+    name = deleted(f"unmarked-{act.split()[0]}-{ingests}")
+    table = table_of(name)
+    before = current(table)
+    workshop.ok("compact", name, "--now", T0 + 1)
+    forget_marks(spark, table)
+    assert state_of(workshop, name, T0 + 2)["warnings"] == []
+    if ingests:
+        more = workshop.file("later.jsonl", [record(3, "k2", "b")])
+        workshop.ok("ingest", name, "--file", more, "--any-topic")
+        assert state_of(workshop, name, T0 + 2)["warnings"] == []
+    if act == "replaced":
+        spark.sql(
+            f"CREATE OR REPLACE TABLE {table.name} USING iceberg PARTITIONED BY (`partition`) AS "
+            f"SELECT * FROM {table.name} VERSION AS OF {before}"
+        )
+    else:
+        spark.sql(f"CALL cleantail.system.rollback_to_snapshot('{table.name}', {before})")
+    log = state_of(workshop, name, T0 + 2)
+    assert (log["checkpoint"], log["first_dirty_offset"], log["horizons"]) == (None, 0, [])
+    assert NOTE in log["warnings"][0]
+    late = T0 + 2 * DAY
+    workshop.ok("compact", name, "--now", late)
+    assert seen(workshop, name) == {"k1": None, "k2": "a"}
+    assert NOTE in state_of(workshop, name, late)["warnings"][0]
+    if not ingests and act != "replaced":
+        workshop.ok("compact", name, "--now", late + DAY + 1)
+        assert seen(workshop, name) == {"k2": "a"}
+
+
+def test_cherry_picks_fast_forwards_and_going_back_to_the_round_rewrite_nothing(workshop, deleted, table_of, spark):
+    name = deleted("forward")
+    table = table_of(name)
+    first = current(table)
+    workshop.ok("compact", name, "--now", T0 + 1)
+    published = current(table)
+    insert = "INSERT INTO {} SELECT `partition`, {}L, `timestamp`, timestamp_type, key, value, headers, tombstone FROM {} LIMIT 1"
+    spark.sql(f"ALTER TABLE {table.name} CREATE BRANCH other")
+    spark.sql(insert.format(f"{table.name}.branch_other", 9, table.name))
+    spark.sql(f"CALL cleantail.system.fast_forward('{table.name}', 'main', 'other')")
+    assert (state_of(workshop, name)["checkpoint"], state_of(workshop, name)["warnings"]) == (3, [])
+    spark.sql(insert.format(table.name, 10, table.name))
+    picked = current(table)
+    spark.sql(f"CALL cleantail.system.set_current_snapshot('{table.name}', {first})")
+    assert NOTE in state_of(workshop, name)["warnings"][0]
+    spark.sql(f"CALL cleantail.system.set_current_snapshot('{table.name}', {published})")
+    spark.sql(insert.format(table.name, 11, table.name))
+    spark.sql(f"CALL cleantail.system.cherrypick_snapshot('{table.name}', {picked})")
+    log = state_of(workshop, name)
+    assert (log["checkpoint"], log["log_end_offset"], log["warnings"]) == (3, 12, [])

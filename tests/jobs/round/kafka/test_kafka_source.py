@@ -177,3 +177,26 @@ def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, la
     workshop.topic(name, source={"table": lake.source})
     code, _, err = workshop.run("ingest", topic)
     assert code == 2 and f"was read from {name} in Kafka" in err
+
+
+def test_what_another_engine_rolled_away_is_read_from_the_broker_again_and_deleted_keys_stay_deleted(
+    kafka, workshop, landed, position, table_of, spark
+):
+    topic = workshop.topic("rolled-away", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"k1", b"v1"), (b"k2", b"a")])
+    workshop.ok("ingest", topic)
+    table = table_of(topic)
+    first = table.load().currentSnapshot().snapshotId()
+    kafka.send(topic, [(b"k1", None), (b"k3", b"c")])
+    workshop.ok("ingest", topic)
+    workshop.ok("compact", topic, "--force")
+    assert position(topic).next_offsets == {0: 4}
+    spark.sql(f"CALL cleantail.system.rollback_to_snapshot('{table.name}', {first})")
+    status = workshop.json("status", topic)
+    assert status["sources"][topic]["next_offsets"] == {"0": 2}
+    assert "history was rewritten" in status["topics"][topic][0]["warnings"][0]
+    assert workshop.json("ingest", topic)["partitions"] == [{"partition": 0, "from_offset": 2, "to_offset": 4}]
+    assert landed(topic) == kafka.consumed(topic)
+    workshop.ok("compact", topic, "--force")
+    assert [(r.key, r.value) for r in landed(topic)] == [(b"k2", b"a"), (b"k1", None), (b"k3", b"c")]
