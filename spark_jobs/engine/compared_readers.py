@@ -24,7 +24,7 @@ import inspect
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from importlib.metadata import version
 from typing import Any
 
@@ -35,6 +35,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
+from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.human import counted
 from cleantail.lake.records import key_bytes, projection, topic_columns
@@ -48,7 +49,7 @@ from spark_jobs.iceberg.file_kinds import Kinds, digest
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import alive, read_deletes_in_task
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import PLACE, TopicTable
+from spark_jobs.iceberg.tables import FILE, PLACE, TopicTable
 
 PROPERTY_COMPARED = "cleantail.compared.files"
 """Property of a table: which kinds of its files were compared, and by which version of the readers."""
@@ -179,7 +180,7 @@ def _differing(
         if path in by_path and files.planned(path)
     ]
     compared = [_compared_file(unit.partitions, *by_path[path]) for _, path in wanted]
-    ours = run_tasks(table, platform, digest_of_file, compared, "compare readers of files: Cleantail's, of")
+    ours = run_tasks(table, platform, digest_of_file, compared, "compare readers of files: Cleantail's,")
     theirs: list[FileDigest] = []
     for first in range(0, len(compared), FILES_AT_ONCE):
         theirs += _by_spark(table, files, compared[first : first + FILES_AT_ONCE])
@@ -203,7 +204,7 @@ def _compared_file(works: Sequence[PartitionWork], task: LogTask, file: log_file
 
 def _difference(path: str, ours: FileDigest, theirs: FileDigest) -> tuple[frozenset[str], str] | None:
     """Return the columns that differ, and a sentence that names the file; None if both have seen the same."""
-    columns = frozenset(name for name, value in theirs.columns.items() if ours.columns.get(name) != value)
+    columns = frozenset(name for name, value in ours.columns.items() if theirs.columns.get(name) != value)
     if ours.records != theirs.records:
         return columns | {PARTITION, OFFSET}, (
             f"{path}: Spark's Iceberg reader sees {counted(theirs.records, 'record')}, Cleantail's {ours.records}"
@@ -306,33 +307,33 @@ def _digest_of(place: int, value: bytes | None) -> int:
 
 
 def _by_spark(table: TopicTable, files: SnapshotFiles, compared: Sequence[ComparedFile]) -> list[FileDigest]:
-    """Return what Spark's Iceberg reader sees of the same records of exactly these files, with their deletes."""
-    planned = [files.planned(each.task.files[0].path) for each in compared]
-    with table.reading_files(files.iceberg, [file.task for file in planned if file is not None]) as frames:
-        digests = [
-            _spark_digest(frame, each.task).withColumn("number", F.lit(number))
-            for number, (frame, each) in enumerate(zip(frames, compared, strict=True))
+    """Return what Spark's Iceberg reader sees of the same records of exactly these files, with their deletes. Small
+    files are read in one scan, without a limit."""
+    planned = {each.task.files[0].path: files.planned(each.task.files[0].path) for each in compared}
+    tasks = {path: file.task for path, file in planned.items() if file is not None}
+    records = {each.task.files[0].path: each.task.files[0].records for each in compared}
+    small = [path for path, task in tasks.items() if records[path] <= RECORDS and _has_one_row_group(task)]
+    large = [[path] for path in tasks if path not in small]
+    groups = [small, *large] if small else large
+    columns = _spark_columns(table.topic.config)
+    logs = {work.partition for each in compared for work in each.task.works}
+    with table.reading_files(files.iceberg, [[tasks[path] for path in group] for group in groups]) as frames:
+        own = [
+            frame.where(F.col(PARTITION).isin(logs)).select(FILE, PLACE, *(c.alias(n) for n, c in columns.items()))
+            for frame in frames
         ]
-        both = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), digests)
+        first = [frame if group is small else frame.limit(RECORDS) for group, frame in zip(groups, own, strict=True)]
+        digests = (F.expr(f"bit_xor({_digest_sql(name)})").alias(name) for name in columns)
+        by_file = reduce(DataFrame.union, first).coalesce(1).groupBy(FILE)  # without a shuffle
         with described(table.spark.sparkContext, f"compare readers of files: Spark's, of {table.topic.topic}"):
-            rows = sorted(both.collect(), key=lambda row: row["number"])
-    return [_file_digest(row.asDict()) for row in rows]
+            rows = by_file.agg(F.count("*").alias("records"), *digests).collect()
+    seen = {row[FILE]: FileDigest(row["records"], {name: row[name] for name in columns}) for row in rows}
+    return [seen.get(each.task.files[0].path, FileDigest(0, {})) for each in compared]
 
 
-def _file_digest(row: dict[str, Any]) -> FileDigest:
-    records = int(row["records"])
-    return FileDigest(
-        records, {name: v for name, v in row.items() if name not in ("number", "records") and v is not None}
-    )
-
-
-def _spark_digest(records: DataFrame, task: LogTask) -> DataFrame:
-    """Return one row: the number of records, and the digest of each column."""
-    columns = _spark_columns(task)
-    own = records.where(F.col(PARTITION).isin([work.partition for work in task.works]))
-    first = own.select(PLACE, *(column.alias(name) for name, column in columns.items())).limit(RECORDS)
-    digests = (F.expr(f"bit_xor({_digest_sql(name)})").alias(name) for name in columns)
-    return first.agg(F.count("*").alias("records"), *digests)
+def _has_one_row_group(task: Any) -> bool:
+    offsets = task.file().splitOffsets()
+    return offsets is not None and offsets.size() == 1
 
 
 def _digest_sql(name: str) -> str:
@@ -341,7 +342,7 @@ def _digest_sql(name: str) -> str:
     return f"CAST(conv(substring(md5({text}), 1, 15), 16, 10) AS BIGINT)"
 
 
-def _spark_columns(task: LogTask) -> dict[str, Column]:
+def _spark_columns(configs: KafkaConfigs) -> dict[str, Column]:
     """Return each compared column as text or bytes, of the columns of a topic table."""
     header = "concat(coalesce(hex(h.`key`), '-'), '=', coalesce(hex(h.`value`), '-'))"
     versions = {
@@ -349,11 +350,10 @@ def _spark_columns(task: LogTask) -> dict[str, Column]:
         HEADERS: F.expr(f"IF(`{HEADERS}` IS NULL, NULL, array_join(transform(`{HEADERS}`, h -> {header}), ','))"),
         ORDER: F.expr(f"CAST(`{ORDER}` AS STRING)"),
     }
-    offset = {OFFSET: F.expr(f"CAST(coalesce(`{OFFSET}`, -1) AS STRING)")} if _has_certain_offsets(task) else {}
     return {
         PARTITION: F.expr(f"CAST(`{PARTITION}` AS STRING)"),
-        **offset,
+        OFFSET: F.expr(f"CAST(coalesce(`{OFFSET}`, -1) AS STRING)"),
         KEY: F.col(KEY),
         TOMBSTONE: F.expr(f"IF(`{VALUE}` IS NULL, '1', '0')"),
-        **{name: versions[name] for name in VERSION_COLUMN[task.configs.compaction_strategy]},
+        **{name: versions[name] for name in VERSION_COLUMN[configs.compaction_strategy]},
     }

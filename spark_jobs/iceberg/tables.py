@@ -63,6 +63,7 @@ AS_PARQUET = ("write-format", "parquet")
 """Option of Spark's writers: write Parquet, whatever write.format.default is."""
 PLACE, MOST_PLACES = "ct_place", (1 << 33) - 1
 """Spark's ids of records that increase: the lower 33 bits number those of a task."""
+FILE = "ct_file"
 TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
@@ -154,10 +155,10 @@ class TopicTable:
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
     @contextmanager
-    def reading_files(self, iceberg: Any, tasks: Sequence[Any]) -> Iterator[list[DataFrame]]:
-        """Give the records of each of these tasks of a scan, as Spark's Iceberg reader sees them, with a number
-        (PLACE) by their order in the file. It is handed the tasks as Iceberg's own rewrites are, and reads each from
-        its beginning, in one task of Spark."""
+    def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:
+        """Give the records of each group of tasks of a scan, as Spark's Iceberg reader sees them, with their FILE and a
+        number (PLACE) by their order in it. It is handed the tasks as Iceberg's own rewrites are. One task of Spark
+        reads a file. A group is one file, or several that have one row group each: Iceberg would split others."""
         manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
         # its static get() has the name of another method, of which Py4J finds one only
         cache, gateway = manager.getClass().getClassLoader().loadClass(TABLE_CACHE), SparkContext._gateway
@@ -165,18 +166,23 @@ class TopicTable:
         tables = cache.getMethod("get", gateway.new_array(self.jvm.java.lang.Class, 0)).invoke(
             None, gateway.new_array(self.jvm.java.lang.Object, 0)
         )
-        named = {uuid.uuid4().hex: task for task in tasks}
+        named = {uuid.uuid4().hex: group for group in groups}
         try:
-            for name, task in named.items():
-                one = self.jvm.java.util.ArrayList()
-                one.add(task)
-                manager.stageTasks(iceberg, name, one)
+            for name, group in named.items():
+                tasks = self.jvm.java.util.ArrayList()
+                for task in group:
+                    tasks.add(task)
+                manager.stageTasks(iceberg, name, tasks)
                 tables.add(name, iceberg)
-            reader = self.spark.read.format("iceberg").option("split-size", str(1 << 50))
-            frames = (reader.option("scan-task-set-id", name).load(name) for name in named)
-            columns = self.topic.columns
+            size, columns = str(1 << 50), self.topic.columns
+            reader = self.spark.read.format("iceberg").option("split-size", size)
+            frames = [
+                reader.option("file-open-cost", size if len(group) > 1 else "0").option("scan-task-set-id", n).load(n)
+                for n, group in named.items()
+            ]
             place = F.monotonically_increasing_id().bitwiseAND(MOST_PLACES).alias(PLACE)
-            yield [f.select(*(topic_columns(f, columns) if columns else COLUMNS), place) for f in frames]
+            file = F.input_file_name().alias(FILE)  # a table of format 3 that is read in this way has no _file
+            yield [f.select(*(topic_columns(f, columns) if columns else COLUMNS), place, file) for f in frames]
         finally:
             for name in named:
                 tables.remove(name)

@@ -142,6 +142,30 @@ def test_topics_with_files_of_one_kind_are_compared_once_in_a_process(workshop, 
     assert compared == [1]
 
 
+def test_all_files_are_compared_by_one_job_of_each_reader(workshop, table_of, spark, monkeypatch):
+    """Small ones, one of more records than are compared, and one that has deleted records and several row groups."""
+    topic = workshop.topic("kinds-in-one-job")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, f"k{i}", "v") for i in range(10_002)]))
+    table = table_of(topic)
+    columns = "0, o, timestamp_millis(1), 0, CAST(CAST(o AS STRING) AS BINARY), X'76', null, false"
+    rows = f"SELECT /*+ COALESCE(1) */ {columns} FROM VALUES {{}} AS t(o)"
+    spark.sql(f"INSERT INTO {table.name} {rows.format('(20000L), (20001L)')}")
+    groups = {"write.parquet.row-group-size-bytes": "1", "write.parquet.row-group-check-min-record-count": "1"}
+    groups |= {"write.parquet.row-group-check-max-record-count": "1", "write.delete.mode": "merge-on-read"}
+    table.set_properties(groups)
+    many = ", ".join(f"({o}L)" for o in range(30_000, 30_009))
+    spark.sql(f"INSERT INTO {table.name} {rows.format(many)}")
+    spark.sql(f"DELETE FROM {table.name} WHERE `offset` IN (20000, 30001)")
+    monkeypatch.setattr(compared_readers, "_equal", set())
+    seen, real = [], compared_readers._by_spark
+    monkeypatch.setattr(compared_readers, "_by_spark", lambda *given: seen.append(real(*given)) or seen[-1])
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    listed = spark._jsc.sc().statusStore().jobsList(None)
+    texts = [str(listed.apply(n).description()) for n in range(listed.size())]
+    assert sum("compare readers" in text and topic in text for text in texts) == 2
+    assert sorted(each.records for each in seen[0]) == [1, 8, 10_000]
+
+
 def test_one_log_is_blocked_where_its_files_alone_are_misread(workshop, spark, table_of, misreading):
     """The other logs are published."""
     topic = workshop.topic("misread-one-log")
