@@ -69,7 +69,12 @@ def test_a_table_at_the_place_of_another_catalogs_table_is_neither_adopted_nor_r
     made_old(there)
     # 1. after it was adopted it is set to the place
     topic = taken_over("squatter", **REMOVES)
+    [(file,), *_] = spark.sql("SELECT file_path FROM cleantail.sinks.squatter.files").collect()
     spark.sql(f"ALTER TABLE cleantail.sinks.squatter SET LOCATION '{victim.location()}'")
+    code, _, err = workshop.run("reclaim", topic, "--now", AHEAD)
+    assert code == 2 and "has a file outside its location" in err, err
+    own = {"platform": {"allow_clock": True, "imported_folders": [file.partition("/data/")[0]]}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps(own))
     code, _, err = workshop.run("reclaim", topic, "--now", AHEAD)
     assert code == 2 and "is metadata of another table" in err, err
     spark.sql("DROP TABLE cleantail.sinks.squatter")
