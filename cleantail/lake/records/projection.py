@@ -148,7 +148,8 @@ class Place:
 
 class Projection:
     """Holds where the wanted columns of a layout are in one file, and what those are that it lacks. `where`: the file,
-    for errors. Raises TableError for a file without field ids in a table without a name mapping."""
+    for errors. Raises TableError for a file without field ids in a table without a name mapping, or with two columns
+    for one field."""
 
     def __init__(
         self, of_file: pa.Schema, layout: Layout, columns: Iterable[str], constants: Constants, where: str
@@ -206,7 +207,7 @@ def _place(of_file: pa.Schema, path: ColumnPath, has_ids: bool, constants: Mappi
     fields, field = list(of_file), None
     for number, step in enumerate(path.steps):
         by_partition = step.id in constants and not has_ids
-        field = None if by_partition else _find(fields, step, has_ids)
+        field = None if by_partition else _find(fields, step, has_ids, where)
         if field is None:
             return Place(path, tuple(names), has_ids, None, _constant(path.steps[number:], constants, where))
         names.append(field.name)
@@ -214,10 +215,16 @@ def _place(of_file: pa.Schema, path: ColumnPath, has_ids: bool, constants: Mappi
     return Place(path, tuple(names), has_ids, field)
 
 
-def _find(fields: Iterable[pa.Field], wanted: Field, has_ids: bool) -> pa.Field | None:
+def _find(fields: Iterable[pa.Field], wanted: Field, has_ids: bool, where: str = "a data file") -> pa.Field | None:
     if has_ids:
         return next((f for f in fields if int((f.metadata or {}).get(FIELD_ID, -1)) == wanted.id), None)
-    return next((f for f in fields if f.name in (wanted.names or ())), None)
+    found = [f for f in fields if f.name in (wanted.names or ())]
+    if len(found) > 1:
+        raise TableError(
+            f"{where} has several columns that the table's name mapping has for {wanted.name}: "
+            f"{', '.join(f.name for f in found)}. Leave one of them in the table property {NAME_MAPPING}"
+        )
+    return found[0] if found else None
 
 
 def _is_struct(kind: pa.DataType) -> bool:

@@ -477,6 +477,30 @@ def test_retention_goes_by_times_that_only_the_partition_has(sink_of):
     sink.require([(0, 3)])
 
 
+def test_a_file_with_two_columns_that_the_name_mapping_has_for_one_field_is_refused(sink_of):
+    """Spark takes the last of them; nothing says which is meant."""
+    sink = sink_of("proj-two-names")
+    sink.create(f"{PLAIN}, id string, value string")
+    sink.add_files(**{".": files_of(["2"] * 2, 1, {"ident": pa.array(["1"] * 2)})})
+    mapping = json.loads(str(sink.java().properties().get("schema.name-mapping.default")))
+    names = next(entry["names"] for entry in mapping if "id" in entry["names"])
+    names.append("ident")
+    properties = sink.java().updateProperties()
+    properties.set("schema.name-mapping.default", json.dumps(mapping)).commit()
+    code, _, err = sink.workshop.run("adopt", sink.table, *mapped("key=id"))
+    assert code == 2 and "has several columns that the table's name mapping has for id: id, ident." in err
+    names.remove("ident")
+    properties = sink.java().updateProperties()
+    properties.set("schema.name-mapping.default", json.dumps(mapping)).commit()
+    sink.adopt(*mapped("key=id"))
+    names.append("ident")
+    properties = sink.java().updateProperties()
+    properties.set("schema.name-mapping.default", json.dumps(mapping)).commit()
+    for command in (("compact", "--force"), ("latest",)):
+        code, out, err = sink.workshop.run(*command, sink.name, "--now", NOW)
+        assert code == 2 and "has several columns" in out + err, (command, out, err)
+
+
 def test_reclaim_keeps_what_only_the_partition_and_the_default_say(sink_of):
     sink = sink_of("proj-reclaim")
     sink.create(f"{PLAIN}, id string, value string, tenant string", "PARTITIONED BY (tenant)")
