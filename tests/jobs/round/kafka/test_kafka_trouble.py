@@ -278,6 +278,7 @@ def test_an_unknown_codec_is_told_with_its_place(kafka, workshop, refused, lande
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")], **{"compression.type": "gzip"})
     workshop.ok("ingest", topic)
+    (workshop.config / "defaults.yaml").write_text("platform: {shared_sources: ['kafka:codec']}\n")
     other = workshop.topic("codec-2", source=kafka.source(topic="codec"))
     set_codec(kafka.first_segment(topic), 6)
     assert "topic codec: partition 0, offset 0: the records there" in refused(other)
