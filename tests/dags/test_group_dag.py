@@ -503,11 +503,11 @@ def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
 
 def test_what_a_broken_yaml_says_is_no_template(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
     dag = group.dag("pairs")
-    group.topic("right", group="pairs", description=["{{ 7 * 7 }}", 1], config={"{{ 6 * 6 }}": "{{ 5 * 5 }}"})
+    group.topic("right", group="pairs", description=["{{ 77 * 77 }}", 1], config={"{{ 66 * 66 }}": "{{ 55 * 55 }}"})
     finished = dag.test()
     assert states(finished)["run_pack"] == ["failed"]
     text = note_of(finished, "run_pack")
-    assert "{{ 6 * 6 }}" in text and not {"49", "36", "25"} & set(text.split())
+    assert "{{ 66 * 66 }}" in text and not {"5929", "4356", "3025"} & set(text.split())
 
 
 def test_the_dags_have_the_prefix_and_a_broken_group_hides_no_other(group: Site, jobs: StubbedJobs) -> None:
