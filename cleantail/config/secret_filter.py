@@ -65,6 +65,9 @@ _SECRET_VALUE = re.compile(
     r"|(?-i:\bdo[opr]_v1_[0-9a-f]{20}|\bSG\.[\w-]{16,32}\.[\w-]{16}|\bdapi[0-9a-f]{32}|\bhv[sbr]\.[\w-]{20}|\b[sr]k_test_[0-9A-Za-z]{16})"
     r"|(?-i:\bwhsec_[0-9A-Za-z]{20}|\bpypi-AgE[\w-]{20}|\bdckr_pat_[\w-]{20}|\bATATT3[\w-]{20}|\bgl(?:dt|rt|rtr|cbt|ptt|ft|soat|oas|imt|agent)-[\w-]{20}|\blin_api_\w{20})"
     r"|(?-i:\bshp(?:at|ca|pa|ss)_[0-9a-f]{20}|\bxapp-\d-[0-9A-Za-z-]{10}|\bdp\.[a-z]{2,5}\.[\w.-]{20}|\bglsa_\w{20}|\bgsk_[0-9A-Za-z]{20})"
+    # xAI, NVIDIA, Notion, Figma, Replicate, Perplexity, Sentry, Tailscale, New Relic, Pulumi, 1Password
+    r"|(?-i:\bxai-[0-9A-Za-z]{32}|\bnvapi-[\w-]{32}|\bntn_[0-9A-Za-z]{32}|\bfigd_[\w-]{32}|\br8_[0-9A-Za-z]{32}|\bpplx-[0-9A-Za-z]{32})"
+    r"|(?-i:\bsntrys_eyJ[\w+/=-]{16}|\btskey-(?:auth|api|client)-[\w-]{16}|\bNRAK-[0-9A-Z]{20}|\bpul-[0-9a-f]{32}|\bops_eyJ[\w-]{16})"
     r"|(?-i:\bAGE-SECRET-KEY-1|\bAccountKey=)"
     r"|\bgh[pousr]_[A-Za-z0-9]{20}|\bgithub_pat_\w{20}|\bglpat-[\w-]{16}|\b[sr]k_live_[0-9A-Za-z]{16}"
     r"|\bnpm_[0-9A-Za-z]{36}|(?-i:\bAIza[\w-]{35}|\bA[KS]IA[0-9A-Z]{16}\b)"

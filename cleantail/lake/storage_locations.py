@@ -176,10 +176,15 @@ def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageL
     return [folder for folder in folders if surely_inside(folder, root)]
 
 
+CUTS = re.compile(r"[?#\x00-\x1f]")
+"""Characters at which clients of stores end a path, or which they drop: PyArrow and Iceberg's S3FileIO open
+`s3://b/other/f#/../../own/f` as `s3://b/other/f`. Iceberg's writers encode them in the values of partitions."""
+
+
 def files_outside(files: Iterable[str], location: str) -> list[str]:
-    """Returns those of the files that do not surely lie in the location."""
+    """Return the files that do not surely lie in the location. A path with one of CUTS never does."""
     root = folder_location(location)
-    return [file for file in files if not surely_inside(location_of(file), root)]
+    return [file for file in files if CUTS.search(file) or not surely_inside(location_of(file), root)]
 
 
 def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from cleantail.errors import TableError
-from cleantail.lake.storage_locations import files_outside
+from cleantail.lake.storage_locations import CUTS, files_outside
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -63,7 +63,7 @@ def require_safe_commits(table: Table) -> None:
 
     def uuid_of(path: str) -> str | None:
         try:
-            return _uuid_in(table.io.new_input(path).open())
+            return _uuid_in(table.io.new_input(path).open(), path)
         except FileNotFoundError:  # deleted before
             return None
 
@@ -165,7 +165,7 @@ def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
         own_folders: OwnFolders
 
         def new_input(self, location: str) -> Any:
-            if not _METADATA.search(location):
+            if CUTS.search(location) or not _METADATA.search(location):
                 self.own_folders.require([location])
             return super().new_input(location)
 
@@ -231,15 +231,18 @@ def _time_ms(facts: dict[str, Any]) -> int:
 
 
 def _uuid_of(file: _Listed) -> str | None:
-    return _uuid_in(file.open(file.path))
+    return _uuid_in(file.open(file.path), file.path)
 
 
-def _uuid_in(stream: Any) -> str | None:
+def _uuid_in(stream: Any, path: str) -> str | None:
     """Return the UUID of the table that a metadata file is of, None if the file does not say: half of one, which a
     killed writer has left, belongs to no table that can be read."""
     with stream:
         head = stream.read(HEAD_BYTES)
     if head[:2] == b"\x1f\x8b":
-        head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+        try:
+            head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+        except zlib.error:
+            raise TableError(f"{path} is packed and damaged: it may be metadata of another table") from None
     found = _UUID.search(head)
     return found[1].decode(errors="replace").lower() if found else None

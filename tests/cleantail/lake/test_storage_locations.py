@@ -92,6 +92,9 @@ def test_files_are_outside_where_any_reading_of_their_path_is(lake):
         f"{lake}/a/k=%2F..%2F..%2Fb%2Ff",
         f"{lake}/a",
         "s3://b/f",
+        f"{lake}/b/f#/../../a/f",
+        f"{lake}/b/f?/../../a/f",
+        f"{lake}/a/.\t./b/f",
     ]
     assert files_outside([*inside, *foreign], f"file:{lake}/a/") == foreign
 

@@ -132,6 +132,13 @@ def test_a_log_of_metadata_that_names_another_tables_file_in_the_own_folder_is_r
         require_safe_commits(table.refresh())
 
 
+def test_damaged_packed_metadata_below_the_location_is_refused(ours, victim):
+    table = ours(f"{local(victim.location()).parent}/mine")
+    (local(table.location()) / "metadata" / "v9.gz.metadata.json").write_bytes(b"\x1f\x8b\x00j")
+    with pytest.raises(TableError, match=r"v9\.gz\.metadata\.json is packed and damaged"):
+        oldest_own_file_ms(table)
+
+
 @pytest.mark.parametrize("file", ["s3://b/other/data/f", "s3://b/t/../other/f", "s3a://c/t/f", "s3://b/t2/f"])
 def test_a_file_of_an_adopted_table_lies_in_its_folder_or_where_the_platform_says(file):
     with pytest.raises(TableError, match=r"has a file outside its location s3://b/t: .*nothing was read or changed"):
@@ -139,7 +146,7 @@ def test_a_file_of_an_adopted_table_lies_in_its_folder_or_where_the_platform_say
     OwnFolders("sinks.t", "s3://b/t", (file.rpartition("/")[0],)).require(["s3a://b/t/data/f", file])
 
 
-@pytest.mark.parametrize("name", ["f.parquet", "deletes.parquet", "vector.puffin", "f"])
+@pytest.mark.parametrize("name", ["f.parquet", "deletes.parquet", "vector.puffin", "f", "f.parquet#.avro", "f?.avro"])
 def test_the_files_of_an_adopted_table_are_opened_in_its_own_folders_only(name):
     io, table = PyArrowFileIO(), SimpleNamespace()
     table.io, table.name, table.location = io, lambda: ("c", "sinks", "t"), lambda: "s3://b/t"
