@@ -34,6 +34,7 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
         Event.HOLD_CAP: f"tombstones went before {names} had read them",
         Event.ERASURE: f"erasure overdue, {names}",
         Event.GAP: _missed(incidents, names),
+        Event.REWRITTEN: "another engine rewrote the history of the table: its logs are cleaned from their starts",
         Event.RECONCILE: f"deletions may be missing, a reconciliation is needed, {names}",
         Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
     }[event]
@@ -86,6 +87,7 @@ def _end(incident: Incident) -> str:
         Event.HOLD_CAP: f"{condition.subject} is not behind any more, or not registered",
         Event.ERASURE: f"partition {condition.partition} has no overdue tombstone any more",
         Event.GAP: f"{condition.subject} was read on without another gap for a day",
+        Event.REWRITTEN: "no other engine rewrote the history of the table for a day",
         Event.RECONCILE: f"partition {condition.partition} needs no reconciliation any more",
         Event.APPROVAL: "the round does not wait any more",
     }[condition.event]

@@ -23,7 +23,7 @@ def test_a_process_that_ends_around_its_commit_leaves_all_or_nothing(orderless, 
     topic.compact()
     topic.append(batch(24, 12, late=9))
     before = topic.stored()
-    ended(topic, monkeypatch, commits, "_commit", NOW + 1)
+    ended(topic, monkeypatch, commits, "before_commit", NOW + 1)
     assert topic.stored() == before
     topic.require_state(NOW + 1)
     ended(topic, monkeypatch, publish, "append_answer", NOW + 2)
