@@ -40,9 +40,9 @@ $(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-j
 	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
-$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail/cli/class_archive.py
+$(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail_cli/class_archive.py
 	@# every JVM starts without it as well, only slower
-	-$(BIN)/python -m cleantail.cli.class_archive --jars $(CLEANTAIL_JARS)
+	-$(BIN)/python -m cleantail_cli.class_archive --jars $(CLEANTAIL_JARS)
 
 $(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka

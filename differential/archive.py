@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.cli import main
 from cleantail.sources.kcat import Record, parse_line
 from cleantail.sources.kcat_output import format_record
+from cleantail_cli import main
 
 INTERRUPTED = 130
 

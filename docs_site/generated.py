@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cleantail.cli.reference import as_markdown
 from cleantail.config.events import MEANING
 from cleantail.config.reference import reference_markdown
 from cleantail.lake.clients.property_names import NAMES
 from cleantail.log.rules import RULES
 from cleantail.watch.metrics import metrics_markdown
+from cleantail_cli.reference import as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 

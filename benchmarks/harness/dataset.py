@@ -178,7 +178,7 @@ def empty_table(lake: Lake, shape: Shape) -> TopicTable:
 
 
 def _adopted(lake: Lake, shape: Shape) -> TopicTable:
-    from cleantail.cli import main
+    from cleantail_cli import main
 
     folder = lake.config / "adopting"
     (folder / "topics").mkdir(parents=True, exist_ok=True)

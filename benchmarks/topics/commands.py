@@ -13,7 +13,7 @@ from benchmarks.harness.fresh_process import BenchmarkError
 from benchmarks.harness.lake import Lake, spark_jars
 from differential.broker import ROOT
 
-CLEANTAIL = ("-m", "cleantail.cli")
+CLEANTAIL = ("-m", "cleantail_cli")
 NOTHING: dict[str, str] = {}
 
 

@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
     watch = Watch(float(started_at))
     watch.spans["python starts"] = (0.0, watch.now())
     sys.meta_path.insert(0, Finder(watch))
-    from cleantail.cli import main as cleantail
+    from cleantail_cli import main as cleantail
 
     code = cleantail(command)
     watch.spans["all of main"] = (watch.spans["python starts"][1], watch.now())

@@ -69,7 +69,7 @@ class Office:
         (folder / f"{name}.yaml").write_text(json.dumps(settings))
 
     def cleantail(self, *arguments: str) -> None:
-        argv = [sys.executable, "-m", "cleantail.cli", *arguments, "--config", str(self.place / "config")]
+        argv = [sys.executable, "-m", "cleantail_cli", *arguments, "--config", str(self.place / "config")]
         subprocess.run(argv, cwd=ROOT, env=self.environment, check=True, capture_output=True)
 
     def ingest(self, topic: str, records: list[dict[str, Any]]) -> None:

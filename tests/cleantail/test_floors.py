@@ -1,4 +1,4 @@
-"""The floors of the house (docs/architecture.md): what may import what, and where the tests of a module lie.
+"""The floors of the house (docs/architecture.md): what may import what.
 
 Read from the source, imports inside of functions included. There is no list of exceptions.
 """
@@ -6,8 +6,6 @@ Read from the source, imports inside of functions included. There is no list of 
 import ast
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 FLOORS = (
@@ -28,7 +26,7 @@ FLOORS = (
     ("spark_jobs.engine",),
     ("spark_jobs.round",),
     ("spark_jobs",),
-    ("cleantail.cli",),
+    ("cleantail_cli",),
     ("cleantail_airflow.airflow_exceptions",),
     (
         "cleantail_airflow.task_ids",
@@ -47,14 +45,13 @@ FLOORS = (
     ("cleantail_topics", "cleantail_broken_topics"),
 )
 """From the ground up. What stands beside each other does not import each other."""
-TESTED = {"tests/cleantail": "cleantail", "tests/jobs": "spark_jobs", "tests/plugins": "plugins/cleantail_airflow"}
-"""The folders of tests that are laid out as the code -> the code."""
 
 
 def _files():
     for folder, base in (
         ("cleantail", ROOT),
         ("spark_jobs", ROOT),
+        ("cleantail_cli", ROOT),
         ("cleantail_airflow", ROOT / "plugins"),
         ("embedded_airflow", ROOT),
     ):
@@ -114,14 +111,3 @@ def test_no_modules_import_each_other_in_a_circle():
         for others in graph.values():
             others -= set(free)
     assert graph == {}
-
-
-@pytest.mark.parametrize(("tests", "code"), TESTED.items())
-def test_the_tests_of_a_module_lie_in_the_folder_of_its_name(tests, code):
-    of_code = [file.relative_to(ROOT / code) for file in (ROOT / code).rglob("*.py")]
-    for file in sorted((ROOT / tests).rglob("test_*.py")):
-        named = {module.parent for module in of_code if module.stem == file.stem.removeprefix("test_")}
-        folder = file.parent.relative_to(ROOT / tests)
-        assert folder in named or not named, f"{file.relative_to(ROOT)}: its module is in {named}"
-        tested = (ROOT / code / folder, ROOT / "cleantail" / folder)  # what packages of the kernel do with Spark
-        assert any(package.is_dir() for package in tested), f"{file.relative_to(ROOT)}: there is no such package"

@@ -26,7 +26,7 @@ print(json.dumps(found))
 """
 COMMANDS = """
 import contextlib, io, json, sys
-from cleantail.cli import main
+from cleantail_cli import main
 found = {}
 for line in sys.argv[1:]:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):

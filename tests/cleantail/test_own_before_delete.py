@@ -42,7 +42,7 @@ def deletions() -> Iterator[tuple[str, str]]:
 
 
 OWNED = {
-    "cleantail/cli/class_archive.py": {
+    "cleantail_cli/class_archive.py": {
         "unlink": "the archive of classes of this checkout's jars: a cache that `cleantail jars` makes again",
     },
     "cleantail/home/earlier_driver.py": {"unlink": "named by a hash of the task, which has one try at a time"},

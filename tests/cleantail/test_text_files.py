@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("cleantail", "spark_jobs", "plugins", "dags", "embedded_airflow")
+PRODUCT = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "dags", "embedded_airflow")
 OPENING = {"open", "fdopen", "NamedTemporaryFile", "TemporaryFile"}
 WHOLE = {"read_text", "write_text"}
 OF_ICEBERG = "cleantail/lake/clients/bounded_reads.py"

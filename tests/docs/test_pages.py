@@ -12,7 +12,6 @@ import yaml
 from pydantic import BaseModel
 
 from cleantail import errors as errors_module
-from cleantail.cli.reference import commands, parsed
 from cleantail.config.groups.loading_groups import find_group
 from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
@@ -20,6 +19,7 @@ from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
 from cleantail.config.settings.config_model import Configs
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail_cli.reference import commands, parsed
 from docs_site.generated import filled, generated_parts, pages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,11 +14,11 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.table_metadata import table_facts
 from cleantail.sources.kcat import parse_line
+from cleantail_cli import main
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import publish
 from spark_jobs.round import run as rounds

@@ -18,7 +18,6 @@ from pyiceberg.expressions import EqualTo
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from cleantail.cli import main
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -26,6 +25,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import open_catalog
 from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import Record
+from cleantail_cli import main
 from spark_jobs.engine import compared_readers, tasks
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes

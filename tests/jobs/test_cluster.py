@@ -44,7 +44,7 @@ def command(workshop, master, python, *argv, archive=None, executors=2):
     spark = {"master": master, "insecure": True, "conf": conf}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    cli = [sys.executable, "-m", "cleantail.cli", *map(str, argv), "--config", str(workshop.config)]
+    cli = [sys.executable, "-m", "cleantail_cli", *map(str, argv), "--config", str(workshop.config)]
     return subprocess.run(cli, capture_output=True, text=True, env=env, check=False)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import load_topic
+from cleantail_cli import main
 from differential.archive import Archive
 from differential.broker import kafka_jars, random_cluster_id, running_broker
 from differential.families import FAMILIES, random_plans

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.columns import Columns
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import TableError
@@ -18,6 +17,7 @@ from cleantail.lake.records.topic_columns import as_topic_columns
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.segments import split
+from cleantail_cli import main
 
 FLAT = Columns(partition="p", offset="o", key="k", value="v", timestamp="ms")
 NESTED = Columns(partition="m.partition", offset="m.offset", key="k", value="v", timestamp="m.at")

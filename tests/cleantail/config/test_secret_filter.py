@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, Platform
 from cleantail.config.secret_filter import is_secret, is_secret_value
@@ -12,6 +11,7 @@ from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
+from cleantail_cli import main
 
 SECRET_KEYS = [
     "s3.signer.key",

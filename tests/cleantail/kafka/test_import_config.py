@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import load_topic
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.kafka import import_config
 from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic, carried_over, parse_described
 from cleantail.kafka.live_broker import client_settings
+from cleantail_cli import main
 
 CAPTURED = Path(__file__).with_name("kafka_configs")
 DESCRIBE, DESCRIBE_ALL = CAPTURED / "describe.txt", CAPTURED / "describe-all.txt"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import load_platform
 from cleantail.lake import catalog_errors, catalogs
 from cleantail.lake.catalog_settings import spark_conf, spark_secrets
 from cleantail.lake.catalogs import file_io_properties
+from cleantail_cli import main
 from tests.cleantail.rest_catalog import rest_catalog
 
 SECRET = "hunter2"

@@ -11,7 +11,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.cli import main
 from cleantail.config.columns import Columns
 from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
@@ -25,6 +24,7 @@ from cleantail.lake.neighbours import (
     require_separate_folder,
 )
 from cleantail.lake.table_folder import require_safe_commits
+from cleantail_cli import main
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
 

@@ -27,7 +27,7 @@ def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_pro
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     settings = {"limits": {"checks.max.ms": LIMIT_MS}, "spark": {"master": "local[2]"}}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
-    command = [sys.executable, "-m", "cleantail.cli", "compact", topic, "--now", str(NOW), "--config", workshop.config]
+    command = [sys.executable, "-m", "cleantail_cli", "compact", topic, "--now", str(NOW), "--config", workshop.config]
     began = time.monotonic()
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stderr

@@ -58,7 +58,7 @@ def test_a_task_that_spark_tries_again_goes_on_where_the_partition_ends(
     settings = {"platform": {"spark": {"master": master, "insecure": True, "conf": conf}}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(settings))
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    command = [sys.executable, "-m", "cleantail.cli", "restore", topic, "--bootstrap-server", kafka.address]
+    command = [sys.executable, "-m", "cleantail_cli", "restore", topic, "--bootstrap-server", kafka.address]
     command += ["--to", "restored-on-cluster-2", "--json", "--config", str(workshop.config)]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     while run.poll() is None and written(kafka, "restored-on-cluster-2") < RECORDS // 10:

@@ -84,7 +84,7 @@ def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka,
     target, rng = f"restored-killed-by-{kills}", random.Random(7)
     kafka.create(target, PARTITIONS)
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
-    command = [sys.executable, "-m", "cleantail.cli", "restore", large, "--bootstrap-server", kafka.address]
+    command = [sys.executable, "-m", "cleantail_cli", "restore", large, "--bootstrap-server", kafka.address]
     command += ["--to", target, "--json", "--config", str(workshop.config)]
     killed, brokers = 0, brokers_of(kafka)  # one client: it is asked often
     for number in range(kills):

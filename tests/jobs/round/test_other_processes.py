@@ -76,7 +76,7 @@ def test_a_killed_round_is_simply_run_again(workshop):
 
 def kill_at(step, argv):
     """Runs the command line, whose stderr is a terminal, and kills it, JVM and all, as soon as it names the step."""
-    command = [sys.executable, "-m", "cleantail.cli", *argv]
+    command = [sys.executable, "-m", "cleantail_cli", *argv]
     ours, its_own = pty.openpty()
     run = subprocess.Popen(command, stderr=its_own, start_new_session=True)
     os.close(its_own)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
 from cleantail.errors import ConfigError
+from cleantail_cli import main
 
 
 @pytest.fixture

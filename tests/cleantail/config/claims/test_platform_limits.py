@@ -2,10 +2,10 @@
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.loading import load_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
+from cleantail_cli import main
 
 
 @pytest.fixture

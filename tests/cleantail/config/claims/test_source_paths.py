@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.claims.source_paths import MOST_ENTRIES, matching_files, require_inside
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.sources.kcat import read_records
+from cleantail_cli import main
 from tests.unprivileged import as_nobody, open_folder
 
 LINE = '{"partition": 0, "offset": 0, "key": "a", "payload": "1"}\n'

@@ -6,13 +6,13 @@ import re
 import jsonschema
 import pytest
 
-from cleantail.cli import main
 from cleantail.config.groups.loading_groups import scan_groups
 from cleantail.config.groups.membership import may_run_in
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.origin import settings_in_force
 from cleantail.config.reference import json_schema
 from cleantail.errors import ConfigError
+from cleantail_cli import main
 from tests.unprivileged import as_nobody, open_folder
 
 

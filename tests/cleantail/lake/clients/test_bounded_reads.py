@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cleantail.cli import main
 from cleantail.codec import Codec
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import TableError
@@ -21,6 +20,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.neighbours import require_separate_folder
 from cleantail.lake.records.row_lineage import _manifests_of
 from cleantail.lake.table_metadata import table_facts
+from cleantail_cli import main
 from tests.cleantail.orders_table import PROPERTIES, SCHEMA, SPEC
 from tests.cleantail.rest_catalog import JsonHandler, served
 

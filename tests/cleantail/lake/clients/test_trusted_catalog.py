@@ -22,10 +22,10 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.cli import main
 from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_named, open_catalog, store_properties
+from cleantail_cli import main
 from tests.cleantail.rest_catalog import JsonHandler, served
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
@@ -277,7 +277,7 @@ def test_no_other_module_opens_a_catalog_or_builds_a_file_io_of_a_tables_propert
     opening = re.compile(
         r"\bload_catalog\(|\bStaticTable\b|_load_file_io|load_location_provider|load_file_io\([^\n]*\bproperties\.properties"
     )
-    folders = ("cleantail", "spark_jobs", "plugins", "embedded_airflow", "demo", "differential")
+    folders = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "embedded_airflow", "demo", "differential")
     files = [file for folder in folders for file in (root / folder).rglob("*.py")]
     assert len(files) > 300
     assert [f.name for f in files if opening.search(f.read_text())] == ["trusted_catalog.py"]

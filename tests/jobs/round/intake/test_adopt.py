@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cleantail.cli.commands import adopt as adopt_command
+from cleantail_cli.commands import adopt as adopt_command
 from tests.jobs.conftest import HEADERS, settings
 from tests.model import compacted, without_tombstones
 

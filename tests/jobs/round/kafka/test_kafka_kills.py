@@ -63,7 +63,7 @@ def test_after_any_number_of_kills_each_record_is_there_once(kafka, workshop, la
     kafka.create(topic, PARTITIONS, segment_bytes=1_048_576)
     producers = Producers(kafka, topic, seed=1)
     producers.start()
-    rng, command = random.Random(2), [sys.executable, "-m", "cleantail.cli", "ingest", topic, "--json"]
+    rng, command = random.Random(2), [sys.executable, "-m", "cleantail_cli", "ingest", topic, "--json"]
     settings = {"platform": {"spark": {"master": "local[2]"}}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(settings))
     began = time.monotonic()
@@ -99,7 +99,7 @@ def test_of_two_processes_without_a_common_lock_each_record_lands_once(kafka, wo
     catalog = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file:{home / 'warehouse'}"}
     platform = {"catalog": catalog, "spark": {"master": "local[2]"}}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": platform}))
-    command = [sys.executable, "-m", "cleantail.cli", "ingest", topic, "--json", "--config", str(workshop.config)]
+    command = [sys.executable, "-m", "cleantail_cli", "ingest", topic, "--json", "--config", str(workshop.config)]
     for n in range(PARTITIONS):
         kafka.send(topic, [(b"%d" % k, b"v") for k in range(5_000)], partition=n)
     runs = [

@@ -48,7 +48,7 @@ def test_after_any_number_of_kills_each_record_is_there_once(sink, workshop, rea
     sinking.go_on()
     topic = reading("table-killed", lake)
     allow(workshop, spark={"master": "local[2]"})
-    command = [sys.executable, "-m", "cleantail.cli", "ingest", topic, "--json", "--config", str(workshop.config)]
+    command = [sys.executable, "-m", "cleantail_cli", "ingest", topic, "--json", "--config", str(workshop.config)]
     began = time.monotonic()
     subprocess.run(command, check=True, capture_output=True)
     whole_s, rng, ended = time.monotonic() - began, random.Random(2), 0
@@ -82,7 +82,7 @@ def test_of_two_processes_without_a_common_lock_each_record_lands_once(
     home = workshop.platform().home
     catalog = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file:{home / 'warehouse'}"}
     allow(workshop, catalog=catalog, spark={"master": "local[2]"})
-    command = [sys.executable, "-m", "cleantail.cli", "ingest", topic, "--json", "--config", str(workshop.config)]
+    command = [sys.executable, "-m", "cleantail_cli", "ingest", topic, "--json", "--config", str(workshop.config)]
     for _ in range(2):  # a first read, and one that goes on
         sinking.go_on()
         runs = [

@@ -1,0 +1,145 @@
+"""Makes the class archive (Java's class-data sharing) with which every later Spark application starts faster.
+
+    python -m cleantail_cli.class_archive [--jars DIRECTORY] [--within SECONDS]
+
+Small topics go through ingestion and two runs in a temporary place, one of them with a check of its own, one with
+versions; then they are proven and rolled back. The JVM that did it writes the classes that it had loaded to
+DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
+What hangs is killed with its JVM after `--within`: without an archive everything works, so nobody is to wait for one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from cleantail.config.loading import load_platform
+from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, QUIET_ARCHIVE, SMALL_RUN
+from cleantail.lake.jars.jar_places import JARS_VARIABLE, jars_directory
+
+NUMBERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[0-9]+$"}}
+TOPICS: dict[str, dict[str, Any]] = {
+    "plain": {"checks": [NUMBERS]},
+    "versions": {"config": {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 86_400_000}},
+}
+"""Each takes ways of its own through the code: records are read by a topic's own check, versions are remembered."""
+RECORDS, KEYS = 300, 40
+DUMP_WITHIN_S = 180
+WITHIN_S = 600
+
+
+def make_archive(archive: Path, work: Path) -> None:
+    """Runs the topics in this process and ends its JVM. Raises CalledProcessError, and leaves nothing half done."""
+    from pyspark import SparkContext
+
+    half = archive.with_name(f".{archive.name}.half")
+    archive.unlink(missing_ok=True)  # a JVM can use one archive or write one
+    config = _config(work, f"{JVM_OPTIONS} {QUIET_ARCHIVE} -XX:ArchiveClassesAtExit={half}")
+    for first in (0, RECORDS):
+        for topic in TOPICS:
+            _run_topic(config, work, topic, first)
+        for name, value in SMALL_RUN.items():  # what runs without generated code has classes of its own
+            if name.startswith("spark.sql"):
+                _session().conf.set(name, value)
+    for topic in TOPICS:
+        _run(config, ["check", topic], ["rollback", topic])
+    _session().stop()
+    gateway: Any = SparkContext._gateway
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    gateway.proc.wait(DUMP_WITHIN_S)
+    half.rename(archive)
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _config(work: Path, options: str) -> Path:
+    topics = work / "config" / "topics"
+    topics.mkdir(parents=True)
+    configs = {"segment.ms": 1, "delete.retention.ms": 0, "min.cleanable.dirty.ratio": 0}
+    for name, yaml in TOPICS.items():
+        config = configs | yaml.get("config", {})
+        (topics / f"{name}.yaml").write_text(json.dumps({"topic": name, **yaml, "config": config}), encoding="utf-8")
+    spark = {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": options}}
+    (topics.parent / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}), encoding="utf-8")
+    return topics.parent
+
+
+def _run_topic(config: Path, work: Path, topic: str, first: int) -> None:
+    lines = work / f"{first}.jsonl"
+    lines.write_text("".join(_lines(first)), encoding="utf-8")
+    _run(config, ["ingest", topic, "--file", str(lines)], ["compact", topic], ["reclaim", topic])
+
+
+def _run(config: Path, *commands: list[str]) -> None:
+    from cleantail_cli import main
+
+    for command in commands:
+        with redirect_stdout(None):
+            code = main([*command, "--config", str(config), "--json"])
+        if code:
+            raise subprocess.CalledProcessError(code, command)
+
+
+def _lines(first: int) -> Iterator[str]:
+    for offset in range(first, first + RECORDS):
+        payload = None if offset % 7 == 0 else "value"
+        record = {
+            "partition": offset % 2,
+            "offset": offset,
+            "ts": offset,
+            "key": str(offset % KEYS),
+            "payload": payload,
+        }
+        yield f"{json.dumps(record)}\n"
+
+
+def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
+    """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
+    command = [sys.executable, "-m", "cleantail_cli.class_archive", "--jars", str(archive.parent), "--work", str(work)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        print(f"no class archive: it took longer than {seconds:g} s; JVMs start without it, slower", file=sys.stderr)
+        return 1
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        archive.with_name(f".{archive.name}.half").unlink(missing_ok=True)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jars", type=Path, help=f"default: {JARS_VARIABLE}, else where `cleantail jars` puts them")
+    parser.add_argument("--within", type=float, default=WITHIN_S, help="seconds (default: %(default)s)")
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
+        work = options.work or Path(folder)
+        jars = options.jars or jars_directory(load_platform(work, os.environ).home, os.environ)
+        os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
+        os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
+        archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE
+        if options.work is None:
+            return make_archive_within(archive, work, options.within)
+        make_archive(archive, work)
+    print(f"{archive}: {archive.stat().st_size / (1 << 20):.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

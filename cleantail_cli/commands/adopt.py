@@ -1,0 +1,257 @@
+"""`cleantail adopt TABLE`: inspects an existing table of a sink, writes its topic's YAML and takes it over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import yaml
+from pydantic import ValidationError
+
+from cleantail.adopt import adoption
+from cleantail.adopt.layouts import required
+from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.columns import Columns, Deleted, columns_of_texts
+from cleantail.config.loading import claims_of, load_topic, scan_topics
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS, ORDER
+from cleantail.errors import CleantailError, ConfigError, TableError
+from cleantail.kafka.import_config import validated, write_file
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.completion import column_names
+from cleantail_cli.reports.adoption import Adopted
+from cleantail_cli.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from cleantail.adopt.adoption import ForeignTable
+    from cleantail.adopt.layouts import Layout
+
+
+@command(
+    "adopt",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    click.option("--topic", "name", metavar="T", help="The topic's name (default: what the table tells)."),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME=COLUMN",
+        shell_complete=column_names,
+        help="As key=id, key=struct.field, or key=tenant,id for a key of several columns; headers= leaves one out. May "
+        "be repeated.",
+    ),
+    click.option(
+        "--deleted",
+        "deletes",
+        metavar="COLUMN=TEXT",
+        help="The column that marks deletes, and what it says then: op=d, __deleted=true; several with commas.",
+    ),
+    click.option("--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3, for good."),
+    parameters.dry_run,
+    examples=["cleantail adopt redpanda.orders --dry-run", "cleantail adopt sink.bills --column key=id --upgrade"],
+)
+def adopt(
+    call: Invocation,
+    table: str,
+    name: str | None,
+    columns: tuple[str, ...],
+    deletes: str | None,
+    upgrade: bool,
+    dry_run: bool,
+) -> int:
+    """Take over an existing table of a sink, in place.
+
+    Nothing is changed before everything is known to be right; adopting again changes nothing.
+    """
+    from cleantail.adopt.inspect_table import fitting, inspect
+    from cleantail.lake.catalogs import load_named
+
+    # 1. What the table is, and which topic it becomes.
+    written = _written(table, call.config)
+    loaded = load_named(call.platform, table)
+    layout, deleted = fitting(loaded, _layout(loaded, columns, written)), _deleted(loaded, deletes, written)
+    mapped = _columns(layout, deleted)
+    foreign = inspect(loaded, layout, mapped)
+    if any(map(layout.may_leave_out, foreign.unfit)):
+        for column in filter(layout.may_leave_out, foreign.unfit):
+            layout = layout.without(column, foreign.unfit[column])
+        mapped = _columns(layout, deleted)
+        foreign = inspect(loaded, layout, mapped)
+    topic = _topic_name(table, name, written, foreign)
+    # 2. Whether it can be taken over.
+    unsafe, unseen = _unsafe(loaded, call.platform)
+    report = Adopted(table, topic, foreign, layout.paths, mapped, upgrade, unseen)
+    problems = [*adoption.problems(foreign, topic, mapped, upgrade), *unsafe]
+    if mapped is None or problems:
+        refused = replace(report, problems=tuple(problems))
+        call.output.show(refused)
+        call.output.error(refused.refusal)
+        return TableError.exit_code
+    # 3. Take it over.
+    _take_over(call, replace(report, dry_run=dry_run), mapped, written)
+    return 0
+
+
+def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tuple[Path, Topic] | None) -> None:
+    """Says what is changed, and changes it: the table first, then the topic's file."""
+    file = _file(call.config, report.table, written, report.topic, columns)
+    text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
+        adoption.topic_data(report.topic, report.table, columns), sort_keys=False
+    )
+    if not written:
+        _require_free(file, report.table, call)
+    topic = load_topic(file, call.config, os.environ) if written else validated(text, file, call.config)
+    in_table = adoption.changes(report.foreign, report.topic, columns, report.upgrade)
+    changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
+    call.output.show(replace(report, changes=tuple(changes), text="" if written else text))
+    if report.dry_run:
+        return
+    if in_table:
+        _adopt(call, topic, report.upgrade)
+    if written:
+        return
+    try:
+        write_file(file, text, new=True)
+    except FileExistsError:
+        raise CleantailError(
+            f"{file} was made meanwhile, and stays as it is; table {report.table} has its properties. Adopt the table "
+            "again: that says whether the file describes it"
+        ) from None
+
+
+def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
+    """Returns the topic whose YAML has this table, with its file."""
+    topics = scan_topics(config_dir, os.environ)
+    return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
+
+
+def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
+    """Maps the columns: by --column first, then as the YAML or the adopted table says, else by the names of the
+    columns."""
+    from cleantail.adopt.layouts import guess_layout
+
+    present = _present(table, written)
+    paths = dict.fromkeys(COLUMNS, "") | present.texts if present else {}
+    for setting in settings:
+        name, equals, path = setting.partition("=")
+        if name not in (*COLUMNS, ORDER) or not equals:
+            names = ", ".join((*COLUMNS, ORDER))
+            raise CleantailError(f"--column {setting}: NAME=COLUMN, or NAME= for none, where NAME is one of {names}")
+        paths[name] = path
+    return guess_layout(table.schema().column_names, paths)
+
+
+def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
+    """Returns the columns; None where one that every record needs is not known, which the report says. Raises
+    CleantailError where all are known and cannot be meant together."""
+    try:
+        return columns_of_texts(layout.paths, deleted)
+    except ValidationError as e:
+        if set(required(layout.paths)) <= set(layout.paths):
+            error = e.errors()[0]
+            context = error.get("ctx", {})
+            raise CleantailError(f"--column {context.get('key', '')}: {context.get('allowed', error['msg'])}") from None
+        return None
+
+
+def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None:
+    """Returns the mapping of the YAML, else of the table, if it is adopted already."""
+    from cleantail.lake.columns_property import columns_of_properties
+
+    return (written[1].columns if written else None) or columns_of_properties(table.properties)
+
+
+def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
+    """Returns which column marks deletes: by --deleted first, then as the YAML or the adopted table says."""
+    if setting is None:
+        present = _present(table, written)
+        return present.deleted if present else None
+    column, _, texts = setting.partition("=")
+    try:
+        return Deleted(column=column, values=tuple(texts.split(",")))
+    except ValidationError:
+        raise CleantailError(
+            f"--deleted {setting}: COLUMN=TEXT, or COLUMN=TEXT,TEXT; a text has 1 to 64 of the characters a-z A-Z 0-9 "
+            "_ . -"
+        ) from None
+
+
+def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
+    """Names the topic: as in the YAML that has the table, else by --topic, else as the table says."""
+    if written:
+        if name not in (None, written[1].topic):
+            raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")
+        return written[1].topic
+    only_topic = foreign.topics[0] if len(foreign.topics) == 1 else None
+    return str(name or foreign.owner or only_topic or table.partition(".")[2])
+
+
+def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
+    """Returns the topic's file. Raises CleantailError where one is there that says something else."""
+    file = config / "topics" / f"{name}.yaml"
+    if written:
+        file, topic = written
+        if topic.columns is None or topic.columns != columns:
+            lines = "\n".join(f"  {line}" for line in yaml.safe_dump(columns.as_data, sort_keys=False).splitlines())
+            raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
+        return file
+    others = [f for f, t in scan_topics(config, os.environ) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    if others:
+        raise CleantailError(
+            f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
+            f"write `table: {table}` and `columns:` into it"
+        )
+    return file
+
+
+def _require_free(file: Path, table: str, call: Invocation) -> None:
+    """Raises ConfigError where the topic that would be written and one that is there would take a name from each
+    other."""
+    claims, namespace = claims_of(call.config, os.environ), call.platform.catalog.namespace
+    problem = problem_of_new(Claim.of(file, table, namespace), claims, namespace)
+    if problem:
+        raise ConfigError(file, [replace(problem, line=None)])
+
+
+def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
+    """Changes the table, by Spark."""
+    from spark_jobs.round.intake.adopt import adopt_table
+
+    name = f"cleantail adopt {topic.topic}"
+    with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
+        progress("changing the table")
+        adopt_table(spark, topic, call.platform, upgrade)
+
+
+def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
+    """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
+    from cleantail.lake import neighbours
+    from cleantail.lake.clients.trusted_catalog import require_data_alone
+    from cleantail.lake.table_folder import OwnFolders, oldest_own_file_ms, require_safe_commits
+
+    name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
+    problems = adoption.cleantail_table_problems(name, table.properties)
+    try:
+        unseen = neighbours.require_separate_folder(table.catalog, platform, table)
+        oldest_own_file_ms(table)
+    except TableError as e:
+        problems.append(str(e))
+    try:
+        require_data_alone(name, table.properties)
+        require_safe_commits(table)
+        if neighbours.may_delete_files(table.properties):
+            neighbours.require_inner_files(name, location, neighbours.named_files(table))
+        else:
+            files = (task.file.file_path for task in table.scan().plan_files())
+            OwnFolders(name, location, platform.imported_folders).require(files)
+    except TableError as e:
+        problems.append(str(e))
+    return problems, unseen

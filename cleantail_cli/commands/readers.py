@@ -1,0 +1,179 @@
+"""`read`, `latest` and `reader`: the records, the latest ones, and the positions of registered readers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.human import counted
+from cleantail_cli import parameters
+from cleantail_cli.command import Group, Invocation, command
+from cleantail_cli.parameters import FILE, NATURAL, clock
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+@command(
+    "read",
+    parameters.topic,
+    parameters.partition,
+    click.option("--from-offset", type=NATURAL, default=0, metavar="N", help="The first offset (default: 0)."),
+    parameters.as_of,
+    examples=[
+        "cleantail read customer-cdc",
+        "cleantail read customer-cdc --partition 0 --from-offset 1042 > tail.jsonl",
+    ],
+)
+def read(call: Invocation, topic: str, partition: int | None, from_offset: int, as_of: str | None) -> int:
+    """Records as kcat -J lines, in offset order.
+
+    Partition by partition; with --json as without it.
+    """
+    from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.records.log_bounds import log_ends, log_starts
+    from cleantail.lake.records.ordered_records import read_records
+    from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
+    from cleantail.sources.kcat_output import format_record
+
+    configured = call.topic(topic)
+    table = load_table(open_catalog(call.platform, os.environ), configured, call.platform)
+    if table is None:
+        raise CleantailError(f"topic {configured.topic} has no table yet: ingest something first")
+    require_partition(configured, partition, log_ends(table))
+    snapshot = snapshot_id_of(table, as_of) if as_of is not None else None
+    partitions = [partition] if partition is not None else live_partitions(table, snapshot)
+    starts = log_starts(table, configured.config, snapshot)
+    with call.output.records_progress() as progress:
+        progress.about(counted(len(partitions), "partition"))
+        progress("reading")
+        records = read_records(table, partitions, from_offset, snapshot, starts)
+        for record in progress.counting(records, "record"):
+            sys.stdout.write(format_record(configured.topic, record) + "\n")
+    return 0
+
+
+@command(
+    "latest",
+    parameters.topic,
+    parameters.now,
+    parameters.partition,
+    parameters.as_of,
+    click.option("--positions", type=FILE, metavar="F", help="Write the offsets to go on from to this JSON file."),
+    examples=["cleantail latest customer-cdc --positions positions.json > state.jsonl"],
+)
+def latest(
+    call: Invocation, topic: str, now: int | None, partition: int | None, as_of: str | None, positions: Path | None
+) -> int:
+    """Print the current state as kcat -J lines: one record a key.
+
+    The state is on stdout; where to go on from is on stderr, and in a file where one is named.
+    """
+    from cleantail.lake.records.latest import load_latest
+    from cleantail.lake.records.ordered_records import records_of
+    from cleantail.lake.table_metadata import require_partition
+    from cleantail.sources.kcat_output import format_record
+    from cleantail_cli.reports.readers import tell_positions
+
+    configured = call.topic(topic)
+    with call.output.records_progress() as progress:
+        progress("finding the latest record of every key")
+        state = load_latest(configured, call.platform, clock(now), _snapshot_of(configured, call.platform, as_of))
+        require_partition(configured, partition, state.positions)
+        records = (record for batch in state.batches(partition) for record in records_of(batch))
+        for record in progress.counting(records, "record"):
+            sys.stdout.write(format_record(configured.topic, record) + "\n")
+        sys.stdout.flush()
+    tell_positions(configured, state, positions, call.output)
+    return 0
+
+
+def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
+    """Returns the snapshot that --as-of names by its id, a branch or a tag. Raises TableError where there is none."""
+    from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.table_metadata import snapshot_id_of
+
+    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
+    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
+
+
+@click.group("reader", cls=Group, examples=["cleantail reader list customer-cdc"])
+def reader() -> None:
+    """Positions of readers, for which tombstones wait."""
+
+
+_name = click.argument("name", metavar="NAME", help="The reader's name.")
+
+
+@command(
+    "set",
+    parameters.topic,
+    _name,
+    click.option("--partition", type=NATURAL, required=True, metavar="N", help="The partition that it reads."),
+    click.option("--offset", type=NATURAL, required=True, metavar="N", help="The next offset it will read."),
+    click.option("--back", is_flag=True, help="Allow an offset below the one that it has."),
+    examples=["cleantail reader set customer-cdc search-index --partition 0 --offset 1042"],
+)
+def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
+    """Register a reader, or move its position."""
+    from cleantail.lake.runs.reader_registration import set_position
+
+    configured, catalog = _readers_of(call, topic)
+    set_position(catalog, configured, name, partition, offset, back=back)
+    return _show_readers(call, configured, catalog)
+
+
+@command("list", parameters.topic, examples=["cleantail reader list customer-cdc --json"])
+def list_readers(call: Invocation, topic: str) -> int:
+    """List the topic's readers and where they are."""
+    return _show_readers(call, *_readers_of(call, topic))
+
+
+@command(
+    "remove",
+    parameters.topic,
+    _name,
+    click.option("--partition", type=NATURAL, metavar="N", help="Only in this log."),
+    examples=["cleantail reader remove customer-cdc search-index"],
+)
+def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
+    """Forget a reader: tombstones wait for it no longer."""
+    from cleantail.lake.runs import reader_properties
+
+    configured, catalog = _readers_of(call, topic)
+    if not reader_properties.remove(catalog, configured, name, partition):
+        names = sorted({r.name for r in reader_properties.registered(catalog, configured)})
+        raise CleantailError(f"topic {configured.topic} has no reader {name!r}; it has {names or 'none'}")
+    return _show_readers(call, configured, catalog)
+
+
+for _command in (set_reader, list_readers, remove_reader):
+    reader.add_command(_command)
+
+
+def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
+    """Returns the topic, and the catalog that knows its readers.
+
+    Raises TableError for a table of somebody else, which has no readers of ours.
+    """
+    from cleantail.lake.catalogs import load_table, open_catalog
+
+    topic = call.topic(name)
+    catalog = open_catalog(call.platform, os.environ)
+    load_table(catalog, topic, call.platform)
+    return topic, catalog
+
+
+def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
+    from cleantail.lake.runs import reader_properties
+    from cleantail_cli.reports.readers import Readers
+
+    call.output.show(Readers(topic, reader_properties.registered(catalog, topic)))
+    return 0

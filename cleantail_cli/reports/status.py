@@ -1,0 +1,165 @@
+"""Says what `cleantail status` prints: a table where its lines fit the terminal, else a block for each partition.
+
+Where stdout is no terminal there are always blocks, so that what a script cuts out does not depend on the numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cleantail.config.topic import Topic
+from cleantail.human import counted, instant, one_line, size
+from cleantail.log.log_state import LogState
+from cleantail.log.policy.holds import Hold, hold_lines
+from cleantail.log.policy.triggers import RATIO, decide
+from cleantail.log.source_position import ReadPosition, SourcePosition
+from cleantail.watch.topic_status import TopicStatus
+from cleantail_cli.console import line_width
+from cleantail_cli.output import Page
+
+LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
+COLUMNS = (
+    "partition",
+    "log start",
+    "checkpoint",
+    "first dirty",
+    "uncleanable from",
+    "log end",
+    "records",
+    "clean",
+    "cleanable",
+    "uncleanable",
+    "active",
+    "dirty ratio",
+    "tombstones",
+    "next horizon (UTC)",
+)
+LABEL_WIDTH = 12
+
+
+@dataclass(frozen=True)
+class Status:
+    """Is the answer of `status`: every log of the topics with what it waits for, and their readers.
+
+    What is `broken` follows on stderr.
+    """
+
+    topics: Sequence[TopicStatus]
+    now_ms: int
+    broken: Sequence[str] = ()
+
+    def document(self) -> dict[str, Any]:
+        logs_of = {t.topic.topic: [log_json(log, t.topic, self.now_ms) for log in t.logs] for t in self.topics}
+        readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in self.topics}
+        sources = {t.topic.topic: asdict(t.source) for t in self.topics if t.source is not None}
+        of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources}
+        return {"now_ms": self.now_ms, **of_topics, "broken": list(self.broken)}
+
+    def tell(self, page: Page) -> None:
+        for status in self.topics:
+            empty = [f"{status.topic.topic}: no records yet"]
+            page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
+            if status.source is not None:
+                page.line(f"  read from {_source(status.source)}, last {instant(status.source.read_at_ms)} UTC")
+            tell_holds(status.holds, page)
+        if any(status.logs for status in self.topics):
+            page.line(LIVE_BYTES_NOTE)
+        for text in self.broken:
+            page.error(text)
+
+
+def _source(position: ReadPosition) -> str:
+    if isinstance(position, SourcePosition):
+        return f"{position.topic} in Kafka"
+    return f"table {position.name} up to snapshot {position.snapshot_id}"
+
+
+def tell_holds(holds: Sequence[Hold], page: Page) -> None:
+    """Writes a line for each reader and log, folded between words."""
+    for line in hold_lines(holds):
+        page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
+
+
+def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:
+    """Returns everything about a log, computed values included; bytes are live bytes, times Unix ms."""
+    fields = asdict(log)
+    fields["segments"] = [asdict(s) for s in log.segments]
+    computed = ("dirty_ratio", "total_bytes", "active_bytes", "pending_tombstones", "next_horizon_ms")
+    values = {name: getattr(log, name) for name in computed}
+    return fields | values | {"reason": decide(log, topic.config, now_ms).reason}
+
+
+def _topic_lines(topic: Topic, logs: Sequence[LogState], now_ms: int) -> list[str]:
+    width = line_width()
+    head = f"{topic.topic}  (table {topic.table})"
+    table = _table([row_of(log) for log in logs])
+    if not sys.stdout.isatty() or max(map(len, table)) > width:
+        return [head, *(line for log in logs for line in block(log, topic, now_ms, width))]
+    notes = [line for log in logs for line in _notes(log, topic, now_ms, width, f"partition {log.partition}")]
+    return [head, *table, *notes]
+
+
+def row_of(log: LogState) -> list[str]:
+    """Returns the numbers of a log in the order of COLUMNS; a dash is what is not known."""
+    return [
+        str(log.partition),
+        str(log.log_start_offset),
+        "-" if log.checkpoint is None else str(log.checkpoint),
+        str(log.first_dirty_offset),
+        str(log.first_uncleanable_offset),
+        str(log.log_end_offset),
+        str(log.records),
+        size(log.clean_bytes),
+        size(log.cleanable_bytes),
+        size(log.young_bytes),
+        size(log.active_bytes),
+        f"{log.dirty_ratio:.3f}",
+        str(log.pending_tombstones),
+        "-" if log.next_horizon_ms is None else instant(log.next_horizon_ms),
+    ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligns the columns: two blanks between them, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in (COLUMNS, *rows)]
+
+
+def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
+    """Writes a partition in lines of a label and a text, none longer than `width` but for an unbroken name."""
+    named = dict(zip(COLUMNS, row_of(log), strict=True))
+    offsets = ", ".join(f"{name} {named[name]}" for name in COLUMNS[1:6])
+    sections = ", ".join(f"{name} {named[name]}" for name in ("clean", "cleanable", "uncleanable", "active"))
+    horizon = "" if log.next_horizon_ms is None else f", the next horizon is {named['next horizon (UTC)']} UTC"
+    return [
+        f"  partition {log.partition}",
+        *_labelled("offsets", offsets, width),
+        *_labelled("records", f"{log.records}, {counted(log.pending_tombstones, 'tombstone')} pending{horizon}", width),
+        *_labelled("bytes", sections, width),
+        *_labelled("dirty ratio", f"{named['dirty ratio']}, {RATIO} {topic.config.min_cleanable_dirty_ratio}", width),
+        *_notes(log, topic, now_ms, width, "now"),
+    ]
+
+
+def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> list[str]:
+    """Says what the log waits for, its warnings, and the branch of a round that failed, on a line of its own."""
+    quarantine = log.state.quarantine
+    lines = _labelled(label, decide(log, topic.config, now_ms).reason, width)
+    lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
+    if quarantine is not None:
+        verb = "quarantined" if quarantine.check_failed else "paused"
+        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {one_line(quarantine.reason)}"
+        lines += _labelled("held back", since, width)
+        lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {one_line(quarantine.branch)}"] if quarantine.branch else []
+    return lines
+
+
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    """Puts the text beside its label, broken between words only: a name stays whole, so that it can be copied."""
+    room = max(width - LABEL_WIDTH - 5, 20)
+    parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{'':4}{label if i == 0 else '':{LABEL_WIDTH}} {part}" for i, part in enumerate(parts)]

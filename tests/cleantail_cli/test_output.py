@@ -1,0 +1,55 @@
+"""An answer is shown in the form that was asked for, and only that one is made."""
+
+import json
+
+import pytest
+
+from cleantail.errors import ConflictError
+from cleantail_cli.output import ConsoleOutput, JsonOutput
+
+
+class Both:
+    """An answer that tells which of its forms was made."""
+
+    def __init__(self):
+        self.forms = []
+
+    def document(self):
+        self.forms.append("document")
+        return {"answer": 1}
+
+    def tell(self, page):
+        self.forms.append("lines")
+        page.line("the answer [is] 1")
+        page.warning("odd")
+        page.note("go on")
+        page.error("broken")
+
+
+def test_people_get_lines_and_on_stderr_what_needs_attention(capsys):
+    report = Both()
+    ConsoleOutput().show(report)
+    assert report.forms == ["lines"]
+    assert capsys.readouterr() == ("the answer [is] 1\n", "warning: odd\ngo on\nerror: broken\n")
+
+
+def test_machines_get_one_document_on_one_line(capsys):
+    report = Both()
+    JsonOutput().show(report)
+    assert report.forms == ["document"]
+    assert capsys.readouterr() == ('{"answer": 1}\n', "")
+
+
+@pytest.mark.parametrize(("output", "document"), [(ConsoleOutput(), None), (JsonOutput(), {"ok": False, "error": "x"})])
+def test_a_refusal_is_a_message_for_both_and_its_exit_code(output, document, capsys):
+    assert output.refuse(ConflictError("x")) == ConflictError.exit_code
+    out, err = capsys.readouterr()
+    assert (json.loads(out) if out else None, err) == (document, "error: x\n")
+
+
+def test_a_note_is_for_people_and_an_error_or_a_warning_for_both(capsys):
+    for output in (ConsoleOutput(), JsonOutput()):
+        output.note("n")
+        output.error("e")
+        output.warning("w")
+    assert capsys.readouterr() == ("", "n\nerror: e\nwarning: w\nerror: e\nwarning: w\n")
