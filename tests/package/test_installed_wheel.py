@@ -106,12 +106,22 @@ def test_the_wheel_has_plugin_pages_jobs_schema_and_defaults_and_nothing_of_the_
         names = set(files.namelist())
         assert files.read("cleantail/config/topic.schema.json") == (ROOT / "config/topic.schema.json").read_bytes()
         assert files.read("cleantail/config/defaults.yaml") == (ROOT / "config/defaults.yaml").read_bytes()
-    for source, inside in (("cleantail", ""), ("spark_jobs", ""), ("plugins/cleantail_airflow", "plugins/")):
+    for source, inside in (
+        ("cleantail", ""),
+        ("cleantail_cli", ""),
+        ("spark_jobs", ""),
+        ("plugins/cleantail_airflow", "plugins/"),
+    ):
         for file in (ROOT / source).rglob("*"):
             if file.is_file() and file.suffix != ".pyc":
                 assert str(file.relative_to(ROOT)).removeprefix(inside) in names
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"cleantail", "cleantail_airflow", "spark_jobs"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "cleantail",
+        "cleantail_airflow",
+        "cleantail_cli",
+        "spark_jobs",
+    }
 
 
 def test_without_extras_there_are_the_rules_and_the_command_line(base: CleanEnvironment, config: Path) -> None:
