@@ -4,7 +4,7 @@
    line of kcat has a decoder's null in the place of key or value.
 2. With `fail`, the default, an ingestion stops there, and appends nothing.
 3. With `quarantine` such a record is written to a side table as it is; with `drop` it is left out. Either way it is
-   counted (cleantail.log.left_out), and ingestion goes on.
+   counted (cleantail.log.partition_state), and ingestion goes on.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
 from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps, of
-which the first three need no clock (cleantail.log.log_figures):
+which the first three need no clock (cleantail.log.log_state):
 
 1. Files with live records are rolled into segments (semantics.md 3.1). Records that arrived below the checkpoint since
    the last round are late.
@@ -21,17 +21,196 @@ which the first three need no clock (cleantail.log.log_figures):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.keyless import KeylessRecords, keyless_between, keyless_note
-from cleantail.log.left_out import LeftOut
-from cleantail.log.log_figures import LogFigures, log_figures
-from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.segments import DataFile, Segment, is_active
+from cleantail.log.partition_state import Horizon, LeftOut, PartitionState
+from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
 from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition
 from cleantail.log.source_table.snapshot_position import SnapshotGap
+
+KEYLESS_RULE = "invalid_left"
+"""The rule of cleantail.log.rules that such a log breaks."""
+POLICY = "cleantail.keyless.policy"
+
+_WILL = {"fail": "hold this partition back", "quarantine": "move them to the side table", "drop": "drop them"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeylessRecords:
+    """Says how many records without a key there are: files tell how many were written, not which of them are
+    deleted."""
+
+    at_least: int = 0
+    at_most: int = 0
+
+    def __str__(self) -> str:
+        count = str(self.at_most) if self.at_least == self.at_most else f"up to {self.at_most}"
+        return f"{count} {'record' if self.at_most == 1 else 'records'} without a key"
+
+
+def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: int) -> KeylessRecords:
+    """Returns how many records without a key there are with offsets in [start, end).
+
+    All or none of the keyless records of a file that reaches beyond the interval may lie inside: they count for the
+    upper limit only.
+    """
+    at_least = at_most = 0
+    for file in files:
+        if file.lower_offset < end_offset and file.upper_offset >= start_offset:
+            inside = file.lower_offset >= start_offset and file.upper_offset < end_offset
+            at_least += max(file.null_keys - file.deleted_records, 0) if inside else 0
+            at_most += min(file.null_keys, file.live_records)
+    return KeylessRecords(at_least, at_most)
+
+
+def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
+    """Returns what will become of the records without a key, and by which knob.
+
+    `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part. The
+    note is empty where there are none, and where nothing is compacted.
+    """
+    policy = configs.cleantail_keyless_policy
+    records, round_text = (below, "the next round") if below.at_most else (above, "the round that reaches them")
+    if not (records.at_most and configs.compacts):
+        return ""
+    return f"{round_text} {'will' if records.at_least else 'may'} {_WILL[policy]}: {records} ({POLICY}: {policy})"
+
+
+def held_reason(count: int, first_offset: int) -> str:
+    """Returns why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
+    return f"{KeylessRecords(count, count)}, the first at offset {first_offset}; {POLICY} is fail"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFigures:
+    """Describes one log by its files and what the table remembers of it; the numbers are those of LogState.
+
+    keyless          files with records without a key that reach into the dirty part
+    new_tombstones   those that arrived since the last round
+    warnings         why the clean point is not the checkpoint, where it is not
+    """
+
+    partition: int
+    state: PartitionState
+    segments: tuple[Segment, ...]
+    log_start_offset: int
+    log_end_offset: int
+    first_dirty_offset: int
+    late_offset: int | None
+    records: int
+    new_tombstones: int
+    keyless: tuple[DataFile, ...]
+    registered_twice: str
+    warnings: tuple[str, ...]
+
+    def with_state(self, state: PartitionState) -> LogFigures:
+        """Returns the figures of a log whose quarantine a person has lifted: nothing else of its state is another."""
+        return self if state is self.state else replace(self, state=state)
+
+
+def log_figures(
+    partition: int,
+    files: Sequence[DataFile],
+    state: PartitionState,
+    arrived: Sequence[DataFile],
+    configs: KafkaConfigs,
+) -> LogFigures:
+    """Returns the figures of one log, by the steps of the module docstring.
+
+    `files` are the log's data files, `arrived` those with records that the last round had not seen.
+    """
+    # 1. the virtual segments of what is live, and what arrived late
+    late_offset = _late_offset(arrived, state)
+    live = [f for f in files if f.live_records]
+    segments = roll_segments(live, configs.segment_bytes, configs.effective_segment_ms)
+    # 2. the bounds of the log
+    log_start = _log_start(live, state, configs)
+    log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
+    # 3. the clean point
+    first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
+    return LogFigures(
+        partition=partition,
+        state=state,
+        segments=segments,
+        log_start_offset=log_start,
+        log_end_offset=log_end,
+        first_dirty_offset=first_dirty,
+        late_offset=late_offset,
+        records=sum(f.live_records for f in files),
+        new_tombstones=sum(f.null_values for f in arrived),
+        keyless=tuple(f for f in live if f.null_keys and f.upper_offset >= first_dirty),
+        registered_twice=registered_twice_note(files),
+        warnings=warnings,
+    )
+
+
+def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
+    """Returns the first offset that a reader may see. Retention moves it for good; else a backfill may lower it."""
+    lowest = min((f.lower_offset for f in live), default=0)
+    if state.log_start_offset is None:
+        return lowest
+    remembered = state.log_start_offset if not live else min(state.log_start_offset, lowest)
+    return max(remembered, kept_log_start(state, configs))
+
+
+def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
+    """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
+    (semantics.md 1.2).
+
+    A policy with `delete` keeps the log start that the state remembers; another keeps what retention had set before.
+    """
+    return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
+
+
+def _first_dirty(
+    state: PartitionState, late_offset: int | None, log_start: int, log_end: int
+) -> tuple[int, tuple[str, ...]]:
+    """Returns LogCleanerManager.cleanableOffsets' first dirty offset, and warnings where it had to move (1.2, 3.5)."""
+    checkpoint = state.checkpoint
+    if checkpoint is None:
+        return log_start, ()
+    if checkpoint < log_start:
+        return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
+    if checkpoint > log_end:
+        above = f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
+        return log_start, (above,)
+    if late_offset is not None and late_offset < checkpoint:
+        late = max(late_offset, log_start)
+        return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)
+    return checkpoint, ()
+
+
+def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
+    """Returns the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
+    lowest = min((f.lower_offset for f in arrived), default=None)
+    if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
+        return None
+    return lowest
+
+
+ANEW = "a replay or a backfill, or was the topic made anew?"
+
+
+def late_warnings(
+    lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
+) -> tuple[str, ...]:
+    """Returns a warning for each log that gets such records. `lowest` maps a partition to the lowest offset that an
+    ingestion brings."""
+    arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
+    return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
+
+
+def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:
+    """Returns the warning of one log, empty where nothing arrives below what was cleaned or dropped."""
+    start = kept_log_start(state, configs)
+    beginning = f"partition {partition}: records from offset {low} on are below the"
+    if low < start:
+        return f"{beginning} log start {start}, which retention has moved there: the next round drops them ({ANEW})"
+    if state.checkpoint is not None and low < state.checkpoint:
+        return f"{beginning} clean point {state.checkpoint}, to where rounds have removed what was superseded ({ANEW})"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +368,7 @@ def log_state_at(
 
 
 def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns what will become of the log's records without a key (cleantail.log.keyless)."""
+    """Returns what will become of the log's records without a key (cleantail.log.log_state)."""
     return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
 
 

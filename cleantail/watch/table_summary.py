@@ -15,8 +15,7 @@ from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.lake.kept.code_digest import code_digest
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log.log_figures import LogFigures, log_figures
-from cleantail.log.log_state import LogState, log_state_at
+from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state_at
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.reader_positions import Reader
 from cleantail.log.releases import Releases, lifted

@@ -27,7 +27,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
-from cleantail.log.left_out import LeftOut, with_left_out
+from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
 from cleantail.rounds.rollback import Commit, writer_entries

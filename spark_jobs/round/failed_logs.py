@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cleantail.log.keyless import KEYLESS_RULE
+from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import after_failure
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, ORDER, PARTITION, VALUE
 from cleantail.errors import ConflictError, UnknownCommitError
-from cleantail.log.log_figures import kept_log_start
+from cleantail.log.log_state import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.ranks.spark_sql import latest_timestamp_sql, rank_sql
 from cleantail.log.ranks.strategies import remembered_units

@@ -25,9 +25,8 @@ from cleantail.config.topic import Topic
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.locks import exclusive
-from cleantail.log.left_out import LeftOut
-from cleantail.log.partition_state import PROPERTY_INGESTED, PartitionState, states_of_properties
-from cleantail.log.policy.late_arrivals import late_warnings
+from cleantail.log.log_state import late_warnings
+from cleantail.log.partition_state import PROPERTY_INGESTED, LeftOut, PartitionState, states_of_properties
 from cleantail.rounds.ingest_results import IngestedFile, IngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.size_history import OPERATION

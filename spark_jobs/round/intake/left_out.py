@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import UNHOLDABLE_SUFFIX
-from cleantail.log.left_out import DELETED_REASON, LeftOut, left_out_of
+from cleantail.log.partition_state import DELETED_REASON, LeftOut, left_out_of
 from cleantail.log.source_position import Gap
 from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED

@@ -28,9 +28,8 @@ from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
 from cleantail.kafka.table_position import TablePosition, require_own_table
-from cleantail.log.left_out import LeftOut, left_out_of
-from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.policy.late_arrivals import late_warnings
+from cleantail.log.log_state import late_warnings
+from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
 from cleantail.log.source_position import SourcePosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.ingest_results import KafkaIngestResult

@@ -25,8 +25,8 @@ from cleantail.errors import CleantailError, SourceError, UnholdableError
 from cleantail.home.locks import exclusive
 from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
+from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.policy.late_arrivals import late_warnings
 from cleantail.log.source_table.snapshot_plan import SnapshotPlan, lost_of
 from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail.log.source_table.source_history import SourceTable

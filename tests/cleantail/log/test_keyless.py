@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.log.keyless import KeylessRecords, held_reason, keyless_between
+from cleantail.log.log_state import KeylessRecords, held_reason, keyless_between
 from tests.cleantail.kernel_builders import configs, data_file, resolved
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.log.keyless import KeylessRecords
+from cleantail.log.log_state import KeylessRecords
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS

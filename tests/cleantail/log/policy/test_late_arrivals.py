@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.late_arrivals import late_warnings
 
 CLEAN = PartitionState(checkpoint=5, log_start_offset=0, log_end_offset=9)
 RETAINED = PartitionState(checkpoint=9, log_start_offset=7, log_end_offset=9, retained_from=7)
