@@ -138,7 +138,7 @@ class ContradictionError(CleantailError):
     """Is raised for two different records at one (partition, offset), of which ingestion would append one; nothing was
     appended.
 
-    `contradictions` has one Contradiction (cleantail.log.contradictions) for each log; the message has neither keys nor
+    `contradictions` has one Contradiction (cleantail.log.rules) for each log; the message has neither keys nor
     values.
     """
 

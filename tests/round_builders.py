@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult

@@ -24,7 +24,7 @@ from cleantail.lake.records.marked_records import marked_records
 from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms, column_at
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.lake.runs.foreign_deletes import require_own_deletes
-from cleantail.log.column_sql import problem_of
+from cleantail.log.adopted_table import problem_of
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

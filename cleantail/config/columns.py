@@ -146,7 +146,7 @@ class Columns(Model):
     @property
     def has_offsets(self) -> bool:
         """Returns whether a column holds the offset. Where none does it is made of row lineage
-        (cleantail.log.ranks.row_offsets)."""
+        (cleantail.log.adopted_table)."""
         return self.offset is not None
 
     def parts(self, name: str) -> tuple[str, ...]:

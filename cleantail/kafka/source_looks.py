@@ -16,7 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties, property_name, write_properties
-from cleantail.log.reader_positions import namespace_of
+from cleantail.log.horizons import namespace_of
 from cleantail.log.source_position import SourcePosition
 
 logger = logging.getLogger("cleantail.kafka")

@@ -18,7 +18,7 @@ from cleantail.errors import CleantailError
 from cleantail.lake.clients import client_properties
 from cleantail.lake.jars import jar_places
 from cleantail.lake.jars.jar_list import on_class_path
-from cleantail.log.policy.shares import DEFAULT_CORES
+from cleantail.log.task_shares import DEFAULT_CORES
 
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 """What a Spark cluster with spark.authenticate=true asks of a driver."""

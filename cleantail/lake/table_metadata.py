@@ -21,9 +21,9 @@ from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile
 from cleantail.lake.records.row_lineage import lacks_row_ids, lineages_where_needed, read_spans
 from cleantail.lake.table_folder import require_own_files
+from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import PartitionState, ingested_files, states_of_properties
-from cleantail.log.reader_positions import Reader
-from cleantail.log.releases import NO_RELEASES, Releases, lifted
+from cleantail.log.quarantine import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction

@@ -15,7 +15,7 @@ from cleantail.lake.evidence_table import load_evidence
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.lineage.datasets import LineageDataset, catalog_name, place_name
 from cleantail.lineage.stations import ToldTables
-from cleantail.log.source_table.snapshot_position import snapshot_position_of
+from cleantail.log.source_position import snapshot_position_of
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.recorded_checks import last_check
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
-from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition
-from cleantail.log.source_table.snapshot_position import SnapshotGap
+from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition, SnapshotGap
 
 KEYLESS_RULE = "invalid_left"
 """The rule of cleantail.log.rules that such a log breaks."""

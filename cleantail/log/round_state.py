@@ -1,7 +1,7 @@
 """Says what a published round leaves in the state of a log. Pure.
 
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
-2. An expiry removes due tombstones (cleantail.log.tombstones). It changes the ledger, and not the checkpoint.
+2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, and not the checkpoint.
 3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger: no tombstone
    goes by it.
 4. A compaction lifts the quarantine of its log once its checks are green. An expiry, a reconciliation, and a round that
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine, Reconciled, without_swept
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 
 COMPACT = "compact"

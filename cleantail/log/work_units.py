@@ -9,11 +9,110 @@ The reason is docs/architecture.md, decision 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cleantail.codec import Codec
+from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.human import be, counted, size
+
+LABEL_TOPICS, LABEL_CHARS = 3, 200
+"""A label names so many topics, and is at most so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTopic:
+    """Says what a run has to do with one topic. `read_bytes`: at most, by the files' metadata; `overdue_ms`: of its
+    most overdue log, 0 where none is; `dirty_ratio`: of its dirtiest due log; `left_since_ms`: since when runs have
+    left it over (Unix ms), None where none has."""
+
+    topic: str
+    read_bytes: int
+    overdue_ms: int = 0
+    dirty_ratio: float = 0.0
+    left_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Holds topics whose work one Spark application does, the most urgent first. `largest_bytes`: what the largest of
+    them has to read."""
+
+    topics: tuple[str, ...]
+    read_bytes: int
+    largest_bytes: int
+
+    @property
+    def label(self) -> str:
+        """Returns what the pack holds, for people: `orders, sales and 5 more topics, 1.2 MiB`."""
+        named, more = self.topics[:LABEL_TOPICS], len(self.topics) - LABEL_TOPICS
+        rest = f" and {counted(more, 'more topic')}" if more > 0 else ""
+        tail = f"{rest}, {size(self.read_bytes)}"
+        return f"{', '.join(named)[: LABEL_CHARS - len(tail)]}{tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRun:
+    """Holds the packs of a run, the most urgent first, and what is left to the next one, with the reason."""
+
+    packs: tuple[Pack, ...]
+    left_over: tuple[str, ...]
+    reason: str
+
+
+def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
+    """Returns the packs of a run, by the rules of the module docstring."""
+    packs = [_packed(topics) for topics in _shared_out(sorted(due, key=_urgency), limits)]
+    run, rest = packs[: limits.run_max_packs], packs[limits.run_max_packs :]
+    return PackedRun(tuple(run), tuple(t for pack in rest for t in pack.topics), _reason(run, rest, limits))
+
+
+def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
+    """Returns what is lowest of the most urgent topic, by rule 1: whether it was left over, since when, by how much it
+    is overdue, how dirty it is, and its name."""
+    waits, since_ms = due.left_since_ms is not None, due.left_since_ms or 0
+    return not waits, since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
+
+
+def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:
+    """Returns the topics of each pack, by the rules 2 and 3. Packs are in the order of their first topics."""
+    packs: list[list[DueTopic]] = []
+    shared: list[DueTopic] = []
+    for due in in_order:
+        if due.read_bytes > limits.pack_max_bytes:
+            packs.append([due])
+        elif shared and _fits(shared, due, limits):
+            shared.append(due)
+        else:
+            shared = [due]
+            packs.append(shared)
+    return packs
+
+
+def _fits(shared: Sequence[DueTopic], due: DueTopic, limits: GroupLimits) -> bool:
+    read_bytes = sum(other.read_bytes for other in shared) + due.read_bytes
+    return len(shared) < limits.pack_max_topics and read_bytes <= limits.pack_max_bytes
+
+
+def _packed(topics: Sequence[DueTopic]) -> Pack:
+    sizes = [due.read_bytes for due in topics]
+    return Pack(tuple(due.topic for due in topics), sum(sizes), max(sizes))
+
+
+def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> str:
+    """Returns how much is due, and what of it `run.max.packs` leaves to the next run (4)."""
+    if not run:
+        return "nothing is due"
+    topics = sum(len(pack.topics) for pack in run)
+    text = f"{counted(topics, 'topic')} {be(topics)} due, in {counted(len(run), 'pack')}"
+    if not rest:
+        return text
+    left = sum(len(pack.topics) for pack in rest)
+    return (
+        f"{text}; {counted(left, 'more topic')} {be(left)} left to the next run (run.max.packs {limits.run_max_packs})"
+    )
+
 
 UNIT_BYTES = 8 << 30
 """A partition of this many live bytes fills a Spark application of its own. Below it the start of a JVM costs more than

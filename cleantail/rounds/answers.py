@@ -19,7 +19,7 @@ from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.digests import digest_of
 from cleantail.errors import HeldError, TableError
-from cleantail.log.reader_positions import namespace_of
+from cleantail.log.horizons import namespace_of
 from cleantail.retries import settled
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.checked.checked_round import CheckedRound

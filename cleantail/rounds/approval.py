@@ -18,9 +18,9 @@ from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.human import counted
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
+from cleantail.log.rules import LogMeasure
 
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.human import whole_number
-from cleantail.log.source_position import PROPERTY_POSITION
-from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION
+from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
-from cleantail.log.log_measure import LogMeasure
-from cleantail.log.policy.offset_map import buffer_percent
+from cleantail.log.rules import LogMeasure
+from cleantail.log.task_shares import buffer_percent
 from cleantail.rounds.checked.staged_units import StagedUnit
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"

@@ -22,8 +22,7 @@ from cleantail.log.partition_state import (
     Rewritten,
     states_of_properties,
 )
-from cleantail.log.source_position import PROPERTY_POSITION
-from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION
+from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
 from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, unpacked_sources
 from cleantail.rounds.size_history import OPERATION
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cleantail.human import counted, instant
 from cleantail.lake.records.shown_records import ShownRecord
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.round_state import EXPIRE
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.sample import RemovedRecord
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.triggers import overdue_ms, quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.log.tombstones import due_tombstones
+from cleantail.log.triggers import overdue_ms, quarantine_pause
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import RoundResult

@@ -28,8 +28,8 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
 from cleantail.lake.table_metadata import table_facts
-from cleantail.log.reader_positions import namespace_of
-from cleantail.log.releases import NO_RELEASES
+from cleantail.log.horizons import namespace_of
+from cleantail.log.quarantine import NO_RELEASES
 from cleantail.rounds.past_rounds import Round
 from cleantail.watch.evidence_totals import EvidenceTotals
 from cleantail.watch.log_metrics import Totals

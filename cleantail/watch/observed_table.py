@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
-from cleantail.log.reader_positions import Reader
-from cleantail.log.releases import Releases
+from cleantail.log.horizons import Reader
+from cleantail.log.quarantine import Releases
 from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks
 from cleantail.rounds.size_history import SizePoint, size_point
 

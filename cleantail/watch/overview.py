@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import duration
+from cleantail.log.due_work import resolve_due_work
+from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.due_work import resolve_due_work
-from cleantail.log.reader_positions import Reader
 from cleantail.rounds.size_history import Saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.topic_states import State, state_of

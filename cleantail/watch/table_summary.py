@@ -15,10 +15,10 @@ from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.lake.kept.code_digest import code_digest
 from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state_at
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.reader_positions import Reader
-from cleantail.log.releases import Releases, lifted
+from cleantail.log.quarantine import Releases, lifted
 from cleantail.log.source_position import ReadPosition
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from cleantail.config.topic import Topic
 from cleantail.human import readable_reason
+from cleantail.log.due_work import DueWork
+from cleantail.log.horizons import slowest, waiting_text
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.due_work import DueWork
-from cleantail.log.policy.holds import slowest, waiting_text
 from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 

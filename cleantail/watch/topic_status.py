@@ -13,8 +13,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.horizons import Hold, resolve_holds
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.holds import Hold, resolve_holds
 from cleantail.log.source_position import ReadPosition
 
 

@@ -22,7 +22,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evidence_table import load_evidence, read_evidence
 from cleantail.lake.runs.evaluate import log_states
 from cleantail.lake.table_metadata import table_facts
-from cleantail.log.policy.triggers import decide
+from cleantail.log.triggers import decide
 from cleantail.rounds.past_rounds import Round
 from cleantail.whatif.observed_history import Basis, History, Outcome
 from cleantail.whatif.replay import changed_values, next_expiry, simulate

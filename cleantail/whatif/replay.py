@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.log.due_work import resolve_retention
+from cleantail.log.horizons import new_horizon_ms
 from cleantail.log.log_state import LogState, resolve_log_state
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.retention import resolve_retention
-from cleantail.log.policy.triggers import decide
 from cleantail.log.segments import DataFile
-from cleantail.log.tombstones import new_horizon_ms
+from cleantail.log.triggers import decide
 from cleantail.whatif.observed_history import DAY_MS, Basis, History, ObservedRound, Outcome
 
 

@@ -86,7 +86,7 @@ def plan(
 
     With --set or --diff it shows what another policy would have done.
     """
-    from cleantail.log.policy.shares import task_plan
+    from cleantail.log.task_shares import task_plan
     from cleantail_cli.reports.rounds import Plan
 
     what_if.require_one_kind(topic, settings, base_dir, partition is not None or force)

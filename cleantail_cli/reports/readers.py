@@ -13,7 +13,7 @@ from rich.markup import escape
 from cleantail.config.topic import Topic
 from cleantail.human import instant
 from cleantail.lake.records.latest import Latest
-from cleantail.log.reader_positions import Reader
+from cleantail.log.horizons import Reader
 from cleantail_cli.console import folding_table
 from cleantail_cli.output import Output, Page
 

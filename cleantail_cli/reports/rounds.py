@@ -18,9 +18,8 @@ from cleantail.human import counted, until
 from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.lake.runs.run_plan import RunPlan
-from cleantail.log.log_measure import LogMeasure
-from cleantail.log.policy.reconciliation import NO_SOURCE
-from cleantail.log.policy.retention import NO_DELETE
+from cleantail.log.due_work import NO_DELETE, NO_SOURCE
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RoundResult, RunResult
 from cleantail.rounds.checked.staged_units import EXPIRED

@@ -13,10 +13,10 @@ from typing import Any
 
 from cleantail.config.topic import Topic
 from cleantail.human import counted, instant, one_line, size
+from cleantail.log.horizons import Hold, hold_lines
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.holds import Hold, hold_lines
-from cleantail.log.policy.triggers import RATIO, decide
 from cleantail.log.source_position import ReadPosition, SourcePosition
+from cleantail.log.triggers import RATIO, decide
 from cleantail.watch.topic_status import TopicStatus
 from cleantail_cli.console import line_width
 from cleantail_cli.output import Page

@@ -30,7 +30,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
 from cleantail.lake.table_folder import OwnFolders, require_safe_commits
-from cleantail.log.policy.shares import in_one_process, parallelism
+from cleantail.log.task_shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
 from cleantail.rounds.size_history import CONVERT, OPERATION
 from spark_jobs.conversion.alive import Alive, alive_records

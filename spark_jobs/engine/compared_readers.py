@@ -6,9 +6,9 @@ the reference (docs/architecture.md, decision 10). Before a round stages what it
 1. The tasks have noted the kinds of the files that they opened. Kinds that the table remembers as compared cost nothing
    more.
 2. Of each other kind, up to three files are read by both readers, up to 10,000 live records of each. Spark computes a
-   digest of each column by its own plan (cleantail.log.column_sql), tasks compute it from what rounds see (records_of).
-   The number of a record among the live ones of its file is part of its digest, so that an exchange of two values
-   counts.
+   digest of each column by its own plan (cleantail.log.adopted_table), tasks compute it from what rounds see
+   (records_of). The number of a record among the live ones of its file is part of its digest, so that an exchange of
+   two values counts.
 3. Where the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
    columns.
 4. Where they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's

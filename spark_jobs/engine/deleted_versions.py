@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
-from cleantail.log.ranks.spark_sql import rank_sql
-from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
+from cleantail.log.winners import latest_timestamp_ms, rank_sql, strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.columns.records import VERSION_COLUMN
 from spark_jobs.engine.log_task import Remembered

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from cleantail.log.policy.offset_map import round_end
-from cleantail.log.ranks.versions import Booleans, Longs
-from cleantail.log.ranks.winners import Ranks, ranks_by_offset
+from cleantail.log.task_shares import round_end
+from cleantail.log.winners import Booleans, Longs, Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import Copies, DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.offset_set import OffsetSet

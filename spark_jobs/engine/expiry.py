@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.ranks.versions import Booleans
-from cleantail.log.ranks.winners import Ranks, beaten, ranks_of, record_ranks, worst_ranks
+from cleantail.log.winners import Booleans, Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked.staged_units import EXPIRED
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET

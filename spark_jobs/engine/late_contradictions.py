@@ -19,10 +19,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction
+from cleantail.log.horizons import spans_of
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans
-from cleantail.log.tombstones import spans_of
+from cleantail.log.rules import CANDIDATE, HIDDEN, LIVE, Contradiction
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.rollback import BEFORE, unpacked
 from cleantail.rounds.size_history import OPERATION

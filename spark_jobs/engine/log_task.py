@@ -15,8 +15,8 @@ from pyroaring import BitMap64
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.policy.shares import bucket_count
-from cleantail.log.ranks.versions import Longs
+from cleantail.log.task_shares import bucket_count
+from cleantail.log.winners import Longs
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile

@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 from cleantail.config.platform import Platform
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, PARTITION
-from cleantail.log.contradictions import Contradiction
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.round_state import proof_due
+from cleantail.log.rules import Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.last_compaction import COUNTS

@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
-from cleantail.log.ranks.versions import Booleans
-from cleantail.log.ranks.winners import Ranks
+from cleantail.log.winners import Booleans, Ranks
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_keys import task_keys
 from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part

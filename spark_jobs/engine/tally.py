@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cleantail.log.ranks.versions import Booleans
+from cleantail.log.winners import Booleans
 from spark_jobs.engine.columns.records import Records
 from spark_jobs.engine.log_task import LogCounts, LogTask
 from spark_jobs.engine.tombstone_entries import EntryTally, Ledgers

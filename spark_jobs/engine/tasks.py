@@ -14,8 +14,7 @@ from pyspark import SparkContext
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
-from cleantail.log.policy.offset_map import keys_in_budget
-from cleantail.log.policy.shares import TaskSizes, map_fits, parallelism, task_sizes
+from cleantail.log.task_shares import TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files

@@ -9,7 +9,7 @@ import numpy as np
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.log.partition_state import Horizon
-from cleantail.log.ranks.versions import Booleans, Longs
+from cleantail.log.winners import Booleans, Longs
 from spark_jobs.engine.log_task import EntryCounts
 
 

@@ -18,7 +18,7 @@ from operator import or_
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION, VALUE
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.horizons import as_due, new_horizon_ms, spans_of, swept
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
@@ -26,7 +26,7 @@ from cleantail.log.partition_state import (
     with_late_tombstones,
     with_round,
 )
-from cleantail.log.tombstones import as_due, new_horizon_ms, spans_of, swept
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.late_contradictions import LateFiles

@@ -13,9 +13,17 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.ranks.strategies import remembered_units
-from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, no_versions
-from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
+from cleantail.log.winners import (
+    Booleans,
+    Longs,
+    Numbers,
+    Ranks,
+    Versions,
+    beaten,
+    best_ranks,
+    no_versions,
+    remembered_units,
+)
 from spark_jobs.engine.columns.key_numbers import KeyNumbers, Rows
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.log_task import LogTask
@@ -120,7 +128,7 @@ class Verdict:
 
 
 def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None) -> Verdict:
-    """Says which of the records win (cleantail.log.ranks.winners).
+    """Says which of the records win (cleantail.log.winners).
 
     `count`: of keys. `remembered`: rank by key, where some are. `best`: the best rank of each key, where it is known
     already, and every key is touched.

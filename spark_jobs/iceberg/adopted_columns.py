@@ -1,5 +1,5 @@
-"""Records of an adopted table in the columns of a topic table (cleantail.log.column_sql), and the bounds of offsets
-that no column holds (cleantail.log.ranks.row_offsets)."""
+"""Records of an adopted table in the columns of a topic table (cleantail.log.adopted_table), and the bounds of offsets
+that no column holds (cleantail.log.adopted_table)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.columns import Columns, quoted
-from cleantail.log.column_sql import expressions
-from cleantail.log.ranks.row_offsets import Lineage, offset_range, spans_of_metrics
+from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
 from spark_jobs.iceberg.planned_files import PlannedFile
 
 METADATA = ("_file", "_pos", "_row_id")

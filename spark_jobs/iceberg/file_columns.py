@@ -1,8 +1,8 @@
 """The layout of a topic table's columns in the files of an Iceberg table, from the JVM, and arrays of it in a topic
 table's types. Where a file has a column, and what it is if the file lacks it: cleantail.lake.records.projection.
 
-An adopted table may have a column inside of a struct, and other types than a topic table: cleantail.log.column_sql says
-the same as Spark SQL, for what reads whole records.
+An adopted table may have a column inside of a struct, and other types than a topic table: cleantail.log.adopted_table
+says the same as Spark SQL, for what reads whole records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cleantail.lake.records.projection import (
     layout_of_schema,
 )
 from cleantail.lake.records.topic_columns import micros, whole_numbers
-from cleantail.log.ranks.row_offsets import LINEAGE_IDS, ROW_ID
+from cleantail.log.adopted_table import LINEAGE_IDS, ROW_ID
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
 

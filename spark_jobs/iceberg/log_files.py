@@ -17,7 +17,7 @@ from cleantail.config.topic_table import KEY, OFFSET, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import positions_of_file, vector_positions
-from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
+from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
 from spark_jobs.iceberg.file_kinds import note_kind

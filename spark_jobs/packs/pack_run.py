@@ -27,7 +27,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.silent_brokers import SilentBrokers
-from cleantail.log.policy.shares import one_of, parallelism
+from cleantail.log.task_shares import one_of, parallelism
 from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
 from cleantail.rounds.packs.kept_outcomes import PackOutcomes
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes

@@ -24,7 +24,7 @@ from cleantail.human import counted
 from cleantail.kafka.restore.record_rows import Difference, Feed, Rows, first_difference
 from cleantail.kafka.restore.restore_target import LogFacts
 from cleantail.kafka.restore.target_log import TargetLog
-from cleantail.log.ranks.versions import MICROS_PER_MILLI
+from cleantail.log.winners import MICROS_PER_MILLI
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.restore.arrow_rows import once, rows_of
 from spark_jobs.restore.ordered_log import LogSource, file_batches, ordered_batches

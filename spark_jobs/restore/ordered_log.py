@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
-from cleantail.log.ranks.versions import MICROS_PER_MILLI, Booleans
+from cleantail.log.winners import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.columns.records import require_place
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.rewrites.live_batches import BATCH_RECORDS, live_batches, opened

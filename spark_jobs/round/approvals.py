@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState
+from cleantail.log.quarantine import replaced
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end

@@ -18,11 +18,9 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.lake.runs.evaluate import log_states, read_facts
-from cleantail.log.contradictions import MEASURE, Contradiction
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.log_state import KEYLESS_RULE, LogState, held_reason
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.log.rules import RULES
+from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import CheckResult

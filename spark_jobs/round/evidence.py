@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.recorded_checks import parts_of

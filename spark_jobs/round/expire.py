@@ -12,8 +12,7 @@ from functools import partial
 
 from cleantail.config.platform import Platform
 from cleantail.lake.runs.run_plan import RunPlan
-from cleantail.log.reader_positions import hold_offset, left_behind
-from cleantail.log.tombstones import spans_of
+from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.compared_readers import compare_readers

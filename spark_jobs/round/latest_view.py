@@ -19,8 +19,7 @@ from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, OR
 from cleantail.errors import ConflictError, UnknownCommitError
 from cleantail.log.log_state import kept_log_start
 from cleantail.log.partition_state import states_of_properties
-from cleantail.log.ranks.spark_sql import latest_timestamp_sql, rank_sql
-from cleantail.log.ranks.strategies import remembered_units
+from cleantail.log.winners import latest_timestamp_sql, rank_sql, remembered_units
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql

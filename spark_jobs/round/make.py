@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.planned_units import planned_unit
-from cleantail.log.policy.offset_map import map_slots
-from cleantail.log.policy.shares import ends_where_full, task_plan
+from cleantail.log.task_shares import ends_where_full, map_slots, task_plan
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.compared_readers import compare_readers

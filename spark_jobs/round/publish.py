@@ -23,12 +23,12 @@ from typing import Any
 from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.quarantine import replaced
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.publications import identity_of
 from cleantail.rounds.checked.round_results import RoundResult
-from cleantail.rounds.failed_branches import replaced
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed

@@ -23,7 +23,7 @@ from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.triggers import quarantine_pause
+from cleantail.log.triggers import quarantine_pause
 from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
 from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from cleantail.rounds.reconcile_results import ComparedLog, ComparisonResult

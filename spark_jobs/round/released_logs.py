@@ -11,7 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.runs.release_properties import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.releases import Releases, lifted
+from cleantail.log.quarantine import Releases, lifted
 from spark_jobs.engine.deleted_versions import forget_all
 from spark_jobs.iceberg.commits import note_history
 from spark_jobs.iceberg.iceberg_reads import texts

@@ -9,10 +9,10 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import plan_run
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.due_work import Retention
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.policy.retention import Retention
-from cleantail.log.policy.triggers import decide
+from cleantail.log.rules import LogMeasure
+from cleantail.log.triggers import decide
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import RoundResult, RunResult
 from cleantail.rounds.ingest_results import IngestedFile, IngestResult

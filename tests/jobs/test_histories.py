@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from cleantail.log.policy.shares import TaskSizes
+from cleantail.log.task_shares import TaskSizes
 from spark_jobs.engine import tasks
 from tests.histories.generate import FAMILIES, histories, is_varied
 from tests.histories.play import Disagreement, Player

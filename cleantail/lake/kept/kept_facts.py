@@ -29,8 +29,8 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
 from cleantail.lake.table_metadata import TableFacts, table_facts
-from cleantail.log.reader_positions import Reader, namespace_of
-from cleantail.log.releases import NO_RELEASES, Releases
+from cleantail.log.horizons import Reader, namespace_of
+from cleantail.log.quarantine import NO_RELEASES, Releases
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -21,7 +21,7 @@ from cleantail.lake.records.projection import (
 )
 from cleantail.lake.records.row_lineage import Lineages, lineage_columns, spans_of
 from cleantail.lake.records.topic_columns import MADE_OFFSET
-from cleantail.log.ranks.row_offsets import LAST_UPDATED, ROW_ID, record_offsets, require_row_ids
+from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, record_offsets, require_row_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa

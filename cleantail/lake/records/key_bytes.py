@@ -1,5 +1,5 @@
-"""Keys of adopted tables as bytes, in Arrow: the same bytes as cleantail.log.column_sql gives in Spark, for one column
-or for several. Its docstring says what they are, and what JSON several columns of a value become.
+"""Keys of adopted tables as bytes, in Arrow: the same bytes as cleantail.log.adopted_table gives in Spark, for one
+column or for several. Its docstring says what they are, and what JSON several columns of a value become.
 """
 
 from __future__ import annotations

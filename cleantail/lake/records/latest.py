@@ -22,9 +22,7 @@ from cleantail.lake.delete_entries import named_if_damaged
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
 from cleantail.lake.table_metadata import live_files
-from cleantail.log.ranks.strategies import remembered_units
-from cleantail.log.ranks.versions import Versions, versions_of
-from cleantail.log.ranks.winners import Ranks, beaten, best_ranks
+from cleantail.log.winners import Ranks, Versions, beaten, best_ranks, remembered_units, versions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

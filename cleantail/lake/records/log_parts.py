@@ -20,7 +20,7 @@ from cleantail.lake.records.file_records import constants_of, layout_of_paths
 from cleantail.lake.records.projection import NAME_MAPPING, Layout
 from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages, spans_of
 from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms
-from cleantail.log.ranks.row_offsets import offset_range, require_row_ids
+from cleantail.log.adopted_table import offset_range, require_row_ids
 from cleantail.log.segments import NO_TIMESTAMP_MS, split
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ Ends = tuple[int, int] | None
 
 def _ends_of(name: str, columns: Columns, ends: Callable[[str], Ends]) -> Ends:
     """Returns the range of a column; of partition and offset 0 where no column has them
-    (cleantail.log.ranks.row_offsets)."""
+    (cleantail.log.adopted_table)."""
     return ends(name) if columns.of(name) else None if name == TIMESTAMP else (0, 0)
 
 

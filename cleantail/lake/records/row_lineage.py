@@ -1,4 +1,4 @@
-"""Adapter: the row lineage of data files, which PyIceberg 0.12 does not read (cleantail.log.ranks.row_offsets).
+"""Adapter: the row lineage of data files, which PyIceberg 0.12 does not read (cleantail.log.adopted_table).
 
 A data file's first row id is in its manifest's entry, or follows from that of the manifest, which the manifest list
 has. Manifests never change, and one gets its first row id once: what was read of it is kept.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.lake.clients.bounded_reads import avro_file
 from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.delete_entries import DATA, ENTRY_DELETED
-from cleantail.log.ranks.row_offsets import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
+from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

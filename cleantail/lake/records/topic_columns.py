@@ -1,4 +1,4 @@
-"""Columns of an adopted table as Arrow in those of a topic table, as cleantail.log.column_sql says it for Spark."""
+"""Columns of an adopted table as Arrow in those of a topic table, as cleantail.log.adopted_table says it for Spark."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.packs import DueTopic
+from cleantail.log.work_units import DueTopic
 
 
 @dataclass(frozen=True, slots=True)

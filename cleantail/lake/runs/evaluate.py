@@ -19,11 +19,10 @@ from cleantail.lake.runs.reclaim_plan import resolve_reclaim
 from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
+from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
+from cleantail.log.horizons import namespace_of
 from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.due_work import DueWork, resolve_due_work
-from cleantail.log.policy.reconciliation import resolve_reconcile
-from cleantail.log.reader_positions import namespace_of
 from cleantail.log.segments import DataFile
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, pack, round_name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cleantail.log.due_work import Retention
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.retention import Retention
-from cleantail.log.policy.triggers import Decision
+from cleantail.log.triggers import Decision
 
 
 @dataclass(frozen=True, slots=True)

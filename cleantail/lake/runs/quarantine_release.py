@@ -1,7 +1,7 @@
 """Taking a log out of quarantine by hand: the next run tries it at once, and counts its attempts anew.
 
 Nothing of the table is written: the release is a word beside it, which whoever reads the log's state reads too
-(cleantail.log.releases). A round may put the log into quarantine again in the same moment. What the person is told
+(cleantail.log.quarantine). A round may put the log into quarantine again in the same moment. What the person is told
 then holds for that quarantine as well: the release starts over.
 """
 
@@ -19,7 +19,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.runs.release_properties import current_releases, write_release
 from cleantail.lake.table_metadata import require_partition
 from cleantail.log.partition_state import PartitionState, Quarantine, states_of_properties
-from cleantail.log.releases import Release, Releases, lifted
+from cleantail.log.quarantine import Release, Releases, lifted
 from cleantail.retries import Retries
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
-from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.horizons import Reader, namespace_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -10,7 +10,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.namespaces import write_properties
 from cleantail.lake.runs.reader_properties import READER_JSON, property_of, registered
-from cleantail.log.reader_positions import Reader, namespace_of
+from cleantail.log.horizons import Reader, namespace_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

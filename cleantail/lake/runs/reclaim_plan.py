@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import be, counted
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log.policy.shares import PACK_RECORDS
+from cleantail.log.quarantine import past_their_time
 from cleantail.log.segments import DataFile
-from cleantail.rounds.failed_branches import past_their_time
+from cleantail.log.task_shares import PACK_RECORDS
 
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20

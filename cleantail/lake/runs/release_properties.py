@@ -13,8 +13,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties, property_name, write_properties
-from cleantail.log.reader_positions import namespace_of
-from cleantail.log.releases import NO_RELEASES, Release, Releases
+from cleantail.log.horizons import namespace_of
+from cleantail.log.quarantine import NO_RELEASES, Release, Releases
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

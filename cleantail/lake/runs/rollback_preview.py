@@ -16,9 +16,9 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import added_files, ancestry, live_files
+from cleantail.log.horizons import Reader, namespace_of
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.reader_positions import Reader, namespace_of
-from cleantail.log.releases import lifted
+from cleantail.log.quarantine import lifted
 from cleantail.log.segments import DataFile
 from cleantail.log.source_position import read_position_of
 from cleantail.rounds.ingestion_undo import (

@@ -9,13 +9,11 @@ from typing import Any
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.lake.runs.reclaim_plan import ReclaimPlan
+from cleantail.log.due_work import NO_SOURCE, ReconcileDecision, Retention
+from cleantail.log.horizons import Hold, Reader
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.holds import Hold
-from cleantail.log.policy.reconciliation import NO_SOURCE, ReconcileDecision
-from cleantail.log.policy.retention import Retention
-from cleantail.log.policy.triggers import Decision
-from cleantail.log.reader_positions import Reader
+from cleantail.log.triggers import Decision
 from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
 
 

@@ -18,14 +18,13 @@ from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
-from cleantail.log.source_position import position_of
-from cleantail.log.source_table.snapshot_plan import PORTION_BYTES, SnapshotPlan, plan_snapshots
-from cleantail.log.source_table.snapshot_position import (
+from cleantail.log.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceTable, plan_snapshots
+from cleantail.log.source_position import (
     PROPERTY_SNAPSHOT_POSITION,
     SnapshotPosition,
+    position_of,
     snapshot_position_of,
 )
-from cleantail.log.source_table.source_history import SourceTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

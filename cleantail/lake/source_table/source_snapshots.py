@@ -18,7 +18,7 @@ from cleantail.errors import CleantailError, OutsideError, SourceError, TableErr
 from cleantail.lake.catalogs import kept_catalog, unreachable
 from cleantail.lake.clients.trusted_catalog import require_data_alone
 from cleantail.lake.table_metadata import ancestry
-from cleantail.log.source_table.source_history import SourceSnapshot, SourceTable
+from cleantail.log.snapshot_plan import SourceSnapshot, SourceTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cleantail.codec import Codec
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.round_state import COMPACT, RETAIN
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult

@@ -17,9 +17,9 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.round_state import COMPACT
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import Hold, holds_of
 from cleantail.rounds.checked.check_results import checks_of
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cleantail.codec import Codec
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
 from cleantail.rounds.checked.sample import RemovedRecord

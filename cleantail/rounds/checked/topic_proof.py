@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import JsonValue
 
-from cleantail.log.contradictions import Contradiction
+from cleantail.log.rules import Contradiction
 
 
 @dataclass(frozen=True, slots=True)

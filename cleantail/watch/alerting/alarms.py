@@ -20,12 +20,11 @@ from cleantail.config.events import Event
 from cleantail.config.schedules.run_times import run_before
 from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import be, counted, duration, instant, one_line, readable_reason
+from cleantail.log.horizons import Reader, hold_offset
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.policy.triggers import decide
-from cleantail.log.quarantine import red_since_and_retry
-from cleantail.log.reader_positions import Reader, hold_offset
-from cleantail.rounds.failed_branches import kept_until_ms
+from cleantail.log.quarantine import kept_until_ms, red_since_and_retry
+from cleantail.log.triggers import decide
 from cleantail.watch.alerting.incidents import Condition
 
 GAP_TOLD_MS = 86_400_000

@@ -27,9 +27,9 @@ from cleantail.config.run_schedule import Schedule, parts_of
 from cleantail.config.topic import Topic
 from cleantail.lake.foreign_errors import stack_of
 from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.reader_positions import Reader
 from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
 from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
 from cleantail.watch.alerting.notifications import (

@@ -20,7 +20,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.silent_brokers import SilentBrokers
-from cleantail.log.policy.packs import DueTopic, pack_topics
+from cleantail.log.work_units import DueTopic, pack_topics
 from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack

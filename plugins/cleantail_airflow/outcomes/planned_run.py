@@ -14,7 +14,7 @@ from airflow.sdk import Context
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
-from cleantail.log.policy.reconciliation import ReconcileDecision
+from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.round_request import ExpiryRequest
 from cleantail_airflow.airflow_exceptions import AirflowFailException

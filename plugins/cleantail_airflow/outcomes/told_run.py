@@ -10,8 +10,8 @@ from airflow.sdk import Context
 from cleantail.config.events import Event
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
-from cleantail.log.reader_positions import Reader
 from cleantail.rounds.checked.staged_units import LeftBehind
 from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
 from cleantail.watch.alerting.incidents import Condition, Look, observed

@@ -19,7 +19,7 @@ from cleantail.home.data_docs import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log.source_table.snapshot_position import SnapshotPosition
+from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache

@@ -11,8 +11,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.log_state import LogState
-from cleantail.log.policy.triggers import Decision
-from cleantail.rounds.failed_branches import KeptBranch, kept_branch
+from cleantail.log.quarantine import KeptBranch, kept_branch
+from cleantail.log.triggers import Decision
 from cleantail.watch.charts.log_bar import Bar, log_bar
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow, topic_row

@@ -11,7 +11,7 @@ from cleantail.config.origin import Setting
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.run_plan import RunPlan
-from cleantail.log.source_table.snapshot_position import SnapshotPosition
+from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback import UndoneRound
 from cleantail.watch.dag_state import DagState

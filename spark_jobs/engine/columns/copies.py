@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from cleantail.log.ranks.versions import Booleans, Longs
+from cleantail.log.winners import Booleans, Longs
 from spark_jobs.engine.columns.records import Records
 from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.log_files import LogFile

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from cleantail.log.ranks.versions import Longs
+from cleantail.log.winners import Longs
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, Rows, TouchedKeys
 from spark_jobs.engine.columns.task_database import reading
 from spark_jobs.iceberg.log_files import BATCH_RECORDS

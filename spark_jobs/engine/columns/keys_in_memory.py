@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cleantail.log.ranks.versions import Longs
+from cleantail.log.winners import Longs
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, Rows, TouchedKeys
 
 PORTION_BYTES = 8 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cleantail.log.ranks.versions import Booleans, Longs
+from cleantail.log.winners import Booleans, Longs
 
 FLAGS_FOR_EACH = 8
 """Up to so many bytes for each offset a table of flags is kept: it takes no more than the offsets themselves."""

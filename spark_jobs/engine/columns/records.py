@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
-from cleantail.log.ranks.versions import Booleans, Longs, Numbers, Versions, versions_of
+from cleantail.log.winners import Booleans, Longs, Numbers, Versions, versions_of
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.iceberg.log_files import LogFile, column_batches
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cleantail.log.ranks.versions import Longs
+from cleantail.log.winners import Longs
 from spark_jobs.engine.columns.key_numbers import Rows, TouchedKeys
 from spark_jobs.engine.columns.keys_in_database import KeysInDatabase
 from spark_jobs.engine.columns.keys_in_memory import KeysInMemory

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.ranks.versions import Booleans, Longs, Numbers
-from cleantail.log.ranks.winners import Ranks
+from cleantail.log.winners import Booleans, Longs, Numbers, Ranks
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_filter import Hashes, KeyFilter
 from spark_jobs.engine.columns.key_numbers import TouchedKeys

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.ranks.winners import Ranks, ranks_by_offset
+from cleantail.log.winners import Ranks, ranks_by_offset
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET, TouchedKeys
 from spark_jobs.engine.columns.keys_in_database import KeysInDatabase

@@ -23,8 +23,8 @@ from pyiceberg.io import FileIO
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
-from cleantail.log.policy.shares import KEY_BYTES
-from cleantail.log.ranks.winners import Ranks
+from cleantail.log.task_shares import KEY_BYTES
+from cleantail.log.winners import Ranks
 from spark_jobs.engine.dirty_part import DirtyPart
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared import key_buckets, key_map

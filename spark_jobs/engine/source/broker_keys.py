@@ -22,7 +22,7 @@ from cleantail.errors import CleantailError
 from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.log.ranks.versions import Booleans
+from cleantail.log.winners import Booleans
 from spark_jobs.engine.columns.key_filter import Hashes
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.engine.shared.key_buckets import RESULT, Message, blobs

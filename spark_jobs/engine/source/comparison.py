@@ -15,8 +15,8 @@ from cleantail.config.platform import Platform
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import file_io_properties
-from cleantail.log.policy.shares import bucket_count
 from cleantail.log.source_position import position_of
+from cleantail.log.task_shares import bucket_count
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.shared.key_buckets import Message
 from spark_jobs.engine.shared.shares import shares_of

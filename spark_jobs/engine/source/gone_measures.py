@@ -21,8 +21,8 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import duration
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.log.log_measure import LogMeasure
-from cleantail.log.ranks.versions import Booleans
+from cleantail.log.rules import LogMeasure
+from cleantail.log.winners import Booleans
 from cleantail.rounds.checked.staged_units import StagedUnit
 from spark_jobs.engine.columns.records import Records
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.errors import CleantailError
-from cleantail.log.ranks.versions import Booleans
+from cleantail.log.winners import Booleans
 from spark_jobs.engine.columns.records import Records, records_of
 from spark_jobs.engine.columns.task_database import task_database
 from spark_jobs.engine.log_task import Bounds, LogTask

@@ -1,4 +1,4 @@
-"""Says which offsets of a log have two different records (cleantail.log.contradictions), by digests of what is
+"""Says which offsets of a log have two different records (cleantail.log.rules), by digests of what is
 compared.
 
 A value is as long as it likes: its SHA-256 is what travels to the others of its offset.
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
-from cleantail.log.contradictions import CANDIDATE, COMPARED
+from cleantail.log.rules import CANDIDATE, COMPARED
 
 PART = "part"
 """The column of a record's part."""

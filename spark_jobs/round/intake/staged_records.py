@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from cleantail.config.settings.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import CleantailError, ContradictionError
-from cleantail.log.contradictions import Contradiction, refusal
+from cleantail.log.rules import Contradiction, refusal
 from cleantail.log.source_position import read_position_of
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts

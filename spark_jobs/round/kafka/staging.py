@@ -14,7 +14,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.unholdable import UNHELD, Keep
 from cleantail.errors import ContradictionError
 from cleantail.kafka.read_plan import Range, task_ranges
-from cleantail.log.contradictions import OTHERS
+from cleantail.log.rules import OTHERS
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
 from spark_jobs.round.intake.record_files import UnwritableError, file_target, new_paths, run_writers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleantail.config.platform import Platform
-from cleantail.log.source_table.snapshot_position import SnapshotGap
+from cleantail.log.source_position import SnapshotGap
 from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.errors import ContradictionError
-from cleantail.log.contradictions import OTHERS
 from cleantail.log.partition_state import LeftOut
+from cleantail.log.rules import OTHERS
 from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.iceberg.tables import DELETED, TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, Ranges

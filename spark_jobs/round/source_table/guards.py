@@ -17,8 +17,8 @@ from cleantail.config.topic_table import HEADERS, OFFSET, PARTITION, TIMESTAMP, 
 from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, WAY_OUT
 from cleantail.config.unholdable import TIMESTAMP as UNHELD_TIMESTAMP
 from cleantail.errors import CleantailError, ContradictionError, SourceError, UnholdableError
-from cleantail.log.column_sql import expressions
-from cleantail.log.contradictions import COMPARED, Contradiction
+from cleantail.log.adopted_table import expressions
+from cleantail.log.rules import COMPARED, Contradiction
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 
 MARK = "cleantail.source-table"

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import COLUMNS, HEADERS, OFFSET, PARTITION
-from cleantail.log.contradictions import COMPARED
+from cleantail.log.rules import COMPARED
 from spark_jobs.round.source_table.guards import differing
 
 _FIRST, _NUMBER = "ct_first", "ct_number"

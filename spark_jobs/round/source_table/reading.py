@@ -1,6 +1,6 @@
 """Append what a topic's source table has and its own table has not: portion by portion, each one commit.
 
-1. What is new is told by the source's snapshots (cleantail.log.source_table.snapshot_plan), without Spark.
+1. What is new is told by the source's snapshots (cleantail.log.snapshot_plan), without Spark.
 2. Spark's tasks read the files of these snapshots, put the records in the order of their logs, each once, and write
    them onto a branch of the topic's own table.
 3. They are compared with what the table has at their offsets, and come onto `main` together with the position, and only
@@ -27,9 +27,8 @@ from cleantail.lake.source_table.planned_read import PlannedRead, own_position, 
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PartitionState, states_of_properties
-from cleantail.log.source_table.snapshot_plan import SnapshotPlan, lost_of
-from cleantail.log.source_table.snapshot_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
-from cleantail.log.source_table.source_history import SourceTable
+from cleantail.log.snapshot_plan import SnapshotPlan, SourceTable, lost_of
+from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.ingest_results import TableIngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, TableRead

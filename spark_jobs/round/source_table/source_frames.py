@@ -22,8 +22,8 @@ from cleantail.config.columns import Columns, quoted
 from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import SourceError
-from cleantail.log.column_sql import problem_of
-from cleantail.log.source_table.snapshot_plan import SnapshotPlan
+from cleantail.log.adopted_table import problem_of
+from cleantail.log.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS

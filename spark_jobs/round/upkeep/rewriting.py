@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.lake.runs.reclaim_plan import Group, kept_number, rewrite_batches
-from cleantail.log.policy.shares import parallelism
+from cleantail.log.task_shares import parallelism
 from cleantail.rounds.reclaim_results import RewrittenFiles
 from cleantail.rounds.size_history import OPERATION
 from spark_jobs.engine.rewrites.written_schema import RefusedError

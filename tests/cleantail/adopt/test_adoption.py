@@ -9,7 +9,7 @@ from cleantail.adopt.layouts import guess_layout
 from cleantail.config.columns import Columns, quoted
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties, property_of_columns
-from cleantail.log.column_sql import expressions, problem_of
+from cleantail.log.adopted_table import expressions, problem_of
 
 COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")
 FOUND = ForeignTable(

@@ -9,7 +9,7 @@ from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import PlatformSettings
 from cleantail.config.topic import Topic
-from cleantail.log.reader_positions import namespace_of
+from cleantail.log.horizons import namespace_of
 
 PLATFORM = {
     "state": "/somewhere/else",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.log.contradictions import CANDIDATE, HIDDEN, LIVE, Contradiction, refusal
+from cleantail.log.rules import CANDIDATE, HIDDEN, LIVE, Contradiction, refusal
 
 FILES = [Path("a.jsonl"), Path("b.jsonl")]
 

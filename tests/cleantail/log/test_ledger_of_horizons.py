@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.horizons import as_due, due_spans, swept
 from cleantail.log.partition_state import (
     Horizon,
     PartitionState,
@@ -22,7 +22,7 @@ from cleantail.log.partition_state import (
     without_swept,
 )
 from cleantail.log.round_state import after_round, late_spans
-from cleantail.log.tombstones import as_due, due_spans, swept
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 from tests.cleantail.kernel_builders import horizon_of
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from cleantail.log.log_state import KeylessRecords
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.policy.triggers import decide, overdue_ms
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
+from cleantail.log.triggers import decide, overdue_ms
 from tests.cleantail.kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Reconciled
 from cleantail.log.round_state import after_expiry, after_reconciliation, after_round, late_spans, proof_due
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 
 WORK = PartitionWork(partition=0, first_dirty_offset=10, end_offset=20, log_start_offset=3, log_end_offset=30)

@@ -4,9 +4,9 @@ of files without number: what the histories on real tables cannot afford."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleantail.log.due_work import resolve_retention
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.retention import resolve_retention
-from cleantail.log.policy.triggers import decide
+from cleantail.log.triggers import decide
 from tests.cleantail.kernel_builders import configs, data_file, resolved
 from tests.histories import features, rules
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.log.partition_state import Horizon
-from cleantail.log.tombstones import (
+from cleantail.log.horizons import (
     as_due,
     due_spans,
     due_tombstones,
@@ -15,6 +14,7 @@ from cleantail.log.tombstones import (
     past_readers,
     swept,
 )
+from cleantail.log.partition_state import Horizon
 from cleantail.log.work_units import PartitionWork
 from tests.cleantail.kernel_builders import configs, log_state
 

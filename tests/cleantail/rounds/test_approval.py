@@ -9,8 +9,8 @@ import pytest
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import (
     Hold,
     Rejection,

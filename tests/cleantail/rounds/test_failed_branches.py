@@ -4,8 +4,7 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.log.partition_state import PartitionState, Quarantine
-from cleantail.log.work_units import round_name
-from cleantail.rounds.failed_branches import (
+from cleantail.log.quarantine import (
     KeptBranch,
     failed_name,
     kept_branch,
@@ -13,6 +12,7 @@ from cleantail.rounds.failed_branches import (
     past_their_time,
     replaced,
 )
+from cleantail.log.work_units import round_name
 
 
 def held(branch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.sample import RemovedRecord

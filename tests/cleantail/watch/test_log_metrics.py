@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.rules import LogMeasure
 from cleantail.log.source_position import Forgotten
 from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON
 from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict

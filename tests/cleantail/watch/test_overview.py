@@ -6,8 +6,8 @@ import pytest
 
 from cleantail.config.columns import Columns
 from cleantail.config.topic import Topic
+from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.reader_positions import Reader
 from cleantail.log.source_position import Forgotten
 from cleantail.rounds.size_history import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.log.policy.shares import TaskSizes
+from cleantail.log.task_shares import TaskSizes
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 from cleantail.rounds.last_compaction import COUNTS

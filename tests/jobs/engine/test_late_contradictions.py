@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-from cleantail.log.contradictions import CANDIDATE, Contradiction
-from cleantail.log.policy.shares import TaskSizes
+from cleantail.log.rules import CANDIDATE, Contradiction
+from cleantail.log.task_shares import TaskSizes
 from spark_jobs.engine import late_contradictions, tasks
 from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg import few_records

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.log.policy.shares import TaskSizes
+from cleantail.log.task_shares import TaskSizes
 from spark_jobs.engine import tasks
 from spark_jobs.iceberg import commits
 from spark_jobs.round import publish

@@ -22,7 +22,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.log_records import adopted_records
 from cleantail.lake.records.projection import FIELD_ID
-from cleantail.log.column_sql import expressions, problem_of
+from cleantail.log.adopted_table import expressions, problem_of
 from spark_jobs.iceberg.log_files import column_batches
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from tests.jobs.iceberg.test_format_2 import full

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.config.topic_table import PARTITION
-from cleantail.log.log_measure import LogMeasure
+from cleantail.log.rules import LogMeasure
 from spark_jobs.quality.expectations import Auditor, judged_together
 from spark_jobs.round.check import COMPACT_RULES
 

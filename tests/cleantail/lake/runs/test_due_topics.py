@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from cleantail.lake.runs.due_topics import NewInput, due_topic
+from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.partition_state import Horizon, PartitionState
-from cleantail.log.policy.reconciliation import ReconcileDecision
 from tests.cleantail.lake.runs.test_evaluate import NOW_MS, facts, log, planned, topic
 
 CLEAN = PartitionState(checkpoint=30)

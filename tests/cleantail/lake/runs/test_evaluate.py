@@ -13,9 +13,9 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.due_work import ReconcileDecision
+from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.policy.reconciliation import ReconcileDecision
-from cleantail.log.reader_positions import Reader
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, round_name
 from tests.cleantail.kernel_builders import data_file
 

@@ -21,8 +21,7 @@ from cleantail.lake.runs.release_properties import (
     releases_in,
 )
 from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine
-from cleantail.log.quarantine import after_failure
-from cleantail.log.releases import Release, lifted
+from cleantail.log.quarantine import Release, after_failure, lifted
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.overview import quarantined
 

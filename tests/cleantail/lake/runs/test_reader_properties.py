@@ -12,8 +12,8 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.reader_properties import PROPERTY_READER, registered, remove
 from cleantail.lake.runs.reader_registration import NAME_CHARS
 from cleantail.lake.runs.reader_registration import set_position as put
+from cleantail.log.horizons import Reader, hold_offset, left_behind
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.reader_positions import Reader, hold_offset, left_behind
 
 ORDERS = Topic(topic="orders", table="cleantail.orders")
 PAYMENTS = Topic(topic="payments", table="cleantail.payments")

@@ -2,11 +2,9 @@
 
 import pytest
 
+from cleantail.log.due_work import DECIDED, resolve_due_work, sweep_reason
+from cleantail.log.horizons import Hold, Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.policy.due_work import resolve_due_work, sweep_reason
-from cleantail.log.policy.holds import Hold
-from cleantail.log.policy.retention import DECIDED
-from cleantail.log.reader_positions import Reader
 from cleantail.log.segments import Segment
 from tests.cleantail.kernel_builders import configs, log_state
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.log.horizons import Hold, Reader, resolve_holds, slowest, waiting_text
 from cleantail.log.partition_state import Horizon
-from cleantail.log.policy.holds import Hold, resolve_holds, slowest, waiting_text
-from cleantail.log.reader_positions import Reader
 from tests.cleantail.kernel_builders import configs, log_state
 
 CAP_MS = 1_000

@@ -4,7 +4,7 @@ import pytest
 
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.policy.offset_map import buffer_percent, keys_in_budget, map_slots, round_end
+from cleantail.log.task_shares import buffer_percent, keys_in_budget, map_slots, round_end
 
 BY_OFFSET = KafkaConfigs()
 VERSIONED = [

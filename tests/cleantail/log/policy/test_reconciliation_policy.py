@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.topic import Topic
-from cleantail.log.policy.reconciliation import resolve_reconcile
+from cleantail.log.due_work import resolve_reconcile
 from cleantail.log.source_position import Forgotten
 from tests.cleantail.kernel_builders import log_state
 

@@ -6,8 +6,8 @@ import pytest
 
 from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.human import setting
+from cleantail.log.due_work import Retention, resolve_retention
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.policy.retention import Retention, resolve_retention
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 

@@ -9,7 +9,7 @@ import pytest
 from cleantail.config.platform import Platform, Spark
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.policy.shares import (
+from cleantail.log.task_shares import (
     BUCKET_KEYS,
     BUCKET_RECORD_BYTES,
     KEY_BYTES,

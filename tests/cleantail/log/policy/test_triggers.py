@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.log.horizons import due_tombstones
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.policy.triggers import (
+from cleantail.log.triggers import (
     Decision,
     decide,
     in_order_of_work,
     quarantine_pause,
 )
-from cleantail.log.tombstones import due_tombstones
 from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 
 DIRTY = log_state(clean_bytes=300, cleanable_bytes=700)

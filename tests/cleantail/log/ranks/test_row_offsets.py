@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail.errors import TableError
-from cleantail.log.ranks.row_offsets import (
+from cleantail.log.adopted_table import (
     LINEAGE_IDS,
     MOST_COMMITS,
     ROW_ID_BITS,

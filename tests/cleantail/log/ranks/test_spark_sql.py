@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.ranks.spark_sql import (
+from cleantail.log.winners import (
     header_sql,
     latest_timestamp_sql,
     rank_sql,

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.ranks.strategies import latest_timestamp_ms, strategy_text
-from cleantail.log.ranks.versions import versions_of
+from cleantail.log.winners import latest_timestamp_ms, strategy_text, versions_of
 
 NOW = 1_000_000
 LONG_MAX = (1 << 63) - 1

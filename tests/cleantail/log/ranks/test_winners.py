@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.log.ranks.versions import Versions, no_versions, versions_of
-from cleantail.log.ranks.winners import beaten, best_ranks, ranks_of, record_ranks, worst_ranks
+from cleantail.log.winners import (
+    Versions,
+    beaten,
+    best_ranks,
+    no_versions,
+    ranks_of,
+    record_ranks,
+    versions_of,
+    worst_ranks,
+)
 
 NOW_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import SourceError, TableError
-from cleantail.log.source_position import read_position_of, with_source_ends
-from cleantail.log.source_table.snapshot_plan import MOST_ONE_BY_ONE, lost_of, plan_snapshots
-from cleantail.log.source_table.snapshot_position import (
+from cleantail.log.snapshot_plan import MOST_ONE_BY_ONE, SourceSnapshot, SourceTable, lost_of, plan_snapshots
+from cleantail.log.source_position import (
     GAPS_KEPT,
     PROPERTY_SNAPSHOT_POSITION,
     SnapshotGap,
     SnapshotPosition,
     parse_snapshot_position,
+    read_position_of,
+    with_source_ends,
 )
-from cleantail.log.source_table.source_history import SourceSnapshot, SourceTable
 
 POSITION = SnapshotPosition("lake", "ns.t", "u", "main", 1, 1_000, {0: 5, 2: 7}, "r", 2_000)
 

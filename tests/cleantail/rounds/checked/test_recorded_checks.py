@@ -9,9 +9,8 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.log.log_measure import LogMeasure
 from cleantail.log.partition_state import Horizon
-from cleantail.log.rules import RULES, WARNINGS
+from cleantail.log.rules import RULES, WARNINGS, LogMeasure
 from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.checked_round import Verdict

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.events import Event
+from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Rewritten
-from cleantail.log.reader_positions import Reader
 from cleantail.log.source_position import Forgotten, Gap
 from cleantail.watch.alerting.alarms import (
     check_failed,

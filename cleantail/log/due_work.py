@@ -1,0 +1,260 @@
+"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1).
+
+1. Only whole segments go, from the oldest on, and never the active one (semantics.md 1.2).
+2. First by size: the oldest segments go while the log stays at or above retention.bytes without them.
+3. Then by age, of what that leaves: segments go as long as the youngest record of each is older than retention.ms. The
+   comparison is strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
+4. The log start moves to the base of the first segment that stays, or to the log end where none does. It never moves
+   back.
+5. -1 switches a limit off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic import Topic
+from cleantail.human import be, counted, instant, setting, size, until
+from cleantail.log.horizons import Hold, Reader, due_tombstones, hold_offset, resolve_holds, slowest, waiting_text
+from cleantail.log.log_state import LogState
+from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
+from cleantail.log.triggers import Decision, decide, in_order_of_work, quarantine_pause
+
+NO_DELETE = "cleanup.policy has no delete"
+"""The reason where retention is no part of the policy."""
+DECIDED = "the first round of this run has moved the log start"
+"""The reason in the later rounds of a run (semantics.md 3.8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Says where the log start moves to, and why. `log_start_offset` is the present one where nothing is `due`."""
+
+    log_start_offset: int
+    due: bool
+    reason: str
+
+
+def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
+    """Returns UnifiedLog.deleteOldSegments' new log start for one log at `now_ms`, by the rules of the module
+    docstring."""
+    if not configs.deletes:
+        return Retention(log.log_start_offset, False, NO_DELETE)
+    # 1. what may go at all: never the active segment
+    deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
+    # 2. and 3. what goes by size, and of the rest by age
+    past_size = _count_past_size(log.segments, deletable, configs.retention_bytes)
+    past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
+    count = past_size + past_age
+    # 4. the log start, which never moves back
+    start = _start_without(log, count)
+    if start <= log.log_start_offset:
+        return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
+    limits = " and ".join(name for name, n in (("retention.bytes", past_size), ("retention.ms", past_age)) if n)
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
+
+
+def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
+    """Returns both limits in words, and when the oldest segment passes the one of age, if it ever does."""
+    text = f"{_by_age(configs)} or {_by_size(configs)}"
+    unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
+    if unknown or configs.retention_ms in (-1, LONG_MAX):
+        return text
+    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
+
+
+def _by_age(configs: KafkaConfigs) -> str:
+    return "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
+
+
+def _by_size(configs: KafkaConfigs) -> str:
+    return f"retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
+
+
+def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
+    """Returns how many segments, from the oldest on, have a youngest record older than retention.ms (strict, as in
+    Kafka)."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp_ms == NO_TIMESTAMP_MS or now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+    """Returns how many of the oldest segments can go while the log stays at or above retention.bytes."""
+    if retention_bytes < 0:
+        return 0
+    excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
+    for segment in segments:
+        if excess - segment.bytes < 0:
+            break
+        excess, count = excess - segment.bytes, count + 1
+    return count
+
+
+def _start_without(log: LogState, count: int) -> int:
+    """Returns the log start once `count` of the oldest segments have gone."""
+    if count == 0:
+        return log.log_start_offset
+    return log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset
+
+
+NEEDED = "needed"
+"""The value of `cleantail.reconcile` with which runs reconcile by themselves."""
+NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileDecision:
+    """Says whether a run reconciles, and why or why not."""
+
+    due: bool = False
+    reason: str = NO_SOURCE
+
+
+def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = False) -> ReconcileDecision:
+    """Decides for one run, by the rules of the module docstring. `asked`: it was triggered with `reconcile`."""
+    # 1. the source
+    if topic.source.kafka is None:
+        return ReconcileDecision()
+    # 2. a person's trigger
+    if asked:
+        why = "the run was triggered with reconcile" if logs else "the table has no records yet"
+        return ReconcileDecision(bool(logs), why)
+    # 3. the need
+    needed = [log.forgotten for log in logs if log.forgotten and not log.forgotten.hindrance]
+    if not needed:
+        return ReconcileDecision(reason="no reconciliation is needed: every deletion was read in time")
+    # 4. the config
+    if topic.config.cleantail_reconcile != NEEDED:
+        way = "cleantail.reconcile is trigger: trigger a run with reconcile"
+        return ReconcileDecision(reason=f"a reconciliation is needed, and {way} ({needed[0].text})")
+    return ReconcileDecision(True, needed[0].text)
+
+
+@dataclass(frozen=True, slots=True)
+class DueWork:
+    """Says what a run at this moment would do with each log; decisions and retentions are in the order of the logs.
+
+    `compact` holds the partitions to compact, the most urgent first, and `retain` those of which only retention is due.
+    `ends` maps a partition to the exclusive end of its work, `tombstones` to how many tombstones to remove. `holds` are
+    the positions of the readers. `sweep_reason` says which tombstones go and which wait, and for whom.
+    """
+
+    decisions: tuple[Decision, ...]
+    retentions: tuple[Retention, ...]
+    compact: tuple[int, ...]
+    retain: tuple[int, ...]
+    ends: Mapping[int, int]
+    tombstones: Mapping[int, int]
+    holds: tuple[Hold, ...]
+    sweep_reason: str
+
+    @property
+    def sweep(self) -> tuple[int, ...]:
+        """Returns the partitions with tombstones to remove."""
+        return tuple(p for p, count in self.tombstones.items() if count)
+
+    @property
+    def any_due(self) -> bool:
+        """Returns whether a run would do something."""
+        return bool(self.compact or self.retain or self.sweep)
+
+
+def resolve_due_work(
+    logs: Sequence[LogState],
+    readers: Sequence[Reader],
+    configs: KafkaConfigs,
+    now_ms: int,
+    *,
+    force: bool = False,
+    retry_quarantined: bool = False,
+    later_round: bool = False,
+) -> DueWork:
+    """Returns the work of a run at `now_ms`, by the steps of the module docstring.
+
+    `force` passes over the ratio and every pause, `retry_quarantined` over the pauses alone. `later_round`: an earlier
+    round of the same run has decided retention.
+    """
+    decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
+    pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
+    retentions = tuple(_retention(s, configs, now_ms, later_round) for s in logs)  # a failed check does not stop it
+    compact = tuple(d.partition for d in in_order_of_work(decisions))
+    resting = [s.partition for s in logs if pauses.get(s.partition) and _is_rejected(s)]
+    due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
+    retain = tuple(p for p in due if p not in compact and p not in resting)
+    ends = _ends(logs, retentions, compact, retain)
+    sweepable = [s for s in logs if configs.compacts and not pauses.get(s.partition)]
+    tombstones = {s.partition: _due_tombstones(s, readers, configs, now_ms, ends) for s in sweepable}
+    holds = resolve_holds(logs, readers, configs, now_ms)
+    waiting = [hold for hold in slowest(holds) if hold.partition in tombstones]
+    reason = sweep_reason(sweepable, sum(tombstones.values()), waiting, now_ms)
+    return DueWork(decisions, retentions, compact, retain, ends, tombstones, holds, reason)
+
+
+def _retention(log: LogState, configs: KafkaConfigs, now_ms: int, later_round: bool) -> Retention:
+    return Retention(log.log_start_offset, False, DECIDED) if later_round else resolve_retention(log, configs, now_ms)
+
+
+def _is_rejected(log: LogState) -> bool:
+    """Returns whether a person's answer, and no red check, holds the log back."""
+    return log.state.quarantine is not None and not log.state.quarantine.check_failed
+
+
+def _ends(
+    logs: Sequence[LogState], retentions: Sequence[Retention], compact: Sequence[int], retain: Sequence[int]
+) -> dict[int, int]:
+    """Returns partition -> the exclusive end of its work: where only retention is due, that is as far as the log is
+    clean."""
+    return {
+        s.partition: max(s.first_uncleanable_offset if s.partition in compact else s.first_dirty_offset, start)
+        for s, start in zip(logs, (r.log_start_offset for r in retentions), strict=True)
+        if s.partition in compact or s.partition in retain
+    }
+
+
+def _due_tombstones(
+    log: LogState, readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int, ends: Mapping[int, int]
+) -> int:
+    hold, cap_ms = hold_offset(readers, log.partition), configs.cleantail_readers_hold_cap_ms
+    return due_tombstones(log, now_ms, hold, cap_ms, ends.get(log.partition))
+
+
+def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], now_ms: int) -> str:
+    """Returns which tombstones a run would remove, which wait for whom, and when the next are due.
+
+    `logs` are those that can be swept, `due` is how many of their tombstones are due, and `waiting` are the readers
+    that hold others.
+    """
+    # 1. what there is: due, kept as guards, held by readers, coming
+    horizons = [h for s in logs for h in s.horizons if h.tombstones]
+    guards, held = sum(s.state.guards for s in logs), waiting_text(waiting, beside_due=due > 0)
+    past = sum(h.tombstones for h in horizons if h.horizon_ms <= now_ms)
+    coming = [f"{instant(at_ms)} UTC" for at_ms in sorted(h.horizon_ms for h in horizons) if at_ms > now_ms]
+    # 2. the first of these that there is
+    if due:
+        texts = [_counted(due, "is past its horizon", "are past their horizon"), held]
+    elif guards:
+        beaten = "records that no round has cleaned yet"
+        of_one, of_many = f"past its horizon stays: it beats {beaten}", f"past their horizon stay: they beat {beaten}"
+        texts = [_counted(guards, of_one, of_many), held]
+    elif held:
+        texts = [held, f"the next horizon comes {coming[0]}" if coming else ""]
+    elif past:
+        wait = _counted(past, "past its horizon waits", "past their horizon wait")
+        texts = [f"{wait} for a round over the records that arrived below the clean point"]
+    else:
+        none_due = f"no tombstone is due before {coming[0]} (delete.retention.ms)" if coming else ""
+        texts = [none_due or "no tombstone waits for a horizon"]
+    return "; ".join(text for text in texts if text)
+
+
+def _counted(count: int, of_one: str, of_many: str) -> str:
+    return counted(count, f"tombstone {of_one}", f"tombstones {of_many}")

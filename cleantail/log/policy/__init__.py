@@ -1,1 +1,0 @@
-"""Says what is due in a log, and why the rest waits: triggers, retention, tombstones, readers, budgets. Pure."""

@@ -1,0 +1,298 @@
+"""The versions of records by the topic's strategy, over columns (semantics.md 2).
+
+1. By `offset` no record has a version.
+2. By `timestamp` the version is the record's timestamp in microseconds: Kafka's has whole ms, an adopted table's column
+   more. One beyond message.timestamp.after.max.ms counts as no version, so that a wrong clock does not win for years
+   (semantics.md 2, hazard 4).
+3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
+   headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
+4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version
+   (semantics.md 3.13).
+5. What a record has for a version and cannot be ranked by (2, 3) is unusable, which a check counts and reports. What it
+   lacks is not.
+
+cleantail.log.winners says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
+numpy and pyarrow are imported where they are used: a DAG file imports the kernel each time that Airflow parses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import HEADERS, OFFSET, ORDER, TIMESTAMP
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+
+VERSION_BYTES = 8
+"""The length of a version header (1)."""
+
+
+def strategy_text(configs: KafkaConfigs) -> str:
+    """Returns the strategy as text. Texts that are equal are of versions that compare (2)."""
+    if configs.compaction_strategy == "header":
+        return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
+    return "timestamp in microseconds" if configs.compaction_strategy == "timestamp" else configs.compaction_strategy
+
+
+def remembered_units(configs: KafkaConfigs) -> dict[str, int]:
+    """Returns the strategies, as text, whose remembered versions compare with the topic's: text -> by what such a
+    version is multiplied (2)."""
+    return {strategy_text(configs): 1} | ({"timestamp": 1000} if configs.compaction_strategy == "timestamp" else {})
+
+
+def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
+    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms` (3)."""
+    return min(now_ms + future_ms(configs), LONG_MAX)
+
+
+def future_ms(configs: KafkaConfigs) -> int:
+    """Returns by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
+    look at the bound either."""
+    return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
+
+
+Booleans: TypeAlias = "npt.NDArray[np.bool_]"
+Longs: TypeAlias = "npt.NDArray[np.int64]"
+Numbers: TypeAlias = "npt.NDArray[np.integer]"
+MICROS_PER_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Holds one entry for each record: whether it has a version, the version (0 where it has none), and whether it has
+    one that the strategy cannot rank by, which counts as none (5)."""
+
+    has: Booleans
+    version: Longs
+    unusable: Booleans
+
+    def where(self, chosen: Booleans) -> Versions:
+        """Returns the versions of these records alone, in their order."""
+        return Versions(self.has[chosen], self.version[chosen], self.unusable[chosen])
+
+
+def no_versions(records: int) -> Versions:
+    """Returns what records have by `offset` (1)."""
+    import numpy as np
+
+    none = np.zeros(records, np.bool_)
+    return Versions(none, np.zeros(records, np.int64), none)
+
+
+def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int) -> Versions:
+    """Returns the versions by `timestamp`, for a round whose clock is `now_ms` (2). `timestamps`: in microseconds."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    present = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
+    micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
+    future = present & (millis > latest_timestamp_ms(configs, now_ms))
+    has = present & ~future
+    return Versions(has, np.where(has, micros, 0), future)
+
+
+def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
+    """Returns the versions by `header` (3). `headers`: of each record a list of structs (key, value), or null."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    # of all headers, those of the configured name, and the record that each is of
+    records = len(headers)
+    flat = headers.flatten()
+    named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
+    owners = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
+    values = pc.struct_field(flat, "value").filter(named)
+    # of each record the one that counts: where the first does, the last of the reversed order
+    entries = np.arange(len(owners), dtype=np.int64)
+    if configs.cleantail_header_occurrence == "first":
+        owners, entries = owners[::-1], entries[::-1]
+    chosen = np.full(records, -1, np.int64)
+    chosen[owners] = entries  # of entries with the same owner the last one stays
+    return _parsed(values, chosen)
+
+
+def _parsed(values: pa.Array, chosen: Longs) -> Versions:
+    """Returns the versions of records of which `chosen` names the header among the values, -1 where there is none."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
+    named = chosen >= 0
+    # a header that is null, or has another length, is unusable: no long can be made of it
+    usable = np.zeros(len(chosen), np.bool_)
+    usable[named] = lengths[chosen[named]] == VERSION_BYTES
+    version = np.zeros(len(chosen), np.int64)
+    if usable.any():
+        fixed = values.take(pa.array(chosen[usable])).cast(pa.binary(VERSION_BYTES))
+        version[usable] = np.frombuffer(fixed.buffers()[1], ">i8", len(fixed), fixed.offset * VERSION_BYTES)
+    return Versions(usable, version, named & ~usable)
+
+
+def order_versions(orders: pa.Array) -> Versions:
+    """Returns the versions by `order` (4). `orders`: whole numbers, or null."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    has = pc.is_valid(orders).to_numpy(zero_copy_only=False)
+    return Versions(has, pc.fill_null(orders, 0).to_numpy(zero_copy_only=False), np.zeros(len(has), np.bool_))
+
+
+def versions_of(
+    timestamps: pa.Array | None,
+    headers: pa.Array | None,
+    records: int,
+    configs: KafkaConfigs,
+    now_ms: int,
+    orders: pa.Array | None = None,
+) -> Versions:
+    """Returns the versions of the records by the topic's strategy; a column that it does not need may be None.
+
+    Where the column that it needs is None, no record has a version, so the highest offset wins.
+    """
+    if configs.compaction_strategy == "order" and orders is not None:
+        return order_versions(orders)
+    if configs.compaction_strategy == "timestamp" and timestamps is not None:
+        return timestamp_versions(timestamps, configs, now_ms)
+    if configs.compaction_strategy == "header" and headers is not None:
+        return header_versions(headers, configs)
+    return no_versions(records)
+
+
+NO_RECORD = -1
+"""The winner's offset of a key of which no record competes."""
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Holds one entry for each key: the rank of its best record, or of its worst. `offset` is NO_RECORD for a key
+    without one."""
+
+    has: Booleans
+    version: Longs
+    offset: Longs
+
+    @property
+    def known(self) -> Booleans:
+        """Returns whether a key has a record."""
+        known: Booleans = self.offset != NO_RECORD
+        return known
+
+
+def best_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
+    """Returns the highest rank of each of `count` keys. `keys`: the number of each record's key."""
+    import numpy as np
+
+    has = np.zeros(count, np.bool_)
+    has[keys[versions.has]] = True
+    level = versions.has == has[keys]
+    version = np.full(count, LOWEST, np.int64)
+    if has.any():
+        np.maximum.at(version, keys[level], versions.version[level])
+        level &= versions.version == version[keys]
+    offset = np.full(count, NO_RECORD, np.int64)
+    np.maximum.at(offset, keys[level], offsets[level])
+    return Ranks(has, version, offset)
+
+
+def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
+    """Returns the lowest rank of each key, as best_ranks does the highest."""
+    import numpy as np
+
+    has = np.ones(count, np.bool_)
+    has[keys[~versions.has]] = False
+    level = versions.has == has[keys]
+    version = np.full(count, HIGHEST, np.int64)
+    np.minimum.at(version, keys[level], versions.version[level])
+    level &= versions.version == version[keys]
+    offset = np.full(count, HIGHEST, np.int64)
+    np.minimum.at(offset, keys[level], offsets[level])
+    return Ranks(has, version, np.where(offset == HIGHEST, NO_RECORD, offset))
+
+
+def beaten(ranks: Ranks, by: Ranks) -> Booleans:
+    """Returns for each key whether the other rank is the higher one; both have to be known."""
+    import numpy as np
+
+    version, other = np.where(ranks.has, ranks.version, 0), np.where(by.has, by.version, 0)
+    higher = np.where(
+        ranks.has != by.has, by.has, np.where(version != other, other > version, by.offset > ranks.offset)
+    )
+    return higher & ranks.known & by.known
+
+
+def ranks_of(keys: Numbers, ranks: Ranks) -> Ranks:
+    """Returns the rank of each record's key."""
+    return Ranks(ranks.has[keys], ranks.version[keys], ranks.offset[keys])
+
+
+def ranks_by_offset(highest: Longs) -> Ranks:
+    """Returns the best rank of each key by `offset`, of which `highest` has the highest offset."""
+    import numpy as np
+
+    return Ranks(np.zeros(len(highest), np.bool_), np.zeros(len(highest), np.int64), highest)
+
+
+def record_ranks(versions: Versions, offsets: Longs) -> Ranks:
+    """Returns the records' own ranks."""
+    return Ranks(versions.has, versions.version, offsets)
+
+
+def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
+    """Returns SQL of the rank: struct(offset), or struct(has_version, version, offset).
+
+    `latest_ms` is SQL of the latest timestamp that counts, in Unix ms (latest_timestamp_sql).
+    """
+    if configs.compaction_strategy == "offset":
+        return f"struct(`{OFFSET}`)"
+    version = version_sql(configs, latest_ms)
+    return (
+        f"named_struct('has_version', ({version}) IS NOT NULL, "
+        f"'version', coalesce({version}, 0L), '{OFFSET}', `{OFFSET}`)"
+    )
+
+
+def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
+    """Returns the version of a record as a long, null where it has none: its header, its timestamp in
+    microseconds, or its order."""
+    if configs.compaction_strategy == "order":
+        return f"`{ORDER}`"
+    if configs.compaction_strategy == "header":
+        value = f"{header_sql(configs)}.value"
+        return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"
+    return f"CASE WHEN unix_millis(`{TIMESTAMP}`) <= {latest_ms} THEN unix_micros(`{TIMESTAMP}`) END"
+
+
+def header_sql(configs: KafkaConfigs) -> str:
+    """Returns SQL of the version header, a struct (key, value) whose value may be null; null where there is none.
+
+    Of repeated headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
+    """
+    name = f"decode(X'{configs.compaction_strategy_header.encode().hex()}', 'UTF-8')"
+    position = 1 if configs.cleantail_header_occurrence == "first" else -1
+    return f"try_element_at(filter(`{HEADERS}`, h -> h.key = {name}), {position})"
+
+
+def latest_timestamp_sql(configs: KafkaConfigs) -> str:
+    """Returns SQL of the latest timestamp that counts, for a view, whose clock is that of the query."""
+    bound = future_ms(configs)
+    now = "unix_millis(current_timestamp())"
+    return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
+
+
+def _big_endian_long(value: str) -> str:
+    """Returns SQL that reads 8 bytes as a signed long. `conv` gives the unsigned number as text; what is above the
+    signed range wraps."""
+    unsigned = f"CAST(conv(hex({value}), 16, 10) AS DECIMAL(20, 0))"
+    wrapped = f"CASE WHEN {unsigned} >= {1 << 63}BD THEN {unsigned} - {1 << 64}BD ELSE {unsigned} END"
+    return f"CAST({wrapped} AS BIGINT)"
