@@ -1,7 +1,7 @@
 """Mutation score of the kernel's rules: one small change at a time, and the tests have to notice.
 
-    python -m tests.mutation                     # every module of RULE_MODULES
-    python -m tests.mutation triggers offset_map # some of them
+    python -m tests.mutation                       # every module of RULE_MODULES
+    python -m tests.mutation triggers task_shares  # some of them
 
 Mutants live in temporary copies, one a worker: the checkout is never written to. The exit code is 1 when the score is below
 GOAL, a survivor has no reason in survivors.md or a reason there is of a line that has changed.
@@ -24,27 +24,21 @@ RULE_MODULES = [
     "segments",
     "log_state",
     "triggers",
-    "retention",
+    "due_work",
     "work_units",
     "partition_state",
     "round_state",
-    "tombstones",
+    "horizons",
     "quarantine",
     "reclaim_plan",
-    "offset_map",
-    "strategies",
-    "versions",
+    "task_shares",
     "winners",
-    "spark_sql",
-    "shares",
-    "reader_positions",
     "reader_properties",
     "reader_registration",
     "latest",
     "evaluate",
     "run_plan",
     "rules",
-    "failed_branches",
     "incidents",
     "alarms",
 ]
