@@ -17,7 +17,7 @@ from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import live_partitions
 from cleantail.rounds.ingestions import INGEST
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import OPERATION
 from cleantail.sources.kcat import Record
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
-from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.checked_round import CheckedRound, Hold, Verdict
 from cleantail.rounds.checked.recorded_checks import RoundReference
 from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
 

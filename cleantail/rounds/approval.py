@@ -20,18 +20,11 @@ from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
+from cleantail.rounds.checked.checked_round import Hold
 from cleantail.log.rules import LogMeasure
 
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Describes a log for which its round waits, and why."""
-
-    partition: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

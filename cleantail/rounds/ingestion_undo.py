@@ -20,8 +20,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant, whole_number
 from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, KafkaRead, Sources, TableRead, ingestion_of
-from cleantail.rounds.rollback import BY, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import BY, OPERATION, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
 
 LAST = "last"
 UNDID_INGESTION = "ingestion "

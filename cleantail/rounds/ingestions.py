@@ -12,7 +12,7 @@ from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_P
 from cleantail.rounds.rollback import Commit
 
 INGEST = "ingest"
-"""Our operation (cleantail.rounds.size_history.OPERATION) of an ingestion's commit."""
+"""Our operation (cleantail.rounds.rollback.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of what took it back: its source files or its offsets at the source, and the log
 ends before it."""

@@ -24,7 +24,7 @@ from cleantail.log.partition_state import (
 )
 from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
 from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, unpacked_sources
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import OPERATION
 
 POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
 

@@ -19,8 +19,19 @@ from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState, parse_partition_state
-from cleantail.rounds.size_history import CONVERT, MEND, OPERATION, REGISTERED_ONCE, ROUNDS
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 
+OPERATION = "cleantail.operation"
+"""Summary entry of our commits: what made them."""
+ROUNDS = (COMPACT, EXPIRE, RECONCILE)
+"""The operations of published rounds."""
+MEND = "mend"
+"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
+CONVERT = "convert deletes"
+"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
+REGISTERED_ONCE = "registered once"
+"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
+once are registered once after it."""
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
 """Of a round's snapshot: those that were checked (approval.heads_of). A round made anew may have the same name."""

@@ -10,21 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cleantail.human import whole_number
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.segments import DataFile
-
-OPERATION = "cleantail.operation"
-"""Summary entry of our commits: what made them."""
-ROUNDS = (COMPACT, EXPIRE, RECONCILE)
-"""The operations of published rounds."""
-MEND = "mend"
-"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
-CONVERT = "convert deletes"
-"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
-REGISTERED_ONCE = "registered once"
-"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
-once are registered once after it."""
-
+from cleantail.rounds.rollback import OPERATION, REGISTERED_ONCE, ROUNDS
 
 ROUNDED_BYTES = 1024
 """Two estimates of bytes that differ by less agree."""

@@ -19,8 +19,7 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.rollback import ROUND, Commit
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import OPERATION, ROUND, Commit
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer

@@ -13,10 +13,17 @@ from cleantail.codec import Codec
 from cleantail.log.round_state import COMPACT, RETAIN
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
-from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
 from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.checked.staged_units import StagedUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Describes a log for which its round waits, and why."""
+
+    partition: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
-from cleantail.rounds.rollback import HEADS, ROUND
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import HEADS, OPERATION, ROUND
 
 
 def identity_of(checked: CheckedRound) -> dict[str, str]:

@@ -20,9 +20,9 @@ from cleantail.errors import HeldError
 from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.approval import Hold, holds_of
+from cleantail.rounds.approval import holds_of
 from cleantail.rounds.checked.check_results import checks_of
-from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.checked_round import CheckedRound, Hold, Verdict
 from cleantail.rounds.checked.sample import sampled_log
 from cleantail.rounds.checked.staged_units import StagedUnit
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow

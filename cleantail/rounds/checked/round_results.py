@@ -8,8 +8,7 @@ from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.approval import Hold
-from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
+from cleantail.rounds.checked.checked_round import CheckedRound, Hold, Verdict
 from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.rounds.checked.staged_units import LeftBehind
 

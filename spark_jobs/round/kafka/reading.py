@@ -34,7 +34,7 @@ from cleantail.log.source_position import SourcePosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.ingest_results import KafkaIngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, Sources
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import OPERATION
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance

@@ -16,8 +16,7 @@ from cleantail.rounds.ingestion_undo import (
     without_ingestion,
 )
 from cleantail.rounds.ingestions import SOURCES
-from cleantail.rounds.rollback import BY, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.size_history import OPERATION
+from cleantail.rounds.rollback import BY, OPERATION, ROLLBACK, UNDONE, Commit
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

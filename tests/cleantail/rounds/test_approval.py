@@ -12,7 +12,6 @@ from cleantail.errors import HeldError
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import (
-    Hold,
     Rejection,
     after_rejection,
     can_be_held,
@@ -21,6 +20,7 @@ from cleantail.rounds.approval import (
     may_decide,
     require_approver,
 )
+from cleantail.rounds.checked.checked_round import Hold
 from tests.round_builders import checked_round, staged_unit
 
 

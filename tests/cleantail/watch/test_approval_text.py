@@ -6,8 +6,7 @@ import pytest
 
 from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.approval import Hold
-from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.checked_round import Hold, Verdict
 from cleantail.rounds.checked.sample import RemovedRecord
 from cleantail.watch.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
 from tests.round_builders import checked_round, staged_unit

@@ -11,9 +11,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.log.partition_state import Horizon
 from cleantail.log.rules import RULES, WARNINGS, LogMeasure
-from cleantail.rounds.approval import Hold
 from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked.checked_round import Hold, Verdict
 from cleantail.rounds.checked.recorded_checks import (
     RoundReference,
     parts_of,
