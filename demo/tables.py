@@ -15,9 +15,9 @@ from cleantail.lake.evidence_table import read_evidence
 from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import live_partitions
+from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.ingestions import INGEST
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.rollback import OPERATION
 from cleantail.sources.kcat import Record
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cleantail.log.main_history import MainHistory, Mark
+from cleantail.rounds.commit_summaries import OPERATION, ROUNDS
 from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, lost_marks, may_be_rewritten
-from cleantail.rounds.rollback import OPERATION, ROUNDS
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

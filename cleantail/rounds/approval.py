@@ -20,8 +20,8 @@ from cleantail.errors import HeldError
 from cleantail.human import counted
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
-from cleantail.rounds.checked.checked_round import Hold
 from cleantail.log.rules import LogMeasure
+from cleantail.rounds.checked.checked_round import Hold
 
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""

@@ -19,8 +19,9 @@ from typing import Any
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant, whole_number
 from cleantail.log.partition_state import PartitionState
+from cleantail.rounds.commit_summaries import BY, OPERATION, ROLLBACK, ROUND, UNDONE, Commit, whole_rounds
 from cleantail.rounds.ingestions import INGEST, SOURCES, Ingestion, KafkaRead, Sources, TableRead, ingestion_of
-from cleantail.rounds.rollback import BY, OPERATION, ROLLBACK, ROUND, UNDONE, Commit, kept_appends, whole_rounds
+from cleantail.rounds.rollback import kept_appends
 
 LAST = "last"
 UNDID_INGESTION = "ingestion "

@@ -9,10 +9,10 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.human import whole_number
 from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
-from cleantail.rounds.rollback import Commit
+from cleantail.rounds.commit_summaries import Commit
 
 INGEST = "ingest"
-"""Our operation (cleantail.rounds.rollback.OPERATION) of an ingestion's commit."""
+"""Our operation (cleantail.rounds.commit_summaries.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of what took it back: its source files or its offsets at the source, and the log
 ends before it."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.sample import NOT_SAMPLED, SampledLog, sampled_log
+from cleantail.rounds.commit_summaries import ROLLBACK
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
-from cleantail.rounds.rollback import ROLLBACK
 from cleantail.rounds.round_work import Work, together, work_of
 
 CHECKED = "checked"

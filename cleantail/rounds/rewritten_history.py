@@ -23,8 +23,8 @@ from cleantail.log.partition_state import (
     states_of_properties,
 )
 from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
+from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, unpacked_sources
-from cleantail.rounds.rollback import OPERATION
 
 POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
 

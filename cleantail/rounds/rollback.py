@@ -15,57 +15,22 @@ from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant
-from cleantail.log.partition_state import PartitionState, parse_partition_state
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-
-OPERATION = "cleantail.operation"
-"""Summary entry of our commits: what made them."""
-ROUNDS = (COMPACT, EXPIRE, RECONCILE)
-"""The operations of published rounds."""
-MEND = "mend"
-"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
-CONVERT = "convert deletes"
-"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
-REGISTERED_ONCE = "registered once"
-"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
-once are registered once after it."""
-ROUND = "cleantail.round"
-HEADS = "cleantail.heads"
-"""Of a round's snapshot: those that were checked (approval.heads_of). A round made anew may have the same name."""
-BEFORE = "cleantail.before"
-"""Summary entry of a published round: the states of its logs before it, so that they can be put back."""
-APPROVED_BY = "cleantail.approved-by"
-ROLLBACK = "rollback"
-UNDONE = "cleantail.undone"
-"""Summary entry of a rollback: the names of the rounds that it has undone, or which ingestion."""
-BY = "cleantail.by"
-REQUEST = "cleantail.request"
-"""Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
-COMPUTED = (
-    "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
-    "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
-)  # fmt: skip
-"""Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
-_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Describes a snapshot in `main`'s history; `operation` is Iceberg's: append, replace, overwrite or delete."""
-
-    snapshot_id: int
-    parent_id: int | None
-    at_ms: int
-    operation: str
-    summary: Mapping[str, str]
-
-    @property
-    def is_round(self) -> bool:
-        """Returns whether a round of ours made the commit."""
-        return self.summary.get(OPERATION) in ROUNDS
+from cleantail.log.partition_state import PartitionState
+from cleantail.rounds.commit_summaries import (
+    BEFORE,
+    CONVERT,
+    MEND,
+    OPERATION,
+    REQUEST,
+    ROLLBACK,
+    ROUND,
+    UNDONE,
+    Commit,
+    unpacked,
+    whole_rounds,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +112,6 @@ def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
     return tuple(_undone(c) for c in within_reach if c.is_round and c.parent_id in kept)
 
 
-def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
-    """Returns the history, newest first, with each round as one commit: its parts are undone with it."""
-    whole: list[Commit] = []
-    for commit in history:
-        if commit.summary.get(OPERATION) == REGISTERED_ONCE and whole:
-            whole[-1] = replace(whole[-1], parent_id=commit.parent_id)
-        else:
-            whole.append(commit)
-    return whole
-
-
 def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Returns (Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
     return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
@@ -236,20 +190,3 @@ def restored(before: PartitionState | None, now: PartitionState) -> PartitionSta
     next: both stay as they are."""
     ends = [s.log_end_offset for s in (before, now) if s is not None and s.log_end_offset is not None]
     return replace(before or PartitionState(), log_end_offset=max(ends, default=None), quarantine=now.quarantine)
-
-
-def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
-    """Returns what a writer put into a summary: sinks keep there how far they have come, and read it from the
-    ancestry."""
-    return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
-
-
-def packed(states: Mapping[int, PartitionState | None]) -> str:
-    """Returns the states as one short text: a summary stays in the table's metadata for as long as its snapshot."""
-    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
-
-
-def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
-    """Returns the states of `packed`. Raises TableError, naming `where`, when the text is none of it."""
-    texts = _STATES_JSON.unpacked(text, where)
-    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

@@ -13,12 +13,11 @@ from cleantail.log.triggers import overdue_ms, quarantine_pause
 from cleantail.rounds.checked.check_results import CheckResult, checks_of
 from cleantail.rounds.checked.checked_round import Verdict
 from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.commit_summaries import ROLLBACK, Saved
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.reclaim_results import ReclaimResult
-from cleantail.rounds.rollback import ROLLBACK
-from cleantail.rounds.size_history import Saved
 from cleantail.watch import metrics as m
 from cleantail.watch.job_results import CheckedUnits, JobResult, UndoneLogs
 from cleantail.watch.metric import Metric, Sample

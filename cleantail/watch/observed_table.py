@@ -9,8 +9,8 @@ from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.quarantine import Releases
+from cleantail.rounds.commit_summaries import SizePoint, size_point
 from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks
-from cleantail.rounds.size_history import SizePoint, size_point
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

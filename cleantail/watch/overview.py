@@ -12,7 +12,7 @@ from cleantail.human import duration
 from cleantail.log.due_work import resolve_due_work
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
-from cleantail.rounds.size_history import Saved
+from cleantail.rounds.commit_summaries import Saved
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.topic_states import State, state_of
 

@@ -20,8 +20,8 @@ from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.quarantine import Releases, lifted
 from cleantail.log.source_position import ReadPosition
+from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved
 from cleantail.rounds.last_compaction import LastCompaction
-from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from cleantail.lake.catalogs import load_named, store_properties
 from cleantail.lake.table_folder import OwnFolders, require_safe_commits
 from cleantail.log.task_shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
-from cleantail.rounds.rollback import CONVERT, OPERATION
+from cleantail.rounds.commit_summaries import CONVERT, OPERATION
 from spark_jobs.conversion.alive import Alive, alive_records
 from spark_jobs.conversion.key_columns import key_columns
 from spark_jobs.conversion.lost_records import LostRecords, SharedPositions, lost_records

@@ -24,7 +24,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans
 from cleantail.log.rules import CANDIDATE, HIDDEN, LIVE, Contradiction
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.rollback import BEFORE, OPERATION, unpacked
+from cleantail.rounds.commit_summaries import BEFORE, OPERATION, unpacked
 from spark_jobs.engine.transforms.contradictions import (
     COLUMNS,
     PART,

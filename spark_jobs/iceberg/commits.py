@@ -30,7 +30,7 @@ from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metada
 from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
-from cleantail.rounds.rollback import OPERATION, REGISTERED_ONCE, Commit, writer_entries
+from cleantail.rounds.commit_summaries import OPERATION, REGISTERED_ONCE, Commit, writer_entries
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,

@@ -13,7 +13,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.clients.trusted_catalog import require_data_alone
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
-from cleantail.rounds.rollback import Commit
+from cleantail.rounds.commit_summaries import Commit
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.manifest_threads import scanning

@@ -17,9 +17,9 @@ from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.work_units import round_name
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.rollback import OPERATION, ROUND, Commit
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer

@@ -29,9 +29,9 @@ from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.publications import identity_of
 from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, packed
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.rollback import APPROVED_BY, BEFORE, packed
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
 from spark_jobs.iceberg.iceberg_reads import branch_change, texts

@@ -16,7 +16,7 @@ from cleantail.lake.runs.release_properties import current_releases
 from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem
-from cleantail.rounds.rollback import Commit
+from cleantail.rounds.commit_summaries import Commit
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
 BEHIND_MS = 3_600_000

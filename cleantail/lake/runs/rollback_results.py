@@ -10,7 +10,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.rollback_preview import LogUndo
-from cleantail.rounds.rollback import UNDONE, Commit, RollbackPlan, UndoneRound
+from cleantail.rounds.commit_summaries import UNDONE, Commit
+from cleantail.rounds.rollback import RollbackPlan, UndoneRound
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.checked.checked_round import CheckedRound
 from cleantail.rounds.checked.round_results import RoundResult
 from cleantail.rounds.checked.staged_units import EXPIRED
+from cleantail.rounds.commit_summaries import HEADS, OPERATION, ROUND
 from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
-from cleantail.rounds.rollback import HEADS, OPERATION, ROUND
 
 
 def identity_of(checked: CheckedRound) -> dict[str, str]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cleantail.human import duration, size
+from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
-from cleantail.rounds.size_history import SizePoint
 from cleantail.watch.charts.axes import Scale, Tick, moment, moments, scale
 
 WIDEST_COLUMN = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
-from cleantail.rounds.size_history import SizePoint
 from cleantail.watch.charts.history_charts import (
     ColumnChart,
     PartitionChart,

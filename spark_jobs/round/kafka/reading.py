@@ -32,9 +32,9 @@ from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
 from cleantail.log.source_position import SourcePosition
 from cleantail.retries import ROUNDS
+from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.ingest_results import KafkaIngestResult
 from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, Sources
-from cleantail.rounds.rollback import OPERATION
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance

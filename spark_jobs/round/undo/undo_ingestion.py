@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from cleantail.config.platform import Platform
 from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.rounds.commit_summaries import BY, OPERATION, ROLLBACK, UNDONE, Commit
 from cleantail.rounds.ingestion_undo import (
     UNDID_INGESTION,
     IngestionChoice,
@@ -16,7 +17,6 @@ from cleantail.rounds.ingestion_undo import (
     without_ingestion,
 )
 from cleantail.rounds.ingestions import SOURCES
-from cleantail.rounds.rollback import BY, OPERATION, ROLLBACK, UNDONE, Commit
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

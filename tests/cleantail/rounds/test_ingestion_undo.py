@@ -6,6 +6,7 @@ import pytest
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.rounds.commit_summaries import Commit, packed
 from cleantail.rounds.ingestion_undo import (
     IngestionChoice,
     ingestions,
@@ -15,7 +16,6 @@ from cleantail.rounds.ingestion_undo import (
     without_ingestion,
 )
 from cleantail.rounds.ingestions import KafkaRead, SourceFile, Sources
-from cleantail.rounds.rollback import Commit, packed
 
 LAST = IngestionChoice("last")
 

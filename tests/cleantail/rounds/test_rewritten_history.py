@@ -15,9 +15,9 @@ from cleantail.log.partition_state import (
     states_of_properties,
 )
 from cleantail.log.source_position import PROPERTY_POSITION
+from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, SourceFile, Sources
 from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, changes, lost_marks
-from cleantail.rounds.rollback import OPERATION
 from tests.cleantail.log.test_main_history import history
 
 HELD = Quarantine(1, "compact", "check failed: a", 2, 16_001)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.rounds.size_history import Saved, SizePoint, last_round_at_ms, saved, size_point
+from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved, size_point
 from tests.cleantail.kernel_builders import data_file
 
 

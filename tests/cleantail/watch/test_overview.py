@@ -9,7 +9,7 @@ from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.source_position import Forgotten
-from cleantail.rounds.size_history import Saved
+from cleantail.rounds.commit_summaries import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
 from cleantail.watch.topic_states import MEANING, State, ingestion_text

@@ -11,7 +11,7 @@ from typing import Any
 
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties
-from cleantail.rounds.rollback import OPERATION
+from cleantail.rounds.commit_summaries import OPERATION
 from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.session import start_session
 from tests.jobs.iceberg.test_registered_twice import Twice

@@ -24,7 +24,7 @@ from cleantail.home.data_docs import site_of
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rounds.rollback import packed
+from cleantail.rounds.commit_summaries import packed
 from cleantail_airflow.installation import ROOT
 from cleantail_airflow.tasks.dag_docs import settings_section
 from cleantail_airflow.web import mount as page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON, ChangedLogs, RepeatedRollback, RollbackResult
-from cleantail.rounds.rollback import UNDONE, Commit
+from cleantail.rounds.commit_summaries import UNDONE, Commit
 
 DONE_NOW = RollbackResult(
     to_snapshot_id=1, to_at_ms=2, undone=(), appends_kept=0, rewrites_undone=0, earlier=(), partitions=(), snapshot_id=5
