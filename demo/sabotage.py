@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import OFFSET
 from cleantail.home.process import run_process
-from cleantail.rounds.checked.staged_units import UNIT
+from cleantail.rounds.checked_round import UNIT
 from spark_jobs import compact
 from spark_jobs.iceberg.tables import TopicTable
 

@@ -16,7 +16,7 @@ from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import live_partitions
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.ingestions import INGEST
+from cleantail.rounds.past_ingestions import INGEST
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.sources.kcat import Record
 

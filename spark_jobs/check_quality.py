@@ -12,8 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON
+from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, CHECKED_ROUND_JSON
 from spark_jobs.job import Document, Job, document, parser, run_job
 
 

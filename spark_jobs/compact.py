@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.lake.runs.planned_units import parsed_unit
-from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON
+from cleantail.rounds.checked_round import STAGED_UNIT_JSON
 from spark_jobs.job import Document, Job, document, parser, require_run_clock, run_job
 
 

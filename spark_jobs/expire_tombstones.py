@@ -11,8 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.rounds.checked.round_request import EXPIRY_REQUEST_JSON
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.checked_round import EXPIRY_REQUEST_JSON, ROUND_RESULT_JSON
 from spark_jobs.job import Document, Job, parser, require_run_clock, run_job
 
 

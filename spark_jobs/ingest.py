@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleantail.config.claims.source_paths import require_inside
 from cleantail.home.process import run_process
-from cleantail.rounds.ingest_results import INGEST_RESULT_JSON
+from cleantail.rounds.station_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable
 from spark_jobs.job import Document, Job, parser, run_job
 

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.rounds.ingest_results import KAFKA_INGEST_RESULT_JSON
+from cleantail.rounds.station_results import KAFKA_INGEST_RESULT_JSON
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON
+from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from spark_jobs.job import Document, Job, parser, run_job
 
 

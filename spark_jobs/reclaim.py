@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from cleantail.home.process import run_process
-from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON
+from cleantail.rounds.station_results import RECLAIM_RESULT_JSON
 from spark_jobs.job import Document, Job, parser, run_job
 
 

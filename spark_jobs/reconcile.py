@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from cleantail.home.process import run_process
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON
 from spark_jobs.job import Document, Job, client_settings, parser, run_job, with_client_settings
 
 

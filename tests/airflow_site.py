@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleantail.codec import Codec
-from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.checked_round import Verdict
 from tests.airflow_environment import ROOT
 
 NOW_MS = 1_700_000_000_000

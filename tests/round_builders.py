@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound, Hold, Verdict
-from cleantail.rounds.checked.recorded_checks import RoundReference
-from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.checked_round import CheckedRound, Hold, StagedUnit, UnitCounts, Verdict
+from cleantail.rounds.recorded_checks import RoundReference
 
 
 def partition_work(partition=0, **changes):

@@ -9,9 +9,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import load_any
 from cleantail.lake.delete_entries import named_if_damaged
-from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.evidence_row import COLUMNS, EvidenceRow
 from cleantail.rounds.past_rounds import Round, rounds_of
-from cleantail.rounds.round_work import COLUMNS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cleantail.log.main_history import MainHistory, Mark
 from cleantail.rounds.commit_summaries import OPERATION, ROUNDS
-from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, lost_marks, may_be_rewritten
+from cleantail.rounds.rewritten_history import (
+    GoneCommits,
+    MainHistory,
+    Mark,
+    after_rewriting,
+    lost_marks,
+    may_be_rewritten,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -15,20 +15,18 @@ from cleantail.lake.evidence_table import evidence_rows, load_evidence
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
-from cleantail.rounds.answers import decided, read_answer
-from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
-from cleantail.rounds.checked.recorded_checks import (
+from cleantail.rounds.approval import Rejection, decided, read_answer
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
+from cleantail.rounds.past_rounds import CHECKS
+from cleantail.rounds.publications import identity_of, publication_of, quarantine_of
+from cleantail.rounds.recorded_checks import (
     RecordedCompaction,
     RoundReference,
     last_compaction,
     recorded,
     require_matching_reference,
 )
-from cleantail.rounds.checked.round_results import RoundResult
-from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
-from cleantail.rounds.past_rounds import CHECKS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

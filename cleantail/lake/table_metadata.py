@@ -26,7 +26,7 @@ from cleantail.log.partition_state import PartitionState, ingested_files, states
 from cleantail.log.quarantine import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
-from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile

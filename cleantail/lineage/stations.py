@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cleantail.lineage.datasets import Assertion, LineageDataset, StationLineage
-from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.check_results import CheckResult
 
 INGESTING = frozenset({"ingest", "ingest_kafka", "ingest_table"})
 WRITING = INGESTING | {"convert_deletes", "compact", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"}

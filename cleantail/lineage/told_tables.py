@@ -16,8 +16,8 @@ from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.lineage.datasets import LineageDataset, catalog_name, place_name
 from cleantail.lineage.stations import ToldTables
 from cleantail.log.source_position import snapshot_position_of
-from cleantail.rounds.checked.check_results import CheckResult, checks_of
-from cleantail.rounds.checked.recorded_checks import last_check
+from cleantail.rounds.check_results import CheckResult, checks_of
+from cleantail.rounds.recorded_checks import last_check
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -163,8 +163,8 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Says that others took a snapshot of ours out of the history of `main` (cleantail.log.main_history), and when that
-    was noted (Unix ms, by the clock of the run); None as long as no commit took note of it."""
+    """Says that others took a snapshot of ours out of the history of `main` (cleantail.rounds.rewritten_history), and
+    when that was noted (Unix ms, by the clock of the run); None as long as no commit took note of it."""
 
     __pydantic_config__ = _NO_MORE
 

@@ -12,13 +12,100 @@ PyArrow gives and takes such rows as dictionaries. Modules `cleantail.lake.evide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, TypedDict
+from urllib.parse import quote
 
 from cleantail.codec import Codec
 
+VARIABLES = {
+    "dag_id": "AIRFLOW_CTX_DAG_ID",
+    "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
+    "task_id": "AIRFLOW_CTX_TASK_ID",
+}
+"""Column of the evidence -> the variable in which Airflow says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """Describes one task in one run of a DAG, by Airflow's own names."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+
+    @property
+    def run_path(self) -> str:
+        """Returns where Airflow's UI shows the run, from the UI's root."""
+        return f"/dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
+
+    @property
+    def log_path(self) -> str:
+        """Returns where Airflow's UI shows the task's log, from the UI's root."""
+        return f"{self.run_path}/tasks/{quote(self.task_id, safe='')}"
+
+
+def columns_of(env: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns the columns of the evidence that say who writes: all null where no Airflow task does."""
+    return {column: env.get(variable) or None for column, variable in VARIABLES.items()}
+
+
+def task_run_of(row: EvidenceRow) -> TaskRun | None:
+    """Returns the task that wrote a row; None of the command line, and of rows of versions that did not know."""
+    dag_id, run_id, task_id = row.get("dag_id"), row.get("run_id"), row.get("task_id")
+    return TaskRun(dag_id, run_id, task_id) if dag_id and run_id and task_id else None
+
+
+COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
+CLOCKS_AGREE_MS = 600_000
+"""A run asks the clock once, and its last task may come minutes later: a difference below this says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Says when a round was worked on, and by which tasks. `began_ms`, `ended_at_ms`: Unix ms of the wall clock; the
+    end is when it was known what became of the round. `checked_by`, `ended_by`: the Airflow tasks that wrote it, None
+    of the command line. `saved_bytes`: an estimate."""
+
+    began_ms: int | None = None
+    saved_bytes: int | None = None
+    checked_by: TaskRun | None = None
+    ended_at_ms: int | None = None
+    ended_by: TaskRun | None = None
+
+    def ended(self, row: EvidenceRow) -> Work:
+        """Returns the work with what a later row says became of it."""
+        return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
+
+
+def work_of(row: EvidenceRow) -> Work:
+    """Returns what the row of a check says of the work before it."""
+    return Work(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
+
+
+def together(works: Iterable[Work]) -> Work:
+    """Returns the works on a round's logs as one: from the first begin to the last end."""
+    all_works = list(works)
+    began = [w.began_ms for w in all_works if w.began_ms is not None]
+    saved = [w.saved_bytes for w in all_works if w.saved_bytes is not None]
+    ended = [w.ended_at_ms for w in all_works if w.ended_at_ms is not None]
+    return Work(
+        began_ms=min(began, default=None),
+        saved_bytes=sum(saved) if saved else None,
+        checked_by=next((w.checked_by for w in all_works if w.checked_by), None),
+        ended_at_ms=max(ended, default=None),
+        ended_by=next((w.ended_by for w in all_works if w.ended_by), None),
+    )
+
+
+def clocks_differ(round_clock_ms: int, wall_clock_ms: int) -> bool:
+    """Returns whether a round's own clock (`--now`, or the param now_ms) was not that of the wall."""
+    return abs(round_clock_ms - wall_clock_ms) > CLOCKS_AGREE_MS
+
+
 CHECKED_ROUND: Final = "checked_round"
-"""The column with the log's part of the round (cleantail.rounds.checked.recorded_checks.RoundPart) as JSON; null in
+"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in
 rows that no check wrote, and in those of earlier versions."""
 DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 """The column `deleted`: reason -> how many records a round removed for it."""

@@ -14,11 +14,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cleantail.rounds.checked.check_results import CheckResult, checks_of
-from cleantail.rounds.checked.sample import NOT_SAMPLED, SampledLog, sampled_log
+from cleantail.rounds.check_results import NOT_SAMPLED, CheckResult, SampledLog, checks_of, sampled_log
 from cleantail.rounds.commit_summaries import ROLLBACK
-from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
-from cleantail.rounds.round_work import Work, together, work_of
+from cleantail.rounds.evidence_row import EvidenceRow, Work, deleted_of, together, work_of
 
 CHECKED = "checked"
 """Outcome of a log that passed its check; whether it is published is not known yet."""

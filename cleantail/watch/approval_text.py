@@ -13,8 +13,8 @@ from cleantail.human import counted, instant
 from cleantail.lake.records.shown_records import ShownRecord
 from cleantail.log.round_state import EXPIRE
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.check_results import RemovedRecord
+from cleantail.rounds.checked_round import CheckedRound
 
 LINE_CHARS = 72
 """The width of the longest line of the sample."""
@@ -33,7 +33,7 @@ class Question:
     """Describes what stands around a question: until when (Unix ms) an answer is awaited, and where to see more.
 
     `records` is the page that shows the sample. `shown` is the digest that says what exactly an answer is for
-    (cleantail.rounds.answers).
+    (cleantail.rounds.approval).
     """
 
     until_ms: int

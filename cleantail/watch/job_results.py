@@ -12,10 +12,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from cleantail.codec import Codec
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.ingest_results import IngestedFile
-from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult, StagedUnit
+from cleantail.rounds.station_results import RECLAIM_RESULT_JSON, IngestedFile, ReclaimResult
 
 
 @dataclass(frozen=True, slots=True)

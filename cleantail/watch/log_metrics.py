@@ -10,14 +10,13 @@ from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.triggers import overdue_ms, quarantine_pause
-from cleantail.rounds.checked.check_results import CheckResult, checks_of
-from cleantail.rounds.checked.checked_round import Verdict
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.check_results import CheckResult, checks_of
+from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.commit_summaries import ROLLBACK, Saved
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
-from cleantail.rounds.last_compaction import LastCompaction
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
-from cleantail.rounds.reclaim_results import ReclaimResult
+from cleantail.rounds.publications import LastCompaction
+from cleantail.rounds.station_results import ReclaimResult
 from cleantail.watch import metrics as m
 from cleantail.watch.job_results import CheckedUnits, JobResult, UndoneLogs
 from cleantail.watch.metric import Metric, Sample

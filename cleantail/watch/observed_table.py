@@ -10,7 +10,7 @@ from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.quarantine import Releases
 from cleantail.rounds.commit_summaries import SizePoint, size_point
-from cleantail.rounds.rollback import UndoneRound, published_rounds, rollbacks
+from cleantail.rounds.rollback_plan import UndoneRound, published_rounds, rollbacks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

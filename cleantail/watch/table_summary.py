@@ -21,7 +21,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.quarantine import Releases, lifted
 from cleantail.log.source_position import ReadPosition
 from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved
-from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.rounds.publications import LastCompaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import ancestry, files_added_by, live_files
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone
-from cleantail.rounds.rollback import rollbacks
+from cleantail.rounds.rollback_plan import rollbacks
 from cleantail.whatif.observed_history import Arrival, History, ObservedRound
 
 if TYPE_CHECKING:

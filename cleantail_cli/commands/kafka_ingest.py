@@ -18,7 +18,7 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
     from cleantail.kafka.client_settings import settings_of_environment
     from cleantail.kafka.table_position import is_read
     from cleantail.lake.catalogs import require_usable
-    from cleantail.rounds.ingest_results import KafkaIngestResult
+    from cleantail.rounds.station_results import KafkaIngestResult
     from cleantail_cli.reports.upkeep import ReadFromKafka
 
     if topic.source.kafka is None:

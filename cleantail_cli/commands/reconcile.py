@@ -20,7 +20,7 @@ from cleantail_cli.spark import spark_session
 
 if TYPE_CHECKING:
     from cleantail.kafka.source_topic import SourceTopic
-    from cleantail.rounds.checked.round_results import RoundResult
+    from cleantail.rounds.checked_round import RoundResult
 
 
 @command(

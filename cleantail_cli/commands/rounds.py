@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted, size
-from cleantail.rounds.checked.round_results import RunResult
+from cleantail.rounds.checked_round import RunResult
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, Several, command, directories
 from cleantail_cli.commands.kafka_ingest import ingest_from_kafka, ingest_segments
@@ -164,7 +164,7 @@ def check(call: Invocation, topic: str) -> int:
     different records are at one offset.
     """
     from cleantail.lake.runs.evaluate import log_states, read_facts
-    from cleantail.rounds.checked.topic_proof import Proof
+    from cleantail.rounds.check_results import Proof
     from cleantail_cli.reports.upkeep import Proven
 
     configured = call.topic(topic)
@@ -193,7 +193,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     from cleantail.lake.runs.evaluate import read_facts
     from cleantail.lake.runs.reclaim_plan import resolve_reclaim
     from cleantail.lake.side_tables import side_due
-    from cleantail.rounds.reclaim_results import ReclaimResult
+    from cleantail.rounds.station_results import ReclaimResult
     from cleantail_cli.reports.upkeep import Reclaimed
 
     configured, now_ms = call.topic(topic), clock(now)

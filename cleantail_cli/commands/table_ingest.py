@@ -15,7 +15,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
     from cleantail.lake.catalogs import require_usable
     from cleantail.lake.source_table.planned_read import is_table_read
     from cleantail.lake.source_table.source_snapshots import table_source_of
-    from cleantail.rounds.ingest_results import TableIngestResult
+    from cleantail.rounds.station_results import TableIngestResult
     from cleantail_cli.reports.upkeep import ReadFromTable
 
     now_ms = clock(None)

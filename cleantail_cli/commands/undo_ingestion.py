@@ -12,7 +12,7 @@ from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.runs.rollback_preview import preview_ingestion
-from cleantail.rounds.ingestion_undo import LAST, IngestionChoice, IngestionUndo, UndoneIngestion
+from cleantail.rounds.past_ingestions import LAST, IngestionChoice, IngestionUndo, UndoneIngestion
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 from cleantail_cli.output import Report

@@ -9,7 +9,7 @@ from typing import Any
 from cleantail.config.topic import Topic
 from cleantail.human import instant
 from cleantail.lake.runs.rollback_preview import LogWithout
-from cleantail.rounds.ingestion_undo import IngestionUndo, UndoneIngestion
+from cleantail.rounds.past_ingestions import IngestionUndo, UndoneIngestion
 from cleantail_cli.output import Page
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import counted
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.reconcile_results import COMPARISON_RESULT_JSON, ComparisonResult
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
 from cleantail_cli.console import folding_table
 from cleantail_cli.output import Output, Page
 from cleantail_cli.reports.rounds import tell_checks, tell_waiting

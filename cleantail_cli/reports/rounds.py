@@ -21,8 +21,7 @@ from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.due_work import NO_DELETE, NO_SOURCE
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked.round_results import RUN_RESULT_JSON, RoundResult, RunResult
-from cleantail.rounds.checked.staged_units import EXPIRED
+from cleantail.rounds.checked_round import EXPIRED, RUN_RESULT_JSON, RoundResult, RunResult
 from cleantail.watch.approval_text import sample_lines
 from cleantail_cli.console import folding_table
 from cleantail_cli.output import Output, Page

@@ -11,17 +11,18 @@ from cleantail.human import counted, instant
 from cleantail.lake.runs.damaged_vectors import DamagedVectors
 from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.log.partition_state import Quarantine
-from cleantail.rounds.checked.topic_proof import Proof
-from cleantail.rounds.ingest_results import (
+from cleantail.rounds.check_results import Proof
+from cleantail.rounds.rollback_plan import RollbackPlan
+from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
     KAFKA_INGEST_RESULT_JSON,
+    RECLAIM_RESULT_JSON,
     TABLE_INGEST_RESULT_JSON,
     IngestResult,
     KafkaIngestResult,
+    ReclaimResult,
     TableIngestResult,
 )
-from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
-from cleantail.rounds.rollback import RollbackPlan
 from cleantail_cli.console import folding_table
 from cleantail_cli.output import Page
 

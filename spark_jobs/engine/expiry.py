@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Ranks, beaten, ranks_of, record_ranks, worst_ranks
-from cleantail.rounds.checked.staged_units import EXPIRED
+from cleantail.rounds.checked_round import EXPIRED
 from spark_jobs.engine.columns.copies import DirtyOffsets
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET
 from spark_jobs.engine.columns.records import Records, records_of

@@ -18,8 +18,8 @@ from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.round_state import proof_due
 from cleantail.log.rules import Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.checked.staged_units import StagedUnit
-from cleantail.rounds.last_compaction import COUNTS
+from cleantail.rounds.checked_round import StagedUnit
+from cleantail.rounds.publications import COUNTS
 from spark_jobs.engine.expiry import judge_expiry
 from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.late_contradictions import late_files, of_expiry, of_round

@@ -7,9 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from cleantail.errors import ConflictError
-from cleantail.log.main_history import MainHistory, Mark, marks_of, property_of_marks
 from cleantail.rounds.commit_summaries import OPERATION, ROUNDS
-from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, changes, lost_marks, may_be_rewritten
+from cleantail.rounds.rewritten_history import (
+    GoneCommits,
+    MainHistory,
+    Mark,
+    after_rewriting,
+    changes,
+    lost_marks,
+    marks_of,
+    may_be_rewritten,
+    property_of_marks,
+)
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.static_members import static
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from cleantail.config.platform import Platform
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import judged_together

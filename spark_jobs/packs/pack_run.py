@@ -6,7 +6,7 @@
    published already, and goes on with the rest.
 3. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
    goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
-4. What became of each topic is kept as it goes on (cleantail.rounds.packs.kept_outcomes), and joined to that of an
+4. What became of each topic is kept as it goes on (cleantail.rounds.pack_results), and joined to that of an
    earlier try. The topics that it was at when it ended come last, each alone.
 5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
 6. A topic's own check that goes on for ever is given up, and keeps its cores (lost_cores). Then what needs no core is
@@ -28,8 +28,7 @@ from cleantail.errors import ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.log.task_shares import one_of, parallelism
-from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackRequest, PackResult, TopicOutcome
-from cleantail.rounds.packs.kept_outcomes import PackOutcomes
+from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackOutcomes, PackRequest, PackResult, TopicOutcome
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable

@@ -14,9 +14,8 @@ from py4j.protocol import Py4JNetworkError
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.pack_results import COMPACT, TopicOutcome
-from cleantail.rounds.packs.kept_outcomes import PackOutcomes
+from cleantail.rounds.checked_round import CheckedRound
+from cleantail.rounds.pack_results import COMPACT, PackOutcomes, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
 from spark_jobs.packs.checked_together import Answers, check_together
 from spark_jobs.packs.topic_stations import StationError, TopicStations

@@ -16,8 +16,8 @@ from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.runs.foreign_deletes import foreign_deletes
 from cleantail.lake.runs.new_files import new_files
-from cleantail.rounds.ingest_results import IngestResult, KafkaIngestResult, TableIngestResult
 from cleantail.rounds.pack_results import Ingested
+from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
 from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.kafka.reading import read_topic

@@ -29,8 +29,7 @@ from cleantail.lake.catalogs import require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.pack_results import (
     COMPACT,
     EVALUATE,

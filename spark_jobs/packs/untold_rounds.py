@@ -15,8 +15,7 @@ from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.work_units import round_name
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from cleantail.home.data_docs import HEAD_CHARS
 from cleantail.human import counted
-from cleantail.rounds.checked.check_results import kept_result, observed_text
+from cleantail.rounds.check_results import kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in
 
 SHOWN_CHARS = 300

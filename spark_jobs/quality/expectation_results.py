@@ -8,7 +8,7 @@ from typing import Any
 from cleantail.config.checks.topic_check import Check
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.checked.check_results import OFFSETS, CheckResult, kept_result, observed_text
+from cleantail.rounds.check_results import OFFSETS, CheckResult, kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in, error_text
 
 OBSERVED_CHARS = 300

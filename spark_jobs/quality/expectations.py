@@ -15,7 +15,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.check_results import CheckResult
 from spark_jobs.quality.data_docs_pages import apart, subject
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleantail.config.topic_table import OFFSET, PARTITION
-from cleantail.rounds.checked.check_results import EXAMPLES
+from cleantail.rounds.check_results import EXAMPLES
 
 Format = Mapping[str, Any]
 WHETHER: Format = {"result_format": "BOOLEAN_ONLY"}

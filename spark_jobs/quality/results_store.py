@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cleantail.rounds.checked.check_results import kept_result
+from cleantail.rounds.check_results import kept_result
 from spark_jobs.quality.evaluation_errors import error_info
 from spark_jobs.quality.gx_settings import MEASURES
 

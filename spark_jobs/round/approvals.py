@@ -17,10 +17,8 @@ from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState
 from cleantail.log.quarantine import replaced
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.round_results import RoundResult
-from cleantail.rounds.checked.sample import RemovedRecord
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.check_results import RemovedRecord
+from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end

@@ -23,10 +23,8 @@ from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound, Verdict
-from cleantail.rounds.checked.staged_units import KeylessLog, StagedUnit, keyless_logs, misread_logs
-from cleantail.rounds.checked.topic_proof import Proof, ProvenLog
+from cleantail.rounds.check_results import CheckResult, Proof, ProvenLog
+from cleantail.rounds.checked_round import CheckedRound, KeylessLog, StagedUnit, Verdict, keyless_logs, misread_logs
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON, CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import parts_of
-from cleantail.rounds.checked.sample import sample_column
+from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
+from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
 from cleantail.rounds.evidence_row import CHECKED_ROUND, DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.rounds.recorded_checks import parts_of
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence_store import (

@@ -23,8 +23,7 @@ from cleantail.home.locks import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.evidence_table import evidence_rows, load_evidence
 from cleantail.retries import settled
-from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow
-from cleantail.rounds.task_runs import columns_of
+from cleantail.rounds.evidence_row import EVIDENCE_COLUMNS, EvidenceRow, columns_of
 from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cleantail.config.platform import Platform
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.checked.staged_units import EXPIRED, LeftBehind, StagedUnit, UnitCounts
+from cleantail.rounds.checked_round import EXPIRED, LeftBehind, StagedUnit, UnitCounts
 from spark_jobs.engine.compared_readers import compare_readers
 from spark_jobs.engine.expiry import find_expired
 from spark_jobs.engine.log_task import merged_removals

@@ -8,9 +8,8 @@ from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import after_failure, failed_name
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.staged_units import keyless_logs, misread_logs
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.checked_round import CheckedRound, keyless_logs, misread_logs
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import KEY, VALUE
 from cleantail.log.work_units import PartitionWork
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.checked_round import StagedUnit
 from spark_jobs.engine.transforms.spans import below_end
 from spark_jobs.iceberg.few_records import FEW_RECORDS, are_few
 from spark_jobs.iceberg.tables import TopicTable

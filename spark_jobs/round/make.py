@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.lake.runs.planned_units import planned_unit
 from cleantail.log.task_shares import ends_where_full, map_slots, task_plan
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
+from cleantail.rounds.checked_round import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
 from spark_jobs.engine.compared_readers import compare_readers
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with

@@ -11,7 +11,7 @@ read, the round starts over on the table as it is now; after the last try (clean
 Nothing is ever half published.
 
 A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
-checked (cleantail.rounds.answers), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+checked (cleantail.rounds.approval), as it was checked or not at all (exit code 5), and dropped where the answer is no.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, st
 from cleantail.log.quarantine import replaced
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.publications import identity_of
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, packed
-from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
 from spark_jobs.iceberg.iceberg_reads import branch_change, texts

@@ -6,9 +6,8 @@ from itertools import takewhile
 from typing import Any
 
 from cleantail.log.partition_state import states_of_properties
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.publications import identity_of, publication_of
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
+from cleantail.rounds.publications import identity_of, publication_of
 from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.tables import TopicTable
 

@@ -25,8 +25,8 @@ from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.log_state import LogState
 from cleantail.log.triggers import quarantine_pause
 from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
-from cleantail.rounds.checked.staged_units import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
-from cleantail.rounds.reconcile_results import ComparedLog, ComparisonResult
+from cleantail.rounds.checked_round import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
+from cleantail.rounds.station_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.source.broker_keys import read_source_keys

@@ -17,8 +17,7 @@ from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.partition_state import PROPERTY_PARTITION
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.checked_round import CheckedRound, StagedUnit
 from spark_jobs.engine.source.gone_measures import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.check import Measure

@@ -24,9 +24,7 @@ from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.round_results import RoundResult, RunResult
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.checked_round import CheckedRound, RoundResult, RunResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost

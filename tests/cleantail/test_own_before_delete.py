@@ -57,8 +57,8 @@ OWNED = {
     "cleantail/lake/namespaces.py": {
         "update_namespace_properties": "a position that a person forgets by its name, or a release that is compared first",
     },
-    "cleantail/rounds/answers.py": {"update_namespace_properties": "sets one question; it removes none"},
-    "cleantail/rounds/packs/kept_outcomes.py": {"unlink": "files of packs, whose time has passed"},
+    "cleantail/rounds/approval.py": {"update_namespace_properties": "sets one question; it removes none"},
+    "cleantail/rounds/pack_results.py": {"unlink": "files of packs, whose time has passed"},
     "cleantail/sources/digest_cache.py": {
         "DELETE FROM": "digests of files that are gone",
         "unlink": "a cache that SQLite calls damaged",

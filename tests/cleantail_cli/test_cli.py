@@ -11,7 +11,7 @@ import pytest
 from cleantail.errors import ConflictError
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rounds.checked.round_results import RunResult
+from cleantail.rounds.checked_round import RunResult
 from cleantail_cli import main
 from cleantail_cli.commands import planning, rounds
 from cleantail_cli.parameters import CLOCK

@@ -13,10 +13,8 @@ from cleantail.log.due_work import Retention
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
-from cleantail.rounds.checked.checked_round import Verdict
-from cleantail.rounds.checked.round_results import RoundResult, RunResult
-from cleantail.rounds.ingest_results import IngestedFile, IngestResult
-from cleantail.rounds.reclaim_results import RECLAIMED, ReclaimResult
+from cleantail.rounds.checked_round import RoundResult, RunResult, Verdict
+from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
 from cleantail.watch.topic_status import TopicStatus
 from cleantail_cli import console
 from cleantail_cli.output import ConsoleOutput, JsonOutput

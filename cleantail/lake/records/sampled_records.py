@@ -9,7 +9,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import ShownRecord, read_shown
-from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.check_results import RemovedRecord
 
 
 def sampled_records(

@@ -22,7 +22,7 @@ from cleantail.log.quarantine import lifted
 from cleantail.log.segments import DataFile
 from cleantail.log.source_position import read_position_of
 from cleantail.rounds.commit_summaries import Commit
-from cleantail.rounds.ingestion_undo import (
+from cleantail.rounds.past_ingestions import (
     IngestionChoice,
     IngestionUndo,
     UndoneIngestion,
@@ -30,7 +30,7 @@ from cleantail.rounds.ingestion_undo import (
     undone_before,
     without_ingestion,
 )
-from cleantail.rounds.rollback import RollbackPlan, answer_to, plan_rollback
+from cleantail.rounds.rollback_plan import RollbackPlan, answer_to, plan_rollback
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

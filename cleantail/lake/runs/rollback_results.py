@@ -11,7 +11,7 @@ from cleantail.config.topic import Topic
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.rollback_preview import LogUndo
 from cleantail.rounds.commit_summaries import UNDONE, Commit
-from cleantail.rounds.rollback import RollbackPlan, UndoneRound
+from cleantail.rounds.rollback_plan import RollbackPlan, UndoneRound
 
 
 @dataclass(frozen=True, slots=True)

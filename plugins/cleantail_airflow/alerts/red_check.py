@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.checked_round import Verdict
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 _SHOWN_CHARS = 300

@@ -12,7 +12,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.retries import repeated
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.checked_round import CheckedRound
 from cleantail.watch.alerting.alarms import round_waits
 from cleantail.watch.alerting.incidents import Condition
 from cleantail.watch.approval_text import count_lines

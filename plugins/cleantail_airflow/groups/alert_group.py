@@ -10,8 +10,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.topic import Topic
-from cleantail.rounds.pack_results import EXPIRE_TOMBSTONES, PackResult, TopicOutcome
-from cleantail.rounds.packs.kept_outcomes import BEGUN, SUSPECTED, WAITS
+from cleantail.rounds.pack_results import BEGUN, EXPIRE_TOMBSTONES, SUSPECTED, WAITS, PackResult, TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import run_url
 from cleantail_airflow.alerts.incident_book import locked_book

@@ -11,7 +11,7 @@ from airflow.sdk import Context
 
 from cleantail.human import counted
 from cleantail.rounds import pack_results
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.alerts.red_check import Failure, failures_of

@@ -26,8 +26,8 @@ from cleantail.rounds.pack_results import (
     TOPIC_OUTCOME_JSON,
     PackResult,
     TopicOutcome,
+    read_outcomes,
 )
-from cleantail.rounds.packs.kept_outcomes import read_outcomes
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack

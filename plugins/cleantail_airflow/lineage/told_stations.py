@@ -13,7 +13,7 @@ from cleantail.lineage.datasets import LineageDataset, StationLineage, file_data
 from cleantail.lineage.stations import INGESTING, OF_SOURCE, StationFacts, ToldTables, lineage_of
 from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables
 from cleantail.log import round_state
-from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.watch.job_results import EndedJob, ReadRecords
 from cleantail_airflow.kafka_connection import client_settings

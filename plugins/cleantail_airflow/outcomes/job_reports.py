@@ -14,9 +14,8 @@ from airflow.sdk import Context
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
-from cleantail.rounds.checked.checked_round import Hold, Verdict
-from cleantail.rounds.checked.recorded_checks import RoundReference
-from cleantail.rounds.checked.staged_units import LeftBehind, StagedUnit
+from cleantail.rounds.checked_round import Hold, LeftBehind, StagedUnit, Verdict
+from cleantail.rounds.recorded_checks import RoundReference
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 

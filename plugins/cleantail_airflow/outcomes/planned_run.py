@@ -16,7 +16,7 @@ from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked.round_request import ExpiryRequest
+from cleantail.rounds.checked_round import ExpiryRequest
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import EVALUATE, PLAN
 

@@ -12,7 +12,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
-from cleantail.rounds.checked.staged_units import LeftBehind
+from cleantail.rounds.checked_round import LeftBehind
 from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
 from cleantail.watch.alerting.incidents import Condition, Look, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, tell

@@ -16,8 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import MOST_RECORDS, ShownRecord, read_shown, snapshot_shown
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.check_results import CheckResult, RemovedRecord
 from cleantail.rounds.past_rounds import CHECKED, PUBLISHED, LogRound, Round
 
 if TYPE_CHECKING:

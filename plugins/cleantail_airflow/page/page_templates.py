@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cleantail import human
 from cleantail.config.run_schedule import schedule_text
-from cleantail.rounds.round_work import clocks_differ
+from cleantail.rounds.evidence_row import clocks_differ
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

@@ -13,7 +13,7 @@ from cleantail.config.topic import Topic
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round
-from cleantail.rounds.rollback import UndoneRound
+from cleantail.rounds.rollback_plan import UndoneRound
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.overview import TopicRow
 from cleantail.watch.topic_list import Listing, Selection

@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.platform import Platform
-from cleantail.rounds.checked.staged_units import LeftBehind
+from cleantail.rounds.checked_round import LeftBehind
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.incident_book import locked_book
 from cleantail_airflow.outcomes.job_reports import readable_report_from

@@ -5,7 +5,7 @@
 2. `execute` asks. While the round waits, the task has no process and no slot of the pool: Airflow parks it.
 3. Airflow wakes it with the answer, from the page Required Actions, the task's tab or the REST API, or with a refusal
    when the time to answer is over (`execute_complete`).
-4. Question and answer are kept beside the table (cleantail.rounds.answers), and `publish` goes by these alone: who may
+4. Question and answer are kept beside the table (cleantail.rounds.approval), and `publish` goes by these alone: who may
    edit the DAG may write XComs and set tasks to success, and publishes nothing by it.
 
 The question says where records are and not what they hold, since Airflow keeps it; the topic's page shows the records.
@@ -30,8 +30,8 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.lineage.datasets import StationLineage
 from cleantail.log import round_state
-from cleantail.rounds.answers import answered, question, read_answer, shown_of, write_answer
-from cleantail.rounds.checked.checked_round import CheckedRound
+from cleantail.rounds.approval import answered, question, read_answer, shown_of, write_answer
+from cleantail.rounds.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered

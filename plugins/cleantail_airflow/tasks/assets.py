@@ -24,7 +24,7 @@ from cleantail.config.loading import scan_topics
 from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, Problem, not_allowed
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import RoundResult
 from cleantail_airflow.outcomes.job_reports import JobReport
 
 try:

@@ -21,7 +21,7 @@ from airflow.models.connection import Connection
 
 from cleantail.config.platform import Platform
 from cleantail.lake.clients.exchange import folder_of, read_document, remove_document, write_document
-from cleantail.rounds.task_runs import VARIABLES
+from cleantail.rounds.evidence_row import VARIABLES
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 

@@ -18,7 +18,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.lineage.datasets import StationLineage
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of

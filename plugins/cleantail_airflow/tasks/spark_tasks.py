@@ -16,9 +16,8 @@ from airflow.sdk import Context
 from cleantail.errors import HeldError
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
-from cleantail.rounds.checked.round_request import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
+from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.red_check import failures_of

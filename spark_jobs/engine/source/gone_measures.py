@@ -23,7 +23,7 @@ from cleantail.human import duration
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.rules import LogMeasure
 from cleantail.log.winners import Booleans
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.checked_round import StagedUnit
 from spark_jobs.engine.columns.records import Records
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.measures import files_of_round, measure_of_log, with_branch_deletes, with_registrations

@@ -28,8 +28,8 @@ from cleantail.home.locks import exclusive
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, LeftOut, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.ingest_results import IngestedFile, IngestResult
-from cleantail.rounds.ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.rounds.past_ingestions import INGEST, SOURCES, SourceFile, Sources
+from cleantail.rounds.station_results import IngestedFile, IngestResult
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import ignored_text
 from cleantail.sources.source_files import file_state, require_unchanged

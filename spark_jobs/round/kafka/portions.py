@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleantail.config.topic import Topic
 from cleantail.kafka.read_plan import Range
 from cleantail.log.source_position import Gap
-from cleantail.rounds.ingest_results import KafkaIngestResult, OffsetRange
+from cleantail.rounds.station_results import KafkaIngestResult, OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

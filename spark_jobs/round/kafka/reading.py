@@ -33,8 +33,8 @@ from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, 
 from cleantail.log.source_position import SourcePosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.ingest_results import KafkaIngestResult
-from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, Sources
+from cleantail.rounds.past_ingestions import INGEST, SOURCES, KafkaRead, Sources
+from cleantail.rounds.station_results import KafkaIngestResult
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance

@@ -42,7 +42,7 @@ from cleantail.kafka.segments.scanned_log import ScannedLog, scan_requests, scan
 from cleantail.kafka.segments.segment_scan import ScanRequest, SegmentScan, scan_segment
 from cleantail.kafka.table_position import TablePosition, position_after_files, require_own_table
 from cleantail.log.task_shares import parallelism
-from cleantail.rounds.ingest_results import KafkaIngestResult
+from cleantail.rounds.station_results import KafkaIngestResult
 from cleantail.sources.kcat import Record
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.tables import TopicTable

@@ -9,7 +9,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.source_table.source_snapshots import table_source_of
 from cleantail.log.source_position import SnapshotGap
-from cleantail.rounds.ingest_results import OffsetRange, TableIngestResult
+from cleantail.rounds.station_results import OffsetRange, TableIngestResult
 from spark_jobs.round.intake.new_records import Ranges
 
 

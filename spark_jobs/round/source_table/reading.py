@@ -31,8 +31,8 @@ from cleantail.log.snapshot_plan import SnapshotPlan, SourceTable, lost_of
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.ingest_results import TableIngestResult
-from cleantail.rounds.ingestions import INGEST, SOURCES, Sources, TableRead
+from cleantail.rounds.past_ingestions import INGEST, SOURCES, Sources, TableRead
+from cleantail.rounds.station_results import TableIngestResult
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance

@@ -14,9 +14,8 @@ from cleantail.lake.recorded_rounds import AnsweredRound, answered_round
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Rejection, held_message
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import RoundReference, require_open
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
+from cleantail.rounds.recorded_checks import RoundReference, require_open
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.judge import preload
 from spark_jobs.round.approvals import set_aside

@@ -21,11 +21,9 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.lake.recorded_rounds import evidence_of_round
 from cleantail.log.round_state import COMPACT
-from cleantail.rounds.answers import decided, read_answer
-from cleantail.rounds.checked.checked_round import CheckedRound
-from cleantail.rounds.checked.recorded_checks import last_compaction
-from cleantail.rounds.checked.round_request import CheckRequest
-from cleantail.rounds.checked.staged_units import UNIT, StagedUnit, require_one_round, staged_unit
+from cleantail.rounds.approval import decided, read_answer
+from cleantail.rounds.checked_round import UNIT, CheckedRound, CheckRequest, StagedUnit, require_one_round, staged_unit
+from cleantail.rounds.recorded_checks import last_compaction
 from spark_jobs.round.check import check_round
 from spark_jobs.round.run import Run
 from spark_jobs.round.stations.answered_rounds import publish_unasked

@@ -12,9 +12,9 @@ from cleantail.errors import HeldError
 from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout
 from cleantail.rounds.commit_summaries import ROLLBACK
 from cleantail.rounds.evidence_row import EvidenceRow
-from cleantail.rounds.ingestion_undo import UNDID_INGESTION, IngestionUndo
+from cleantail.rounds.past_ingestions import UNDID_INGESTION, IngestionUndo
 from cleantail.rounds.past_rounds import PUBLISHED, UNDID
-from cleantail.rounds.rollback import RollbackPlan, UndoneRound
+from cleantail.rounds.rollback_plan import RollbackPlan, UndoneRound
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence_store import append_rows, evidence_table, rows_of
 

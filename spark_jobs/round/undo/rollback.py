@@ -23,7 +23,7 @@ from cleantail.lake.runs.rollback_preview import LogUndo, done_already, preview
 from cleantail.lake.runs.rollback_results import RepeatedRollback, RollbackResult, changed_logs
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import BY, OPERATION, REQUEST, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.rollback import RollbackPlan, plan_rollback, restored
+from cleantail.rounds.rollback_plan import RollbackPlan, plan_rollback, restored
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

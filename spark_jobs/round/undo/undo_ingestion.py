@@ -9,14 +9,14 @@ from cleantail.config.platform import Platform
 from cleantail.lake.runs.rollback_preview import LogWithout
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import BY, OPERATION, ROLLBACK, UNDONE, Commit
-from cleantail.rounds.ingestion_undo import (
+from cleantail.rounds.past_ingestions import (
+    SOURCES,
     UNDID_INGESTION,
     IngestionChoice,
     IngestionUndo,
     plan_undo,
     without_ingestion,
 )
-from cleantail.rounds.ingestions import SOURCES
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable

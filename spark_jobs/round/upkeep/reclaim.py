@@ -26,7 +26,7 @@ from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
 from cleantail.lake.table_folder import oldest_own_file_ms, require_safe_commits
-from cleantail.rounds.reclaim_results import ReclaimResult
+from cleantail.rounds.station_results import ReclaimResult
 from spark_jobs.iceberg.file_removal import expire_snapshots, past_unreadable, remove_orphans, require_own_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_reclaim

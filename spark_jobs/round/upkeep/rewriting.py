@@ -22,7 +22,7 @@ from cleantail.human import counted
 from cleantail.lake.runs.reclaim_plan import Group, kept_number, rewrite_batches
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.reclaim_results import RewrittenFiles
+from cleantail.rounds.station_results import RewrittenFiles
 from spark_jobs.engine.rewrites.written_schema import RefusedError
 from spark_jobs.iceberg.commits import replace_files
 from spark_jobs.iceberg.jvm.java_collections import elements_of

@@ -15,7 +15,7 @@ from cleantail.lineage.datasets import (
     place_name,
 )
 from cleantail.lineage.stations import OF_EVIDENCE, WRITING, StationFacts, ToldTables, assertions_of, lineage_of
-from cleantail.rounds.checked.check_results import CheckResult
+from cleantail.rounds.check_results import CheckResult
 
 COLUMNS = {"partition": "int", "offset": "long", "key": "binary", "tombstone": "boolean"}
 TABLE = LineageDataset(DatasetName("s3://lake", "w/orders"), columns=COLUMNS, snapshot_id=9)

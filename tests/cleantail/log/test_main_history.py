@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import TableError
-from cleantail.log.main_history import PROPERTY_HISTORY, MainHistory, Mark, Marks, marks_of, property_of_marks
+from cleantail.rounds.rewritten_history import PROPERTY_HISTORY, MainHistory, Mark, Marks, marks_of, property_of_marks
 
 ROUND = Mark(20, 2)
 

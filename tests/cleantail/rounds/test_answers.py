@@ -6,9 +6,17 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.answers import PROPERTY_ANSWER, Answer, answered, decided, question, read_answer, write_answer
-from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked.checked_round import Verdict
+from cleantail.rounds.approval import (
+    PROPERTY_ANSWER,
+    Answer,
+    Rejection,
+    answered,
+    decided,
+    question,
+    read_answer,
+    write_answer,
+)
+from cleantail.rounds.checked_round import Verdict
 from tests.cleantail.orders_table import OrdersTable
 from tests.round_builders import checked_round, staged_unit
 

@@ -20,7 +20,7 @@ from cleantail.rounds.approval import (
     may_decide,
     require_approver,
 )
-from cleantail.rounds.checked.checked_round import Hold
+from cleantail.rounds.checked_round import Hold
 from tests.round_builders import checked_round, staged_unit
 
 

@@ -7,15 +7,17 @@ import pytest
 from cleantail.errors import CleantailError, TableError
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import Commit, packed
-from cleantail.rounds.ingestion_undo import (
+from cleantail.rounds.past_ingestions import (
     IngestionChoice,
+    KafkaRead,
+    SourceFile,
+    Sources,
     ingestions,
     lowered,
     plan_undo,
     undone_before,
     without_ingestion,
 )
-from cleantail.rounds.ingestions import KafkaRead, SourceFile, Sources
 
 LAST = IngestionChoice("last")
 

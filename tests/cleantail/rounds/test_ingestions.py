@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from cleantail.errors import TableError
-from cleantail.rounds.ingestions import Ingestion, KafkaRead, SourceFile, Sources, unpacked_sources
+from cleantail.rounds.past_ingestions import Ingestion, KafkaRead, SourceFile, Sources, unpacked_sources
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.log.main_history import Mark, Marks, marks_of, property_of_marks
 from cleantail.log.partition_state import (
     PROPERTY_INGESTED,
     PROPERTY_PARTITION,
@@ -16,8 +15,17 @@ from cleantail.log.partition_state import (
 )
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.rounds.commit_summaries import OPERATION
-from cleantail.rounds.ingestions import INGEST, SOURCES, KafkaRead, SourceFile, Sources
-from cleantail.rounds.rewritten_history import GoneCommits, after_rewriting, changes, lost_marks
+from cleantail.rounds.past_ingestions import INGEST, SOURCES, KafkaRead, SourceFile, Sources
+from cleantail.rounds.rewritten_history import (
+    GoneCommits,
+    Mark,
+    Marks,
+    after_rewriting,
+    changes,
+    lost_marks,
+    marks_of,
+    property_of_marks,
+)
 from tests.cleantail.log.test_main_history import history
 
 HELD = Quarantine(1, "compact", "check failed: a", 2, 16_001)

@@ -9,7 +9,7 @@ import pytest
 from cleantail.errors import CleantailError, TableError
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import Commit, packed, unpacked, writer_entries
-from cleantail.rounds.rollback import answer_to, plan_rollback, published_rounds, restored, rollbacks
+from cleantail.rounds.rollback_plan import answer_to, plan_rollback, published_rounds, restored, rollbacks
 
 S0 = PartitionState(checkpoint=4, log_end_offset=9, horizons=(Horizon(4, 100, 2, 1),), known_sequence_number=3)
 S1 = PartitionState(checkpoint=8, log_end_offset=9, known_sequence_number=5)

@@ -1,7 +1,6 @@
 """Which Airflow task wrote a row of the evidence, and where its run and its log are."""
 
-from cleantail.rounds.round_work import Work, clocks_differ, together, work_of
-from cleantail.rounds.task_runs import TaskRun, columns_of, task_run_of
+from cleantail.rounds.evidence_row import TaskRun, Work, clocks_differ, columns_of, task_run_of, together, work_of
 
 HERE = {
     "AIRFLOW_CTX_DAG_ID": "orders",

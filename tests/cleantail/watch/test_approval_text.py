@@ -6,8 +6,8 @@ import pytest
 
 from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.checked.checked_round import Hold, Verdict
-from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.check_results import RemovedRecord
+from cleantail.rounds.checked_round import Hold, Verdict
 from cleantail.watch.approval_text import LINE_CHARS, Question, body, count_lines, sample_lines, subject
 from tests.round_builders import checked_round, staged_unit
 

@@ -4,18 +4,18 @@ import pytest
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.ingest_results import (
+from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
     KAFKA_INGEST_RESULT_JSON,
+    RECLAIM_RESULT_JSON,
     TABLE_INGEST_RESULT_JSON,
     IngestedFile,
     IngestResult,
     KafkaIngestResult,
+    ReclaimResult,
     TableIngestResult,
 )
-from cleantail.rounds.reclaim_results import RECLAIM_RESULT_JSON, ReclaimResult
 from cleantail.watch.job_results import CheckedUnits, EndedJob, ReadRecords, UndoneLog, UndoneLogs
 from tests.round_builders import checked_round, partition_work, staged_unit
 

@@ -8,11 +8,9 @@ import pytest
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.source_position import Forgotten
-from cleantail.rounds.checked.check_results import CHECK_RESULTS_JSON
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON, Verdict
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.checked.staged_units import UnitCounts
-from cleantail.rounds.last_compaction import LastCompaction
+from cleantail.rounds.check_results import CHECK_RESULTS_JSON
+from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON, RoundResult, UnitCounts, Verdict
+from cleantail.rounds.publications import LastCompaction
 from cleantail.watch import metrics as m
 from cleantail.watch.job_results import EndedJob
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of

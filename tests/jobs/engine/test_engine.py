@@ -10,8 +10,8 @@ import pytest
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.task_shares import TaskSizes
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked.staged_units import StagedUnit, UnitCounts
-from cleantail.rounds.last_compaction import COUNTS
+from cleantail.rounds.checked_round import StagedUnit, UnitCounts
+from cleantail.rounds.publications import COUNTS
 from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys

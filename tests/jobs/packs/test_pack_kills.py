@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
-from cleantail.rounds.packs.kept_outcomes import read_outcomes
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest, read_outcomes
 from tests import model
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "5"))

@@ -17,8 +17,7 @@ from py4j.protocol import Py4JNetworkError
 
 from cleantail.errors import HeldError, OutsideError
 from cleantail.home.locks import exclusive
-from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
-from cleantail.rounds.packs.kept_outcomes import BEGUN, PackOutcomes, read_outcomes
+from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from spark_jobs import run_pack as job
 from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session

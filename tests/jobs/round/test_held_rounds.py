@@ -10,7 +10,7 @@ import pytest
 from cleantail.errors import HeldError
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
-from cleantail.rounds.checked.sample import RemovedRecord
+from cleantail.rounds.check_results import RemovedRecord
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import ROUNDS

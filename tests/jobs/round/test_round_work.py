@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 from cleantail.lake.evidence_table import read_evidence
+from cleantail.rounds.evidence_row import COLUMNS, TaskRun
 from cleantail.rounds.past_rounds import rounds_of
-from cleantail.rounds.round_work import COLUMNS
-from cleantail.rounds.task_runs import TaskRun
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import PUT_BACK, SAVED
 from tests.jobs.round.test_evidence import evidence_table

@@ -13,7 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from cleantail.log.quarantine import kept_branch, kept_until_ms
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from demo.sabotage import delete_where
 from spark_jobs import publish as publish_job
 from spark_jobs.round import evidence_store

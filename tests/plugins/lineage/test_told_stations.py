@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cleantail.lineage.datasets import StationLineage
-from cleantail.rounds.checked.round_results import RoundResult
+from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.lineage.told_stations import asked, done, done_by_pack, evaluated

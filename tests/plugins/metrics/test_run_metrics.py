@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON
-from cleantail.rounds.reclaim_results import ReclaimResult
+from cleantail.rounds.station_results import ReclaimResult
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.metrics.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT

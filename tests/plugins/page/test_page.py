@@ -777,7 +777,7 @@ SALARY, IN_KEY, IN_HEADER = b"4711 <b>EUR</b>", b"Ada", b"from payroll"
 def looked_at(orders: OrdersTable) -> Any:
     """Evidence of the round r9, whose check failed at offset 7 and which would remove offset 7 for 8; the branch is
     there."""
-    from cleantail.rounds.checked.check_results import HIDDEN
+    from cleantail.rounds.check_results import HIDDEN
 
     headers = [{"key": "source", "value": IN_HEADER}]
     orders.append((0, 7, 1, IN_KEY, SALARY), (0, 8, 1, IN_KEY, b"later"), headers=headers)

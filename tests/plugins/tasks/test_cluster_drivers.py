@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from cleantail.rounds.task_runs import VARIABLES
+from cleantail.rounds.evidence_row import VARIABLES
 from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.plugins.tasks.test_spark_operator import FakeTask, Publish, execute

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.rounds.checked.check_results import kept_result, observed_text
+from cleantail.rounds.check_results import kept_result, observed_text
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import COMPACT
-from cleantail.rounds.checked.checked_round import Verdict
-from cleantail.rounds.checked.publications import identity_of, publication_of, quarantine_of
-from cleantail.rounds.checked.recorded_checks import last_compaction
-from cleantail.rounds.last_compaction import PROPERTY_COMPACTION, LastCompaction
+from cleantail.rounds.checked_round import Verdict
+from cleantail.rounds.publications import (
+    PROPERTY_COMPACTION,
+    LastCompaction,
+    identity_of,
+    publication_of,
+    quarantine_of,
+)
+from cleantail.rounds.recorded_checks import last_compaction
 from tests.cleantail.rounds.checked.test_recorded_checks import TOPIC, rows_of
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 

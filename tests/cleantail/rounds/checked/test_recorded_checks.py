@@ -11,17 +11,15 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.log.partition_state import Horizon
 from cleantail.log.rules import RULES, WARNINGS, LogMeasure
-from cleantail.rounds.checked.check_results import CheckResult
-from cleantail.rounds.checked.checked_round import Hold, Verdict
-from cleantail.rounds.checked.recorded_checks import (
+from cleantail.rounds.check_results import CheckResult, RemovedRecord, sample_column
+from cleantail.rounds.checked_round import Hold, KeylessLog, Verdict, staged_unit
+from cleantail.rounds.evidence_row import CHECKED_ROUND
+from cleantail.rounds.recorded_checks import (
     RoundReference,
     parts_of,
     recorded,
     require_matching_reference,
 )
-from cleantail.rounds.checked.sample import RemovedRecord, sample_column
-from cleantail.rounds.checked.staged_units import KeylessLog, staged_unit
-from cleantail.rounds.evidence_row import CHECKED_ROUND
 from tests.round_builders import check_result, checked_round, reference_of
 
 TOPIC = Topic.model_validate({"topic": "orders", "table": "cleantail.orders"})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.checked.staged_units import (
+from cleantail.rounds.checked_round import (
     STAGED_UNIT_JSON,
     KeylessLog,
     LeftBehind,

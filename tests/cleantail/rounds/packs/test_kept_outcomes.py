@@ -5,8 +5,17 @@ from __future__ import annotations
 import os
 import time
 
-from cleantail.rounds.pack_results import COMPACT, INGEST, Ingested, TopicOutcome
-from cleantail.rounds.packs.kept_outcomes import BEGUN, KEPT_S, SUSPECTED, PackOutcomes, read_outcomes
+from cleantail.rounds.pack_results import (
+    BEGUN,
+    COMPACT,
+    INGEST,
+    KEPT_S,
+    SUSPECTED,
+    Ingested,
+    PackOutcomes,
+    TopicOutcome,
+    read_outcomes,
+)
 
 PATH = "packs/one.jsonl"
 TOPICS = ["a", "b", "c", "d"]

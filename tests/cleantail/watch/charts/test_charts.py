@@ -3,8 +3,8 @@
 import pytest
 
 from cleantail.rounds.commit_summaries import SizePoint
+from cleantail.rounds.evidence_row import Work
 from cleantail.rounds.past_rounds import LogRound, Round
-from cleantail.rounds.round_work import Work
 from cleantail.watch.charts.history_charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
 
 PLAIN = Frame(100, 40, 0, 0, 0, 0)

@@ -11,8 +11,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.round_results import ROUND_RESULT_JSON
+from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
 from spark_jobs import check_quality, compact, publish
 from spark_jobs.round import publish as publishing
 from spark_jobs.round import run as round_loop

@@ -13,10 +13,10 @@ from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.answers import answered, question, read_answer, write_answer
-from cleantail.rounds.checked.checked_round import CHECKED_ROUND_JSON
-from cleantail.rounds.checked.recorded_checks import REFERENCE_JSON, recorded
+from cleantail.rounds.approval import answered, question, read_answer, write_answer
+from cleantail.rounds.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.evidence_row import CHECKED_ROUND
+from cleantail.rounds.recorded_checks import REFERENCE_JSON, recorded
 from demo.sabotage import delete_where
 from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
 from spark_jobs.round.evidence_store import evidence_table

@@ -21,10 +21,8 @@ from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import holds_of
-from cleantail.rounds.checked.check_results import checks_of
-from cleantail.rounds.checked.checked_round import CheckedRound, Hold, Verdict
-from cleantail.rounds.checked.sample import sampled_log
-from cleantail.rounds.checked.staged_units import StagedUnit
+from cleantail.rounds.check_results import checks_of, sampled_log
+from cleantail.rounds.checked_round import CheckedRound, Hold, StagedUnit, Verdict
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 

@@ -8,13 +8,16 @@ offsets, as long as the branch with them is there (`cleantail.lake.records.shown
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from pydantic import JsonValue
 
 from cleantail.codec import Codec
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from cleantail.human import counted
+from cleantail.log.rules import Contradiction
 from cleantail.rounds.evidence_row import EvidenceRow
 
 COUNTS = (
@@ -127,3 +130,69 @@ def _at(offsets: list[int], wrong: int) -> str:
         return ""
     some = "at" if wrong <= len(offsets) else "such as at"
     return f", {some} {'offset' if len(offsets) == 1 else 'offsets'} {', '.join(map(str, offsets))}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedRecord:
+    """Describes a record that a round removes, and the offset of the one of its key that stays in its log: None where
+    none is."""
+
+    partition: int
+    offset: int
+    kept_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledLog:
+    """Describes the sample of one log in one round. `base_snapshot_id`: what the round has read, with the records that
+    it removes; `head_snapshot_id`: what it would publish. Both are 0 where nobody has written them down."""
+
+    base_snapshot_id: int = 0
+    head_snapshot_id: int = 0
+    records: tuple[RemovedRecord, ...] = ()
+
+
+NOT_SAMPLED = SampledLog()
+_SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
+"""The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
+
+
+def sampled_log(row: EvidenceRow) -> SampledLog:
+    """Parses the sample of a row of the evidence; earlier versions have written none."""
+    pairs = _SAMPLE_JSON.value(row.get("sample") or "[]", "column sample of the evidence")
+    records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
+    return SampledLog(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, records)
+
+
+def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
+    """Returns what `sampled_log` parses, of one log."""
+    return _SAMPLE_JSON.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenLog:
+    """Describes one log: its keys below `end_offset`, the clean point, and how many of them are there more than
+    once."""
+
+    partition: int
+    end_offset: int
+    keys: int = 0
+    duplicate_keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Holds all logs of a topic that have a clean point, and the offsets that have two different records."""
+
+    partitions: tuple[ProvenLog, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Returns whether no key and no offset is there twice."""
+        return not self.contradictions and not any(log.duplicate_keys for log in self.partitions)
+
+    def as_json(self) -> dict[str, JsonValue]:
+        """Returns what `cleantail check --json` prints."""
+        logs: list[JsonValue] = [asdict(log) for log in self.partitions]
+        return {"ok": self.ok, "partitions": logs, "contradictions": [c.as_json() for c in self.contradictions]}
