@@ -19,7 +19,7 @@ from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.watch import metrics as m
 from cleantail.watch.job_results import CheckedUnits, JobResult, UndoneLogs
-from cleantail.watch.metric import Metric, Sample
+from cleantail.watch.metrics import Metric, Sample
 
 _CHECKED_BY = {"check_quality": COMPACT, "expire_tombstones": EXPIRE, "reconcile": RECONCILE}
 """Job -> the kind of the round that it checks."""

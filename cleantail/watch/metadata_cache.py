@@ -1,20 +1,23 @@
-"""Holds what many tables say, quickly: metadata read in parallel and kept for as long as the catalog points to it.
+"""Cache of the metadata of many tables, for the page and for scrapes. Tables are read in parallel, in the background.
 
-1. A table's metadata never changes under one location, so what was read is right until the catalog names another one.
-2. A call waits only so long. Tables that were not read by then have what was read before the last commit, and None
-   where nothing was; they are right at the next call.
-3. Of all tables only a summary is kept, in memory and on the disk (kept_texts); of a few the whole.
+1. A table's metadata never changes under one location. So a read stays valid until the catalog names another location.
+2. A call waits for a limited time. For a table that was not read by then it returns the previous read, else None.
+3. The cache keeps a summary of each table, in memory and on disk (`KeptTexts`), and the whole of a few tables.
+4. Rows of the evidence table never change. `EvidenceTotals` therefore reads each of its data files once.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -23,6 +26,7 @@ from cleantail.errors import CleantailError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
 from cleantail.lake.evidence_table import load_evidence, read_evidence
+from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
@@ -31,14 +35,217 @@ from cleantail.lake.table_metadata import table_facts
 from cleantail.log.horizons import namespace_of
 from cleantail.log.quarantine import NO_RELEASES
 from cleantail.rounds.past_rounds import Round
-from cleantail.watch.evidence_totals import EvidenceTotals
-from cleantail.watch.log_metrics import Totals
-from cleantail.watch.observed_table import ObservedTable, observed_table, size_points
-from cleantail.watch.table_reads import TableReads
-from cleantail.watch.table_summary import SUMMARY_JSON, TableSummary, summary_digest, summary_of
+from cleantail.watch.log_metrics import Totals, totals_of
+from cleantail.watch.observed_table import (
+    SUMMARY_JSON,
+    ObservedTable,
+    TableSummary,
+    observed_table,
+    size_points,
+    summary_digest,
+    summary_of,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+
+
+ERRORS_LIVE_S = 10.0
+UNLISTED_LIVE_S = 10.0
+"""How many seconds a read is right for a catalog that does not list where its tables' metadata is."""
+
+
+class Read(Protocol):
+    """Says what a read gives: `error` is empty where it went well."""
+
+    @property
+    def error(self) -> str: ...
+
+
+R = TypeVar("R", bound=Read)
+REST_S = 2.0
+"""How long a read waits at most for those who make a page of what is read."""
+
+
+@dataclass(slots=True)
+class _Entry(Generic[R]):
+    """Holds the newest read of a topic's table, and what is known meanwhile: the result of the read before it."""
+
+    policy: str
+    location: str
+    began_s: float
+    read: Future[R]
+    before: R | None
+
+
+class TableReads(Generic[R]):
+    """Keeps the newest read of each table, of `most` tables where that is given."""
+
+    def __init__(
+        self,
+        read: Callable[[Topic, str], R],
+        failed: Callable[..., R],
+        pool: ThreadPoolExecutor,
+        clock: Callable[[], float],
+        most: int | None = None,
+    ) -> None:
+        """Takes how a table is read: `read` gets a topic and the location of its metadata, empty where the catalog
+        lists none; `failed` makes the result of a read that raised, from its `error`."""
+        self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry[R]] = {}
+        self._resting, self._may_read = 0, threading.Event()
+        self._may_read.set()
+
+    def of(
+        self, topics: Iterable[Topic], key_of: Callable[[Topic], tuple[str, str]], within_s: float
+    ) -> dict[str, R | None]:
+        """Returns topic name -> what was read, by the key (policy, location) of each; of a read that takes longer the
+        one before it, None where there is none."""
+        keys = [(topic, *key_of(topic)) for topic in topics]
+        with self.at_rest(), self._lock:  # the first of many reads would hold up the beginning of the others
+            entries = {topic.topic: self._current(topic, policy, location) for topic, policy, location in keys}
+        wait([entry.read for entry in entries.values()], timeout=within_s)
+        return {name: e.read.result() if e.read.done() else e.before for name, e in entries.items()}
+
+    def forget(self, name: str) -> None:
+        """Makes the next call read the topic's table anew, and wait for that."""
+        with self._lock:
+            self._entries.pop(name, None)
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Lets the block go first: no read begins meanwhile. They would take turns with it, since all of them compute
+        in one interpreter."""
+        self._rest(1)
+        try:
+            yield
+        finally:
+            self._rest(-1)
+
+    def _rest(self, more: int) -> None:
+        with self._lock:
+            self._resting += more
+            if self._resting:
+                self._may_read.clear()
+            else:
+                self._may_read.set()
+
+    def _current(self, topic: Topic, policy: str, location: str) -> _Entry[R]:
+        """Returns the read of a table at this location, begun where there is none; called with the lock held."""
+        entry = self._entries.pop(topic.topic, None)
+        if entry is None or (entry.policy, entry.location) != (policy, location) or self._is_stale(entry):
+            before = entry if entry is not None and entry.policy == policy else None
+            known = None if before is None else before.read.result() if before.read.done() else before.before
+            entry = _Entry(policy, location, self._clock(), self._pool.submit(self._try, topic, location), known)
+        while self._most is not None and len(self._entries) >= self._most:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[topic.topic] = entry  # the last that was asked for is the last to go
+        return entry
+
+    def _is_stale(self, entry: _Entry[R]) -> bool:
+        """Returns whether to read again: errors are tried again after a while, and so are tables of a catalog that
+        lists no locations."""
+        if not entry.read.done():
+            return False
+        done = entry.read.result()
+        keep_s = ERRORS_LIVE_S if done.error else float("inf") if entry.location else UNLISTED_LIVE_S
+        return self._clock() - entry.began_s >= keep_s
+
+    def _try(self, topic: Topic, location: str) -> R:
+        self._may_read.wait(REST_S)
+        try:
+            return self._read(topic, location)
+        except Exception as e:  # one table that cannot be read never hides the others
+            return self._failed(error=error_text(e))
+
+
+def error_text(error: Exception) -> str:
+    """Returns what to say of a table that cannot be read."""
+    return str(error if isinstance(error, CleantailError) else explained(error) or f"{type(error).__name__}: {error}")
+
+
+logger = logging.getLogger(__name__)
+
+EVIDENCE_READERS = 8
+COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks", "saved_bytes"]
+
+
+class EvidenceTotals:
+    """Keeps the counters of one evidence table. It is safe to use from many threads, and does one read at a time."""
+
+    def __init__(self, load: Callable[[], Table | None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._load = load
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cleantail-evidence")
+        self._read: tuple[str, float, Future[None]] | None = None
+        self._manifests: dict[str, tuple[str, ...]] = {}
+        self._files: frozenset[str] = frozenset()
+        self._totals: Totals | None = None
+
+    def current(self, location: str, within_s: float) -> Totals | None:
+        """Returns the totals of the table whose metadata is at `location`.
+
+        Where the read takes longer than `within_s`, these are the totals of before, None if none were read yet: half a
+        read would look like counters that fall.
+        """
+        with self._lock:
+            if self._read is None or self._is_stale(location, *self._read):
+                self._read = (location, self._clock(), self._pool.submit(self._refresh))
+            read = self._read[2]
+        wait([read], timeout=within_s)
+        return self._totals
+
+    def _is_stale(self, location: str, read_location: str, began_s: float, read: Future[None]) -> bool:
+        if not read.done():
+            return False
+        return location != read_location or (not location and self._clock() - began_s >= UNLISTED_LIVE_S)
+
+    def _refresh(self) -> None:
+        try:
+            table = self._load()
+            manifests = _data_files(table, self._manifests) if table is not None else {}
+            files = frozenset(path for paths in manifests.values() for path in paths)
+            rewritten = bool(self._files - files)
+            before: Totals = Counter() if rewritten or self._totals is None else self._totals
+            new = files if rewritten else files - self._files
+            self._totals = before + _totals(table, sorted(new)) if table is not None else Counter()
+            self._manifests, self._files = manifests, files
+        except Exception as error:  # the last totals stay; the next call tries again
+            logger.warning("evidence was not read: %s: %s", type(error).__name__, error)
+            with self._lock:
+                self._read = None
+
+
+def _data_files(table: Table, earlier: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Returns manifest -> its live data files. A manifest never changes, so one of `earlier` is not opened again."""
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    return {m.manifest_path: earlier.get(m.manifest_path) or _entries(table, m) for m in manifests}
+
+
+def _entries(table: Table, manifest: ManifestFile) -> tuple[str, ...]:
+    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    return tuple(entry.data_file.file_path for entry in entries)
+
+
+def _totals(table: Table, paths: Iterable[str]) -> Totals:
+    from pyarrow import parquet
+
+    def read(path: str) -> Totals:
+        with table.io.new_input(path).open() as stream:
+            file = parquet.ParquetFile(stream)
+            return totals_of(file.read([c for c in COLUMNS if c in file.schema_arrow.names]).to_pylist())
+
+    totals: Totals = Counter()
+    with ThreadPoolExecutor(EVIDENCE_READERS) as pool:
+        for file_totals in pool.map(read, paths):
+            totals.update(file_totals)
+    return totals
+
 
 FOLDER, FILE = "page", "summaries.db"
 """Where the summaries are kept in CLEANTAIL_HOME: so a server that has just started need not read every table anew."""

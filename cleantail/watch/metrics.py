@@ -5,9 +5,44 @@ The same table gives the Prometheus endpoint, what tasks send through Airflow's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
-from cleantail.watch.metric import Kind, Metric, Sample, hyphened
+Kind = Literal["gauge", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Describes one metric. `labels` are in the order of a sample's; `sent_by` names the tasks that send it."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    kafka: bool = False
+    sent_by: str = ""
+
+    @property
+    def exposed(self) -> str:
+        """Returns its name in a query: Prometheus asks for `_total` at the end of counters."""
+        return f"cleantail_{hyphened(self.name).replace('-', '_')}{'_total' if self.kind == 'counter' else ''}"
+
+
+def hyphened(name: str) -> str:
+    """Returns a name with hyphens where Kafka writes bytesRead or DeadThreadCount: bytes-read, dead-thread-count."""
+    return re.sub("(?<=[a-z])[A-Z]", lambda capital: f"-{capital[0]}", name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Describes one value of a metric; `labels` are the values of the metric's labels."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
 
 _ALL: list[Metric] = []
 

@@ -1,19 +1,90 @@
-"""A topic's whole table as it was read, for the page of that one topic."""
+"""What the page keeps of a topic's table: the whole table of a few topics, and a summary of each of many.
+
+A summary has the figures of the logs and no data files: a thousand tables take a few megabytes. It has no key and no
+value of a record.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleantail.codec import Codec
+from cleantail.config.topic import Topic
+from cleantail.lake.kept.code_digest import code_digest
 from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.horizons import Reader
-from cleantail.log.quarantine import Releases
-from cleantail.rounds.commit_summaries import SizePoint, size_point
+from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state_at
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.quarantine import Releases, lifted
+from cleantail.log.source_position import ReadPosition
+from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved, size_point
+from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.rollback_plan import UndoneRound, published_rounds, rollbacks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """Describes a topic's table in short, or the error. `exists`: whether there is a table.
+
+    `saved` is as the kept snapshots know it, `last_round_at_ms` the wall clock of the last round among them. `readers`
+    are those of now, and are not kept.
+    """
+
+    exists: bool = False
+    logs: tuple[LogFigures, ...] = ()
+    source: ReadPosition | None = None
+    saved: Saved = Saved(0, 0)
+    last_round_at_ms: int | None = None
+    last_compaction: LastCompaction | None = None
+    table_uuid: str = ""
+    readers: tuple[Reader, ...] = ()
+    error: str = ""
+
+    def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableSummary:
+        """Returns the summary with what the table's namespace says now."""
+        if not (self.exists and (readers or releases)):
+            return self
+        states = lifted({log.partition: log.state for log in self.logs}, releases, self.table_uuid)
+        return replace(self, readers=readers, logs=tuple(log.with_state(states[log.partition]) for log in self.logs))
+
+    def states(self, topic: Topic, now_ms: int) -> tuple[LogState, ...]:
+        """Returns every log of the table as it is at a moment, by partition number."""
+        return tuple(log_state_at(log, topic.config, now_ms, self.source) for log in self.logs)
+
+
+def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> TableSummary:
+    """Returns the summary of a table that was read."""
+    points = tuple(sizes)
+    figures = (
+        log_figures(p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config)
+        for p in facts.partitions
+    )
+    return TableSummary(
+        exists=True,
+        logs=tuple(figures),
+        source=facts.position,
+        saved=saved(facts.files, points),
+        last_round_at_ms=last_round_at_ms(points),
+        last_compaction=facts.last_compaction,
+        table_uuid=facts.table_uuid,
+    )
+
+
+def summary_digest(topic: Topic) -> str:
+    """Returns a digest of what a summary follows from beside the table: this version, and parts of the topic's YAML.
+    Where it is equal, an equal table has an equal summary."""
+    policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
+    return hashlib.sha256(f"{code_digest()} {policy}".encode()).hexdigest()[:32]
+
+
+SUMMARY_JSON: Codec[TableSummary] = Codec(TableSummary)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
 
     Of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2.
     """
-    from cleantail.watch.topic_status import status_of, status_of_all
+    from cleantail.watch.topic_states import status_of, status_of_all
     from cleantail_cli.reports.status import Status
 
     now_ms = clock(now)

@@ -17,7 +17,7 @@ from cleantail.log.horizons import Hold, hold_lines
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.log.triggers import RATIO, decide
-from cleantail.watch.topic_status import TopicStatus
+from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli.console import line_width
 from cleantail_cli.output import Page
 

@@ -15,7 +15,7 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
 from cleantail.rounds.checked_round import RoundResult, RunResult, Verdict
 from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
-from cleantail.watch.topic_status import TopicStatus
+from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import console
 from cleantail_cli.output import ConsoleOutput, JsonOutput
 from cleantail_cli.reports import rounds as run_report

@@ -222,7 +222,7 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cleantail.config.events import Event
-    from cleantail.watch.alerting.incidents import Condition
+    from cleantail.watch.incidents import Condition
     from cleantail_airflow.outcomes import told_run
 
     late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)

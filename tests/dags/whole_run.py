@@ -126,7 +126,7 @@ def load_incidents(topic: str) -> list[tuple[str, str]]:
     """Event and subject of what the topic's Airflow variable says is open."""
     from airflow.models.variable import Variable
 
-    from cleantail.watch.alerting.incident_texts import parse_book
+    from cleantail.watch.incidents import parse_book
     from cleantail_airflow.alerts.incident_book import variable_name
 
     return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))).incidents)

@@ -3,7 +3,7 @@
 1. The tasks that tell are the one that sees a red check, `evaluate` where a deadline was missed, `approve` when it asks
    and when it was answered, and `alert` at the end of a run.
 2. Each looks for conditions, and enters them into the topic's book of incidents (incident_book), which it has locked.
-3. What the book has and a channel has not heard yet is due (cleantail.watch.alerting.notifications), and is sent
+3. What the book has and a channel has not heard yet is due (cleantail.watch.incidents), and is sent
    (notifiers). The book keeps what each channel heard last.
 
 A new channel is a class in cleantail.config.alert_channels and a branch in `deliver` of notifiers.
@@ -30,10 +30,13 @@ from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
-from cleantail.watch.alerting.alarms import check_failed, deadline_run_ms, missed_deadlines
-from cleantail.watch.alerting.incidents import Condition, Incident, Look, observed
-from cleantail.watch.alerting.notifications import (
+from cleantail.watch.alarms import check_failed, deadline_run_ms, missed_deadlines
+from cleantail.watch.incidents import (
+    Condition,
+    Incident,
+    Look,
     Notification,
+    observed,
 )
 from cleantail_airflow.alerts.alert_values import asks_for_values, with_values
 from cleantail_airflow.alerts.channels import tell_channels

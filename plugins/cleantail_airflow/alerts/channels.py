@@ -10,7 +10,7 @@ from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.platform import Platform
-from cleantail.watch.alerting.notifications import (
+from cleantail.watch.incidents import (
     Listener,
     Notification,
     after_sending,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from cleantail.config.events import Event
 from cleantail.human import counted, instant
-from cleantail.watch.alerting.incidents import Incident
-from cleantail.watch.alerting.notifications import Notification
+from cleantail.watch.incidents import Incident, Notification
 
 NAMES_SHOWN = 20
 """A subject line names so many partitions, tasks or readers."""

@@ -8,7 +8,7 @@ the open incidents told anew.
 A task that changes the book holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it looks, tells and writes, so two
 tasks of one topic (the check of a run, and the alert of an earlier one that was cleared) tell one after the other.
 Where workers share no CLEANTAIL_HOME the lock holds on each machine alone; then what two tasks told a channel at once
-is marked as unsure (`cleantail.watch.alerting.notifications`), and the next task tells it again.
+is marked as unsure (`cleantail.watch.incidents`), and the next task tells it again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from airflow.sdk import Variable
 
 from cleantail.errors import TableError
 from cleantail.home.locks import exclusive
-from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
-from cleantail.watch.alerting.incidents import Book
+from cleantail.watch.incidents import Book, book_as_json, parse_book
 
 PREFIX = "cleantail.incidents."
 LOCK_WAIT_S = 300.0

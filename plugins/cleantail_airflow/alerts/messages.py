@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting.incidents import Incident
-from cleantail.watch.alerting.notifications import Notification
+from cleantail.watch.incidents import Incident, Notification
 from cleantail_airflow.alerts.headlines import headline, line, subjects_of
 from cleantail_airflow.alerts.red_check import Failure
 

@@ -13,9 +13,9 @@ from cleantail.config.topic import Topic
 from cleantail.retries import repeated
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.watch.alerting.alarms import round_waits
-from cleantail.watch.alerting.incidents import Condition
+from cleantail.watch.alarms import round_waits
 from cleantail.watch.approval_text import count_lines
+from cleantail.watch.incidents import Condition
 from cleantail_airflow.alerts.alerting import EarlyLook, tell_now
 
 PAUSES_S = (5, 20, 60)

@@ -18,8 +18,7 @@ from cleantail.config.events import Event
 from cleantail.config.groups.default_alerts import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.watch.alerting.incidents import Condition, Look, observed
-from cleantail.watch.alerting.notifications import Notification
+from cleantail.watch.incidents import Condition, Look, Notification, observed
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
 from cleantail_airflow.alerts.channels import tell_channels
 from cleantail_airflow.alerts.incident_book import load_book, locked_book

@@ -16,8 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import COMPACT, RECLAIM, TopicOutcome
 from cleantail.watch.job_results import EndedJob, JobResult
 from cleantail.watch.log_metrics import job_samples, log_samples
-from cleantail.watch.metric import Sample
-from cleantail.watch.metrics import TIME_SINCE_LAST_RUN
+from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
 try:
     from airflow.sdk.configuration import conf

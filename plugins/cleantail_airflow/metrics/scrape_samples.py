@@ -9,9 +9,8 @@ from itertools import chain
 from cleantail.config.topic import Topic
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
-from cleantail.watch.metric import Sample
-from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP
-from cleantail.watch.table_summary import TableSummary
+from cleantail.watch.metrics import LAST_RUN_FAILED, TOPICS, UP, Sample
+from cleantail.watch.observed_table import TableSummary
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_rows import row_of

@@ -10,7 +10,7 @@ from airflow.sdk import Context
 
 from cleantail.config.events import Event
 from cleantail.log.log_state import LogState
-from cleantail.watch.alerting.incidents import Condition
+from cleantail.watch.incidents import Condition
 from cleantail_airflow.alerts.alerting import run_url
 from cleantail_airflow.alerts.red_check import Failure
 from cleantail_airflow.outcomes.failure_notes import pulled_note

@@ -13,8 +13,8 @@ from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
-from cleantail.watch.alerting.alarms import left_behind, log_alarms, still_behind
-from cleantail.watch.alerting.incidents import Condition, Look, observed
+from cleantail.watch.alarms import left_behind, log_alarms, still_behind
+from cleantail.watch.incidents import Condition, Look, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, tell
 from cleantail_airflow.alerts.incident_book import BookStore
 from cleantail_airflow.alerts.waiting_round import waiting_subjects

@@ -23,8 +23,7 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
-from cleantail.watch.dag_state import DagRun, DagState, FailedTask
-from cleantail.watch.group_failures import EVERY_TOPIC, failures_by_topic
+from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic
 from cleantail_airflow.page.dag_states import ACTIVE, ENDED, dag_run
 from cleantail_airflow.task_ids import EVALUATE, PLAN, RUN_PACK
 

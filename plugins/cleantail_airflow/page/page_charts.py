@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
-from cleantail.watch.charts.history_charts import (
+from cleantail.watch.charts import (
     ColumnChart,
     PartitionChart,
     SizeChart,

@@ -23,9 +23,8 @@ from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.metadata_cache import MetadataCache
-from cleantail.watch.overview import TopicRow, lag_limits
-from cleantail.watch.table_summary import TableSummary, summary_of
-from cleantail.watch.topic_list import Selection, listing
+from cleantail.watch.observed_table import TableSummary, summary_of
+from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles

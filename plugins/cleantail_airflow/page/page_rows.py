@@ -13,10 +13,10 @@ from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.triggers import Decision
-from cleantail.watch.charts.log_bar import Bar, log_bar
+from cleantail.watch.charts import Bar, log_bar
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.overview import TopicRow, topic_row
-from cleantail.watch.table_summary import TableSummary
+from cleantail.watch.observed_table import TableSummary
+from cleantail.watch.topic_list import TopicRow, topic_row
 from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.page_charts import SavedBytes
 

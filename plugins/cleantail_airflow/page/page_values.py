@@ -15,8 +15,7 @@ from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback_plan import UndoneRound
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.overview import TopicRow
-from cleantail.watch.topic_list import Listing, Selection
+from cleantail.watch.topic_list import Listing, Selection, TopicRow
 from cleantail.watch.topic_states import State
 from cleantail_airflow.page.data_docs import DocsPage
 from cleantail_airflow.page.kafka_watch import SourceView

@@ -120,7 +120,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
 
 def something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
     """Returns whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
-    from cleantail.watch.alerting.alarms import log_alarms
+    from cleantail.watch.alarms import log_alarms
     from cleantail_airflow.alerts.incident_book import load_book
 
     if not topic.alerts:

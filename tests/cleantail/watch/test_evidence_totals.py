@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from cleantail.watch import evidence_totals
+from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.metrics import ROUNDS
 
@@ -31,13 +31,13 @@ def evidence(orders_table):
 @pytest.fixture
 def opened(monkeypatch):
     """Numbers of rows of the files that were really opened."""
-    seen, real = [], evidence_totals.totals_of
+    seen, real = [], metadata_cache.totals_of
 
     def count(found):
         seen.append(len(found))
         return real(found)
 
-    monkeypatch.setattr(evidence_totals, "totals_of", count)
+    monkeypatch.setattr(metadata_cache, "totals_of", count)
     return seen
 
 
@@ -88,8 +88,8 @@ def test_a_scrape_does_not_wait_for_the_first_read_and_never_sees_half_of_it(ord
     import threading
 
     evidence.append(rows("a", 0))
-    go_on, real = threading.Event(), evidence_totals.totals_of
-    monkeypatch.setattr(evidence_totals, "totals_of", lambda found: go_on.wait(WAIT_S) and real(found))
+    go_on, real = threading.Event(), metadata_cache.totals_of
+    monkeypatch.setattr(metadata_cache, "totals_of", lambda found: go_on.wait(WAIT_S) and real(found))
     cache = MetadataCache(orders_table.platform)
     assert cache.totals(0.01) is None
     go_on.set()
@@ -102,6 +102,6 @@ def test_a_read_that_fails_leaves_the_totals_of_before_and_is_tried_again(orders
     before = cache.totals(WAIT_S)
     evidence.append(rows("a", 0))
     with monkeypatch.context() as broken:
-        broken.setattr(evidence_totals, "totals_of", lambda found: 1 / 0)
+        broken.setattr(metadata_cache, "totals_of", lambda found: 1 / 0)
         assert cache.totals(WAIT_S) == before
     assert rounds_of(cache.totals(WAIT_S)) == {("a", "0"): 2}

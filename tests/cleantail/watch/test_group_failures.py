@@ -2,8 +2,7 @@
 
 import pytest
 
-from cleantail.watch.dag_state import FailedTask
-from cleantail.watch.group_failures import failures_by_topic
+from cleantail.watch.dag_state import FailedTask, failures_by_topic
 
 PACK = {"label": "2 topics", "topics": ["left", "right"]}
 BAD = {"topic": "left", "ok": False, "station": "ingest", "error": "line 3 is no record\nand more"}

@@ -14,8 +14,7 @@ from cleantail.rounds.publications import LastCompaction
 from cleantail.watch import metrics as m
 from cleantail.watch.job_results import EndedJob
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
-from cleantail.watch.metric import Sample
-from cleantail.watch.metrics import METRICS, by_metric, metrics_markdown
+from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 

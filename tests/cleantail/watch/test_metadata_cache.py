@@ -7,9 +7,8 @@ import pytest
 from cleantail.config.topic import Topic
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.watch import metadata_cache
-from cleantail.watch.metadata_cache import LOCATIONS_LIVE_S, MetadataCache
+from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache
 from cleantail.watch.observed_table import ObservedTable
-from cleantail.watch.table_reads import ERRORS_LIVE_S
 
 WAIT_S = 20
 

@@ -11,7 +11,7 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.source_position import Forgotten
 from cleantail.rounds.commit_summaries import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
-from cleantail.watch.overview import TopicRow, counts, in_order, topic_row
+from cleantail.watch.topic_list import TopicRow, counts, in_order, topic_row
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 

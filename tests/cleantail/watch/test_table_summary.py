@@ -9,10 +9,8 @@ from cleantail.home.kept_texts import KEPT_S, KeptTexts
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.watch import metadata_cache
-from cleantail.watch.metadata_cache import FILE, FOLDER, MetadataCache
-from cleantail.watch.observed_table import size_points
-from cleantail.watch.table_reads import UNLISTED_LIVE_S
-from cleantail.watch.table_summary import SUMMARY_JSON, summary_digest, summary_of
+from cleantail.watch.metadata_cache import FILE, FOLDER, UNLISTED_LIVE_S, MetadataCache
+from cleantail.watch.observed_table import SUMMARY_JSON, size_points, summary_digest, summary_of
 
 WAIT_S, DAY_MS = 20, 86_400_000
 STATE = PartitionState(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cleantail.watch.overview import TopicRow
-from cleantail.watch.topic_list import NO_GROUP, PER_PAGE, SORTS, Selection, listing
+from cleantail.watch.topic_list import NO_GROUP, PER_PAGE, SORTS, Selection, TopicRow, listing
 from cleantail.watch.topic_states import State
 
 ROWS = [

@@ -9,7 +9,7 @@ import pytest
 from cleantail.config.events import Event
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.watch import metrics
-from cleantail.watch.alerting.alarms import log_alarms
+from cleantail.watch.alarms import log_alarms
 from cleantail.watch.log_metrics import totals_of
 from tests.jobs.round.test_rounds import NOW, offsets, record
 from tests.segment_builders import batch, sealed, segment

@@ -14,7 +14,7 @@ import pytest
 
 from cleantail.config.events import Event
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.watch.alerting.incidents import Book, Condition, Look, observed
+from cleantail.watch.incidents import Book, Condition, Look, observed
 from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import EarlyLook, red_alarms, tell, tell_now
 from cleantail_airflow.alerts.red_check import failures_of

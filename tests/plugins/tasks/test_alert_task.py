@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from cleantail.config.events import Event
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState, Quarantine
-from cleantail.watch.alerting.incidents import Book, Condition
+from cleantail.watch.incidents import Book, Condition
 from cleantail_airflow.alerts import incident_book
 from cleantail_airflow.alerts.alerting import red_alarms
 from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_name

@@ -23,7 +23,7 @@ from cleantail.lake.runs.release_properties import (
 from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine
 from cleantail.log.quarantine import Release, after_failure, lifted
 from cleantail.watch.metadata_cache import MetadataCache
-from cleantail.watch.overview import quarantined
+from cleantail.watch.topic_list import quarantined
 
 HELD = Quarantine(1, "compact", "check failed: expect_x", 3, 10**15)
 STATE = PartitionState(checkpoint=5, log_end_offset=9, horizons=(Horizon(5, 7, 1),), quarantine=HELD)

@@ -16,7 +16,7 @@ from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
-from cleantail.watch.alerting.alarms import log_alarms
+from cleantail.watch.alarms import log_alarms
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import TopicRead

@@ -13,7 +13,7 @@ from cleantail.config.events import Event
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, snapshot_position_of
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
-from cleantail.watch.alerting.alarms import log_alarms
+from cleantail.watch.alarms import log_alarms
 from spark_jobs import run_pack
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts

@@ -5,7 +5,7 @@ import pytest
 from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.evidence_row import Work
 from cleantail.rounds.past_rounds import LogRound, Round
-from cleantail.watch.charts.history_charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
+from cleantail.watch.charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
 
 PLAIN = Frame(100, 40, 0, 0, 0, 0)
 HOUR = 3_600_000

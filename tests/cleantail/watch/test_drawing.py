@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.watch.charts.log_bar import SLIVER, log_bar
+from cleantail.watch.charts import SLIVER, log_bar
 from tests.cleantail.kernel_builders import log_state, segment
 
 

@@ -25,7 +25,7 @@ from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.quarantine import kept_until_ms, red_since_and_retry
 from cleantail.log.triggers import decide
-from cleantail.watch.alerting.incidents import Condition
+from cleantail.watch.incidents import Condition
 
 GAP_TOLD_MS = 86_400_000
 """How long a gap counts as something that is wrong now."""

@@ -8,7 +8,7 @@ from cleantail.config.events import Event
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Rewritten
 from cleantail.log.source_position import Forgotten, Gap
-from cleantail.watch.alerting.alarms import (
+from cleantail.watch.alarms import (
     check_failed,
     deadline_run_ms,
     left_behind,

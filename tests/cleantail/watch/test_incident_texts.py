@@ -6,8 +6,7 @@ import pytest
 
 from cleantail.config.events import Event
 from cleantail.errors import TableError
-from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord
+from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, book_as_json, parse_book
 
 RUN = Incident(Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", run_id="r", seen_ms=3), 1)
 CHECK = Incident(

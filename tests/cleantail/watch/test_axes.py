@@ -3,8 +3,7 @@
 import pytest
 
 from cleantail.human import duration, size
-from cleantail.watch.charts.axes import MOST_MOMENTS, moment, moments, scale
-from cleantail.watch.charts.history_charts import count
+from cleantail.watch.charts import MOST_MOMENTS, count, moment, moments, scale
 
 DAY = 86_400_000
 

@@ -6,14 +6,21 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cleantail.config.events import Event
-from cleantail.watch.alerting import notifications as rule
-from cleantail.watch.alerting.incident_texts import book_as_json, parse_book
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
-from cleantail.watch.alerting.notifications import (
+from cleantail.watch import incidents as rule
+from cleantail.watch.incidents import (
+    Book,
+    Condition,
+    Incident,
+    IncidentState,
+    LastWord,
     Listener,
+    Look,
     after_sending,
     before_sending,
+    book_as_json,
     due_notifications,
+    observed,
+    parse_book,
     without_answer,
     without_settled,
 )
@@ -74,7 +81,7 @@ def words_of(notification):
 
 COLUMNS = {
     "it begins or lasts": check(0, 7),
-    "it begins anew": check(0, 8),
+    "it begins again": check(0, 8),
     "it is over": None,
 }
 

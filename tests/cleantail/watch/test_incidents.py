@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.events import MEANING, Event
-from cleantail.watch.alerting.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
+from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 CHECK = Condition(Event.CHECK_FAILED, "partition 4", "partition 4: check failed: x", "link", 4, occurrence="since 7")

@@ -1,17 +1,103 @@
-"""Charts of a topic: its size over time, what rounds dropped, how long they took, and each partition by itself. Pure.
+"""Charts of a topic as coordinates: its size over time, what rounds dropped, how long they took, and each log as a bar.
 
-They are coordinates in a drawing of a Frame's width and height; the markup is elsewhere.
+Pure. The markup is in the page's templates. Ticks of an axis are round numbers of the unit in which people read the
+value, few enough that their labels do not touch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from cleantail.human import duration, size
+from cleantail.log.log_state import LogState
 from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
-from cleantail.watch.charts.axes import Scale, Tick, moment, moments, scale
+
+MOST_VALUES, MOST_MOMENTS = 4, 7
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+_TIME_STEPS_MS = (
+    *(n * _SECOND for n in (1, 2, 5, 10, 30)),
+    *(n * _MINUTE for n in (1, 2, 5, 10, 30)),
+    *(n * _HOUR for n in (1, 2, 4, 6, 12)),
+    *(n * _DAY for n in (1, 2, 7, 14, 30, 90, 365)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Describes a mark on an axis: `at` is its coordinate, `label` what is written there."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Values from 0 to `most` on a height that begins at `top` of the drawing; y grows downwards."""
+
+    most: float
+    top: float
+    height: float
+    ticks: tuple[Tick, ...]
+
+    def y(self, value: float) -> float:
+        """Returns the coordinate of a value."""
+        return self.top + self.height * (1 - value / self.most)
+
+
+def scale(most: float, top: float, height: float, label: Callable[[int], str]) -> Scale:
+    """Returns an axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
+    step = _step(most, label)
+    count = max(-(-int(most) // step), 1)
+    end = step * count
+    ticks = tuple(Tick(top + height * (1 - i / count), label(i * step)) for i in range(count + 1))
+    return Scale(end, top, height, ticks)
+
+
+def _step(most: float, label: Callable[[int], str]) -> int:
+    """Returns the distance of two ticks: 1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`;
+    the first that needs few ticks."""
+    unit = _unit(most, label)
+    step = 1
+    while True:
+        for factor in (1, 2, 5):
+            if most <= step * factor * unit * MOST_VALUES:
+                return step * factor * unit
+        step *= 10
+
+
+def _unit(most: float, label: Callable[[int], str]) -> int:
+    units: tuple[int, ...] = (1,)
+    if label is size:
+        units = (1, 1 << 10, 1 << 20, 1 << 30)
+    elif label is duration:
+        units = (1, _SECOND, _MINUTE, _HOUR, _DAY)
+    return max(unit for unit in units if unit == 1 or unit <= most)
+
+
+def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:
+    """Returns ticks at round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the
+    drawing."""
+    span = last_ms - first_ms
+    if span <= 0:
+        return ()
+    step = next((s for s in _TIME_STEPS_MS if span <= s * MOST_MOMENTS), None) or -(-span // MOST_MOMENTS)
+    begin = -(-first_ms // step) * step
+    return tuple(
+        Tick(left + (at - first_ms) / span * width, moment(at, step)) for at in range(begin, last_ms + 1, step)
+    )
+
+
+def moment(at_ms: int, step_ms: int = _MINUTE) -> str:
+    """Returns a moment in UTC, as finely as the steps between two of them ask for."""
+    form = "%H:%M:%S" if step_ms < _MINUTE else "%b %d %H:%M" if step_ms < _DAY else "%Y-%m-%d"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):  # no calendar goes that far
+        return str(at_ms)
+
 
 WIDEST_COLUMN = 60.0
 LABEL_WIDTH = 110.0
@@ -209,3 +295,69 @@ def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
 
 def _time(round_: Round) -> int:
     return round_.checked_at_ms
+
+
+SECTIONS = ("clean", "cleanable", "uncleanable", "active")
+SLIVER = 3.0
+"""The least width of a section with records: nobody could point at a thinner one."""
+MOST_MARKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Describes a part `[start, end)` of a log, by offset, with its live bytes and its coordinates on the bar."""
+
+    kind: str
+    start: int
+    end: int
+    bytes: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Describes a log drawn from left to right; `marks` are the x of segment boundaries."""
+
+    sections: tuple[Section, ...]
+    marks: tuple[float, ...]
+
+
+def log_bar(log: LogState, width: float) -> Bar:
+    """Returns the log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
+    spans = _spans(log)
+    widths = _widths([end - start for _, start, end, _ in spans], width)
+    starts = [sum(widths[:i]) for i in range(len(widths))]
+    sections = tuple(Section(*span, x, w) for span, x, w in zip(spans, starts, widths, strict=True))
+    bases = [s.base_offset for s in log.segments[1:]]
+    return Bar(sections, tuple(_x_of(b, sections) for b in bases) if len(bases) <= MOST_MARKS else ())
+
+
+def _spans(log: LogState) -> list[tuple[str, int, int, int]]:
+    """Returns (kind, start, end, bytes) of the sections that have offsets. The active segment is cut off the
+    uncleanable section."""
+    end = log.log_end_offset
+    active = (
+        end if log.active_base_offset is None else min(max(log.active_base_offset, log.first_uncleanable_offset), end)
+    )
+    active_bytes = log.segments[-1].bytes if log.segments and active < end else 0
+    bounds = (log.log_start_offset, log.first_dirty_offset, log.first_uncleanable_offset, active, end)
+    sizes = (log.clean_bytes, log.cleanable_bytes, max(log.uncleanable_bytes - active_bytes, 0), active_bytes)
+    spans = zip(SECTIONS, bounds[:-1], bounds[1:], sizes, strict=True)
+    return [(kind, start, stop, count) for kind, start, stop, count in spans if start < stop]
+
+
+def _widths(lengths: Sequence[int], width: float) -> list[float]:
+    if not lengths:
+        return []
+    widths = [max(length / sum(lengths) * width, SLIVER) for length in lengths]
+    widths[widths.index(max(widths))] -= sum(widths) - width
+    return widths
+
+
+def _x_of(offset: int, sections: Sequence[Section]) -> float:
+    """Returns the coordinate of an offset on the bar."""
+    for section in sections:
+        if section.start <= offset < section.end:
+            return section.x + (offset - section.start) / (section.end - section.start) * section.width
+    return 0.0

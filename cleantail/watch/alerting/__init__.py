@@ -1,1 +1,0 @@
-"""Says what is wrong with a topic, since when, and what each channel was told of it."""

@@ -1,1 +1,0 @@
-"""Charts as coordinates: no markup, and no library that draws."""
