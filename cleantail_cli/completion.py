@@ -48,7 +48,7 @@ def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
 
 def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Completes `NAME=` of a topic config, for --set."""
-    from cleantail.config.settings.kafka_configs import KafkaConfigs
+    from cleantail.config.kafka_configs import KafkaConfigs
 
     names = (f"{field.alias}=" for field in KafkaConfigs.model_fields.values() if field.alias)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cleantail.config.events import MEANING
-from cleantail.config.reference import reference_markdown
+from cleantail.config.alert_channels import MEANING
+from cleantail.config.config_reference import reference_markdown
 from cleantail.lake.clients.property_names import NAMES
 from cleantail.log.rules import RULES
 from cleantail.watch.metrics import metrics_markdown

@@ -12,8 +12,7 @@ from benchmarks.harness.lake import Lake
 from benchmarks.harness.report import Times
 from benchmarks.harness.shape import NOW_MS, Shape
 from benchmarks.systems.spark_costs import Costs, Meter, NewFiles
-from cleantail.config.columns import quoted
-from cleantail.config.topic_table import KEY, OFFSET
+from cleantail.config.topic_table import KEY, OFFSET, quoted
 
 if TYPE_CHECKING:
     from cleantail.config.platform import Platform

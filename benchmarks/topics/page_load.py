@@ -18,8 +18,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from cleantail.config.claims.dag_ids import dag_id_of
-from cleantail.config.groups.loading_groups import scan_groups
-from cleantail.config.loading import load_topics
+from cleantail.config.loading import load_topics, scan_groups
 from differential.broker import ROOT
 
 TOPICS, ICON, METRICS = "/cleantail/topics", "/cleantail/static/icon.svg", "/cleantail/metrics"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.harness.fresh_process import say
 from benchmarks.harness.lake import Lake
 from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import table_properties
 from cleantail.lake.catalogs import open_catalog
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState

@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cleantail.config.columns import Columns
-from cleantail.config.settings.config_model import INT_MAX, LONG_MAX
-from cleantail.config.topic_table import EVIDENCE, OFFSET, ORDER, PARTITION, PROPERTY_SIDE_OF, RETRIES, VALUE
+from cleantail.config.config_model import INT_MAX, LONG_MAX
+from cleantail.config.topic_table import EVIDENCE, OFFSET, ORDER, PARTITION, PROPERTY_SIDE_OF, RETRIES, VALUE, Columns
 from cleantail.human import counted
 from cleantail.lake.columns_property import property_of_columns
 from cleantail.log.segments import twice_text

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable
 from cleantail.adopt.layouts import Layout, required
-from cleantail.config.columns import Columns
-from cleantail.config.settings.config_model import INT_MAX
-from cleantail.config.topic_table import KEY, OFFSET, PROPERTY_TOPIC, RETRIES, TIMESTAMP, TIMESTAMP_TYPE, TOMBSTONE
+from cleantail.config.config_model import INT_MAX
+from cleantail.config.topic_table import (
+    KEY,
+    OFFSET,
+    PROPERTY_TOPIC,
+    RETRIES,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOMBSTONE,
+    Columns,
+)
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.parquet_footers import null_count

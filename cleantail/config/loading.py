@@ -1,4 +1,4 @@
-"""Reads the configuration: `config/defaults.yaml` (may be absent) and one `config/topics/<topic>.yaml` per topic.
+"""Reads the configuration: config/defaults.yaml (optional), config/topics/<topic>.yaml and config/groups/<group>.yaml.
 
     platform = load_platform(config_dir, os.environ)
     topic = find_topic("orders", config_dir, os.environ)
@@ -7,35 +7,145 @@ A topic is read in these steps:
 
 1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
    (but `schedule: null` means no schedule).
-2. Each value is of its type and in its range (cleantail.config.topic).
-3. The topic stays within what the platform allows (claims.platform_limits), and in its group (groups.group_rules).
+2. Each value has its type and is in its range (cleantail.config.topic).
+3. The topic stays within what the platform allows (claims.platform_limits), and in its group (topic_group).
 4. Its name and table are those of no other topic (claims.name_claims), and so is its source (claims.source_claims).
 
 Every error is a ConfigError with file, key, value and what is allowed.
+
+If a topic's file is broken, its alerts go to the channels of the defaults (`default_alerts`). Its group is the one that
+the file names, else that of the defaults. If neither can be read, every group counts the topic as its own, so that at
+least one run reports the error (`may_run_in`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cleantail.config.alert_channels import Alert
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
-from cleantail.config.claims.platform_limits import platform_problems
+from cleantail.config.claims.platform_limits import connection_problem, platform_problems
 from cleantail.config.claims.source_claims import source_claims, source_problems
-from cleantail.config.groups.group_files import scan_group_files
-from cleantail.config.groups.group_rules import awaited_assets, problems_in_group
 from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
 from cleantail.config.problems import nearest, require_none, validate
+from cleantail.config.run_schedule import Schedule
 from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
 from cleantail.config.state_home import HOME_VARIABLE, state_home
 from cleantail.config.topic import Layers, Topic, default_table
+from cleantail.config.topic_group import TopicGroup, awaited_assets, group_problems, problems_in_group
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
+
+
+def scan_group_files(
+    folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings
+) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yields each file with its group over the `groups:` of the defaults; one broken file never hides the others."""
+    for file in yaml_files(folder):
+        try:
+            written = without_nulls(read_yaml(file, platform.limits.yaml_max_bytes, limit_text(YAML_BYTES)))
+            group = validate(TopicGroup, merged(dict(defaults), written), file)
+            require_none(file, group_problems(file, group, platform.dag_prefix))
+            yield file, group
+        except ConfigError as error:
+            yield file, error
+
+
+def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
+    defaults are broken."""
+    defaults = read_defaults(config_dir, env)
+    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform)
+
+
+def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:
+    """Returns when a topic's runs are: as its group says, where it has one. Raises ConfigError for a broken group."""
+    return topic.schedule if topic.group is None else find_group(topic.group, config_dir, env).schedule
+
+
+def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:
+    """Returns the group called `name`. Raises ConfigError: that of its file if it is broken, else one that says that
+    there is no such group."""
+    groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
+    group = groups.get(name)
+    if isinstance(group, TopicGroup):
+        return group
+    if group is not None:
+        raise group
+    allowed = f"groups: {', '.join(groups)}" if groups else "there are no groups yet"
+    problem = Problem("", f"no group {name}", allowed, name, nearest(name, list(groups)))
+    raise ConfigError(config_dir / "groups", [problem])
+
+
+def default_alerts(config_dir: Path, env: Mapping[str, str]) -> list[Alert]:
+    """Returns the `alerts` under `topic:` of defaults.yaml, but for those by connections that the platform does not
+    allow; none where they are wrong as well."""
+    try:
+        defaults = read_defaults(config_dir, env)
+        written = {"topic": "defaults", "table": "none.defaults", "alerts": defaults.written.get("alerts", [])}
+        topic = validate(Topic, written, config_dir / "defaults.yaml")
+    except ConfigError:
+        return []
+    return [alert for alert in topic.alerts if connection_problem(alert, defaults.file.platform) is None]
+
+
+_LINE = re.compile(r"^group:[ \t]*[\"']?([A-Za-z0-9._-]+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
+"""The line that names a group, of a file that is no YAML."""
+_CHARS = 65_536
+
+
+def group_of_file(file: Path, config_dir: Path) -> str | None:
+    """Returns the group that a topic's file names, else that of `topic:` in defaults.yaml; None where neither names
+    one."""
+    try:
+        data = read_yaml(file)
+    except ConfigError:
+        if (line := _line_of(file)) is not None:
+            return line
+        data = {}
+    group = data["group"] if "group" in data else _default_group(config_dir)
+    return group if isinstance(group, str) else None
+
+
+def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
+    """Returns whether the group may have to run the topic of this file."""
+    named = group_of_file(file, config_dir)
+    return named == group or (named is None and _is_unreadable(file))
+
+
+def _is_unreadable(file: Path) -> bool:
+    try:
+        file.open(encoding="utf-8").close()
+    except FileNotFoundError:  # gone since the folder was listed, unless a link leads nowhere
+        return file.is_symlink()
+    except OSError:
+        return True
+    return False
+
+
+def _line_of(file: Path) -> str | None:
+    try:
+        with file.open(errors="replace", encoding="utf-8") as stream:
+            match = _LINE.search(stream.read(_CHARS))
+    except OSError:
+        return None
+    return match and match[1]
+
+
+def _default_group(config_dir: Path) -> object:
+    try:
+        topic = read_yaml(config_dir / "defaults.yaml").get("topic")
+    except ConfigError:
+        return None
+    return topic.get("group") if isinstance(topic, dict) else None
+
 
 logger = logging.getLogger("cleantail.config")
 

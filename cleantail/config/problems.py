@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cleantail.config.settings.units import hint
+from cleantail.config.config_model import hint
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of, unwanted
 from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
 

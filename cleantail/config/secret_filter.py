@@ -12,6 +12,12 @@ from __future__ import annotations
 
 import re
 
+VARIABLE = "CLEANTAIL_(CATALOG|S3|STORE)_[A-Z0-9_]{1,100}"
+VARIABLE_ALLOWED = (
+    "the name of a variable of the environment that begins with CLEANTAIL_CATALOG_, CLEANTAIL_S3_ or CLEANTAIL_STORE_"
+)
+
+
 SECRET_FACT = "a secret has no place in YAML"
 SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
 

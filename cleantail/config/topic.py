@@ -1,7 +1,7 @@
 """Holds what `config/topics/<topic>.yaml` may say, and the frozen Topic that it becomes: all that jobs and the DAG
 need.
 
-Its `config:` are Kafka's configs and Cleantail's (cleantail.config.settings.kafka_configs). Docstrings and descriptions
+Its `config:` are Kafka's configs and Cleantail's (cleantail.config.kafka_configs). Docstrings and descriptions
 of fields are what docs/topics.md and the JSON Schema say to users. cleantail.config.loading reads the files.
 """
 
@@ -14,21 +14,18 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cleantail.config.alert_channels import Alert
-from cleantail.config.checks.check_arguments import column_problems
-from cleantail.config.checks.topic_check import Check
-from cleantail.config.columns import Columns
-from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
-from cleantail.config.settings.config_model import (
+from cleantail.config.config_model import (
     Model,
     PrintableText,
     cross_field_error,
     matching,
     problems_error,
 )
-from cleantail.config.settings.kafka_configs import KafkaConfigs
-from cleantail.config.sources.kafka_source import KafkaSource
-from cleantail.config.sources.topic_source import ANY_TOPIC, Source
-from cleantail.config.topic_table import OFFSET, ORDER
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
+from cleantail.config.topic_checks import Check, column_problems
+from cleantail.config.topic_source import ANY_TOPIC, KafkaSource, Source
+from cleantail.config.topic_table import OFFSET, ORDER, Columns
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cleantail.config.secret_filter import SECRET_FACT, SECRET_HINT, is_secret, is_secret_value
-from cleantail.config.settings.variables import VARIABLE, VARIABLE_ALLOWED
+from cleantail.config.secret_filter import (
+    SECRET_FACT,
+    SECRET_HINT,
+    VARIABLE,
+    VARIABLE_ALLOWED,
+    is_secret,
+    is_secret_value,
+)
 from cleantail.errors import ConfigError, Problem
 
 KeyPath = tuple[str | int, ...]  # ("config", "segment.ms"), ("checks", 0, "severity")

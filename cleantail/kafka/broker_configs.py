@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError
 
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import SilentBrokersError, SourceError, SourceUnreachableError
 from cleantail.kafka.administrator import ANSWERED_WITHIN_S, Administrator
 from cleantail.kafka.client_messages import without_values

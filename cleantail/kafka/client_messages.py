@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.sources.kafka_source import ADDRESS, TUNING
+from cleantail.config.topic_source import ADDRESS, TUNING
 from cleantail.errors import CleantailError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cleantail.codec import Codec
-from cleantail.config.sources.kafka_source import ADDRESS, KafkaSource
+from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError
 
 PREFIX = "CLEANTAIL_KAFKA_"

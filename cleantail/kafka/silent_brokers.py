@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import SilentBrokersError
 
 REMEMBERED_S = 60

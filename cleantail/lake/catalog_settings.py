@@ -10,9 +10,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleantail.config.platform import Platform
-from cleantail.config.settings.catalog import Catalog
-from cleantail.config.spark_network import authentication, network_problem
+from cleantail.config.catalog import Catalog
+from cleantail.config.platform import Platform, authentication, network_problem
 from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
 from cleantail.lake.clients import client_properties
@@ -82,7 +81,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
 
-    Raises CleantailError for a master that strangers could command (cleantail.config.spark_network) and for a jar that
+    Raises CleantailError for a master that strangers could command (cleantail.config.platform) and for a jar that
     is not the one that was listed.
     """
     if allowed := network_problem(platform.spark.master, platform.spark.conf, platform.spark.insecure):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cleantail.codec import Codec
-from cleantail.config.columns import Columns
+from cleantail.config.topic_table import Columns
 
 PROPERTY_COLUMNS = "cleantail.columns"
 """Table property: the mapping as JSON. A table that Cleantail made has none."""

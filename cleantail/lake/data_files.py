@@ -10,8 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.config.columns import Columns, Deleted, quoted
 from cleantail.config.topic_table import (
     COLUMNS,
     HEADERS,
@@ -28,6 +27,9 @@ from cleantail.config.topic_table import (
     TIMESTAMP_TYPE,
     TOMBSTONE,
     VALUE,
+    Columns,
+    Deleted,
+    quoted,
 )
 from cleantail.errors import TableError
 

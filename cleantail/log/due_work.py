@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted, instant, setting, size, until
 from cleantail.log.horizons import Hold, Reader, due_tombstones, hold_offset, resolve_holds, slowest, waiting_text

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.human import LAST_MOMENT_MS, instant
 from cleantail.log.log_state import LogState

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
 from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition, SnapshotGap

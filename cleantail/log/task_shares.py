@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform, Spark
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.human import counted
 from cleantail.log.work_units import PartitionWork, WorkUnit
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting, until
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Quarantine

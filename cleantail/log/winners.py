@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import HEADERS, OFFSET, ORDER, TIMESTAMP
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cleantail.codec import Codec
-from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.config.topic_group import GroupLimits
 from cleantail.human import be, counted, size
 
 LABEL_TOPICS, LABEL_CHARS = 3, 200

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.digests import digest_of
 from cleantail.errors import HeldError, TableError

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from cleantail.config.events import Event
-from cleantail.config.schedules.run_times import run_before
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.alert_channels import Event
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.run_schedule import run_before
 from cleantail.human import be, counted, duration, instant, one_line, readable_reason
 from cleantail.log.horizons import Reader, hold_offset
 from cleantail.log.log_state import LogState

@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cleantail.codec import Codec
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 
 Key = tuple[Event, str]

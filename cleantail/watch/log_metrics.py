@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.config.groups.loading_groups import run_schedule_of
-from cleantail.config.loading import scan_topics
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.loading import run_schedule_of, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.problems import validate
-from cleantail.config.run_schedule import parts_of
-from cleantail.config.schedules.run_times import run_times
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.run_schedule import parts_of, run_times
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.lake.catalogs import load_table, open_catalog

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.due_work import resolve_retention
 from cleantail.log.horizons import new_horizon_ms
 from cleantail.log.log_state import LogState, resolve_log_state

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 from cleantail.adopt import adoption
 from cleantail.adopt.layouts import required
 from cleantail.config.claims.name_claims import Claim, problem_of_new
-from cleantail.config.columns import Columns, Deleted, columns_of_texts
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS, ORDER
+from cleantail.config.topic_table import COLUMNS, ORDER, Columns, Deleted, columns_of_texts
 from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.kafka.import_config import validated, write_file
 from cleantail_cli import parameters

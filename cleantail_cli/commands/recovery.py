@@ -7,9 +7,9 @@ import time
 
 import click
 
-from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_table import quoted
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.commands import undo_ingestion

@@ -9,7 +9,7 @@ from typing import Any
 from cleantail.adopt import adoption
 from cleantail.adopt.adoption import ForeignTable
 from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
-from cleantail.config.columns import Columns
+from cleantail.config.topic_table import Columns
 from cleantail.human import counted
 from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 from cleantail_cli.output import Page

@@ -10,9 +10,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError
 from cleantail.human import counted
 from cleantail.kafka import import_config

@@ -21,9 +21,9 @@ from pathlib import Path
 from airflow.sdk import DAG, get_parsing_context
 
 from cleantail.config.claims.dag_ids import dag_id_of, topic_of
-from cleantail.config.groups.topic_group import TopicGroup
 from cleantail.config.loading import dag_prefix, load_platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.groups.group_dag import group_dag
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics

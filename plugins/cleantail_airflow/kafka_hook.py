@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
-from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.topic_source import ADDRESS
 from cleantail.kafka.client_settings import OWN_CONNECTION_TYPE
 
 TEST_WITHIN_S = 15

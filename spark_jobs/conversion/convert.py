@@ -24,8 +24,8 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from cleantail.adopt.equality_deletes import Converted, searches
-from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
+from cleantail.config.topic_table import quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties

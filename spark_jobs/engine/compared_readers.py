@@ -34,8 +34,8 @@ from pyiceberg.io import load_file_io
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.human import counted
 from cleantail.lake.records import key_bytes, projection, topic_columns

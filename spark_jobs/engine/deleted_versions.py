@@ -12,8 +12,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
 from cleantail.log.winners import latest_timestamp_ms, rank_sql, strategy_text
 from cleantail.log.work_units import WorkUnit

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from pyroaring import BitMap64
 
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.task_shares import bucket_count
 from cleantail.log.winners import Longs
 from cleantail.log.work_units import PartitionWork

@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, PARTITION
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.round_state import proof_due

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.log.partition_state import Horizon
 from cleantail.log.winners import Booleans, Longs
 from spark_jobs.engine.log_task import EntryCounts

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config.columns import Columns, quoted
+from cleantail.config.topic_table import Columns, quoted
 from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
 from spark_jobs.iceberg.planned_files import PlannedFile
 

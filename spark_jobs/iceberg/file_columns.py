@@ -16,8 +16,17 @@ from typing import Any
 import pyarrow as pa
 from py4j.java_gateway import JavaClass
 
-from cleantail.config.columns import Columns, part_name
-from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE
+from cleantail.config.topic_table import (
+    HEADERS,
+    KEY,
+    OFFSET,
+    ORDER,
+    PARTITION,
+    TIMESTAMP,
+    TOMBSTONE,
+    Columns,
+    part_name,
+)
 from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
 from cleantail.lake.records.projection import (

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 from pyroaring import BitMap64
 
-from cleantail.config.columns import Columns
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE, Columns
 from cleantail.errors import TableError
 from cleantail.lake.records.file_records import require_parquet
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds

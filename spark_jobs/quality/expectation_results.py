@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cleantail.config.checks.topic_check import Check
+from cleantail.config.topic_checks import Check
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.check_results import OFFSETS, CheckResult, kept_result, observed_text

@@ -1,6 +1,6 @@
 """The table of expectations that a topic's `checks` may use, from the installed Great Expectations' own schemas.
 
-    python -m spark_jobs.quality.expectation_schemas > cleantail/config/checks/expectation_schemas.json
+    python -m spark_jobs.quality.expectation_schemas > cleantail/config/expectation_schemas.json
 
 Configuration is validated by that file, where Great Expectations is not installed and fast; a test makes it anew and
 compares. It is a list of what is allowed: arguments that are SQL, that name another table or that change how results

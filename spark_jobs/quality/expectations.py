@@ -9,9 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
-from cleantail.config.checks.expectation_names import class_name
-from cleantail.config.checks.topic_check import Check
 from cleantail.config.topic import Topic
+from cleantail.config.topic_checks import Check, class_name
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.log.winners import MICROS_PER_MILLI, Booleans

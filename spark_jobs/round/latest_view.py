@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import COLUMNS, KEY, LATEST_SUFFIX, OFFSET, ORDER, PARTITION, VALUE
 from cleantail.errors import ConflictError, UnknownCommitError
 from cleantail.log.log_state import kept_log_start

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import LogState, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.segments import DataFile, Segment

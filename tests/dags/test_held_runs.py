@@ -221,7 +221,7 @@ def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs:
 def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cleantail.config.events import Event
+    from cleantail.config.alert_channels import Event
     from cleantail.watch.incidents import Condition
     from cleantail_airflow.outcomes import told_run
 

@@ -12,11 +12,10 @@ import yaml
 from pydantic import BaseModel
 
 from cleantail import errors as errors_module
-from cleantail.config.groups.loading_groups import find_group
-from cleantail.config.loading import load_platform, load_topic
+from cleantail.config.config_model import Configs
+from cleantail.config.loading import find_group, load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
 from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
-from cleantail.config.settings.config_model import Configs
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail_cli.reference import commands, parsed

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.config.topic_group import GroupLimits
 from cleantail.errors import CleantailError
 from cleantail_airflow.installation import ROOT
 from embedded_airflow import supervisor as embedded

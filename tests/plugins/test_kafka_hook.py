@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cleantail.config.sources.kafka_source import KafkaSource
+from cleantail.config.topic_source import KafkaSource
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail_airflow.kafka_hook import KafkaClientHook
 

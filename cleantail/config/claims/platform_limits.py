@@ -10,9 +10,8 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.claims.source_claims import is_listed
 from cleantail.config.claims.source_paths import path_problem, written_problem
 from cleantail.config.platform import Platform, PlatformSettings
-from cleantail.config.sources.kafka_source import ADDRESS
-from cleantail.config.sources.table_source import may_be_read
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import ADDRESS, may_be_read
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
 

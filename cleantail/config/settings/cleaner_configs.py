@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from cleantail.config.settings.config_model import (
+from cleantail.config.config_model import (
     CLEANER_CONFIG,
     CLEANTAIL,
     INT_MAX,

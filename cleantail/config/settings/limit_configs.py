@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleantail.config.settings.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
+from cleantail.config.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, config
 from cleantail.config.settings.input_limits import (
     BATCH_BYTES,
     CHECKS_MS,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.sources.kafka_source import ADDRESS
+from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError, TargetError, TargetUnreachableError
 from cleantail.kafka.administrator import PAUSE_S, Administrator
 from cleantail.kafka.restore.client_errors import lasting

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cleantail.config.sources.kafka_source import ADDRESS, KafkaSource
+from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import DEFAULTS, PREFIX, settings_of_environment
 from cleantail.kafka.live_broker import client_settings

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from cleantail.config.catalog import SourceCatalog
 from cleantail.config.platform import Platform
-from cleantail.config.settings.catalog import SourceCatalog
 from cleantail.lake.clients.property_names import of_java, of_pyiceberg
 
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns
+from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.position_deletes import VECTORS, puffin_problem

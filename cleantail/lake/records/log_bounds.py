@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.table_metadata import live_files
 from cleantail.log.log_state import kept_log_start

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns, part_name
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns, part_name
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.parquet_footers import footer_statistics, null_count

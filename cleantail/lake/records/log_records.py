@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns
 from cleantail.config.topic_table import (
     COLUMNS,
     KEY,
@@ -14,6 +13,7 @@ from cleantail.config.topic_table import (
     PARTITION,
     TOMBSTONE,
     VALUE,
+    Columns,
 )
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns
-from cleantail.config.topic_table import TOMBSTONE
+from cleantail.config.topic_table import TOMBSTONE, Columns
 from cleantail.lake.records.log_records import stored_records
 
 if TYPE_CHECKING:

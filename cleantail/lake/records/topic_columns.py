@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.columns import Columns
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic_table import (
     HEADERS,
     KEY,
@@ -17,6 +16,7 @@ from cleantail.config.topic_table import (
     TIMESTAMP_TYPE,
     TOMBSTONE,
     VALUE,
+    Columns,
 )
 from cleantail.errors import TableError
 from cleantail.lake.records.key_bytes import joined_parts, json_objects, key_bytes, marked

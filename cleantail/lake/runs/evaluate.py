@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.platform import Platform
-from cleantail.config.settings.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.human import be, counted
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.quarantine import past_their_time

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.lake.runs.reclaim_plan import ReclaimPlan
 from cleantail.log.due_work import NO_SOURCE, ReconcileDecision, Retention

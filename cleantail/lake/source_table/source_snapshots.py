@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
-from cleantail.config.sources.table_source import MAIN, TableSource
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import MAIN, TableSource
 from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
 from cleantail.lake.catalogs import kept_catalog, unreachable

@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cleantail.config.alert_channels import Alert
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Alert, Event
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.lake.catalogs import load_table, open_catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.human import counted, instant
 from cleantail.watch.incidents import Incident, Notification
 

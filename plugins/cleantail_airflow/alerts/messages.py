@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.watch.incidents import Incident, Notification
 from cleantail_airflow.alerts.headlines import headline, line, subjects_of
 from cleantail_airflow.alerts.red_check import Failure

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.bases.notifier import BaseNotifier
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.alerts.messages import Message

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.config.groups.loading_groups import find_group
-from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.loading import find_group
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.silent_brokers import SilentBrokers

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from airflow.sdk import Context
 
-from cleantail.config.alert_channels import Alert
+from cleantail.config.alert_channels import Alert, Event
 from cleantail.config.claims.dag_ids import dag_id_of
-from cleantail.config.events import Event
-from cleantail.config.groups.default_alerts import default_alerts
+from cleantail.config.loading import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.watch.incidents import Condition, Look, Notification, observed

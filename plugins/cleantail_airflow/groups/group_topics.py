@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cleantail.config.groups.membership import may_run_in
-from cleantail.config.loading import scan_topics
+from cleantail.config.loading import may_run_in, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail_airflow.airflow_exceptions import AirflowFailException

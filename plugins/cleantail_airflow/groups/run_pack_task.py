@@ -12,8 +12,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.config.groups.loading_groups import find_group
-from cleantail.config.loading import find_topics
+from cleantail.config.loading import find_group, find_topics
 from cleantail.config.topic import Topic
 from cleantail.digests import digest_of
 from cleantail.errors import CleantailError

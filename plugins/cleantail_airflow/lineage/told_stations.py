@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cleantail.config.claims.source_paths import beginning_of
 from cleantail.config.platform import Platform
-from cleantail.config.sources.kafka_source import ADDRESS
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import ADDRESS
 from cleantail.lineage.datasets import LineageDataset, StationLineage, file_datasets, kafka_dataset
 from cleantail.lineage.stations import INGESTING, OF_SOURCE, StationFacts, ToldTables, lineage_of
 from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.log.log_state import LogState
 from cleantail.watch.incidents import Condition
 from cleantail_airflow.alerts.alerting import run_url

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from airflow.sdk import Context
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader

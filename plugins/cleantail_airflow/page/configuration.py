@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.claims.dag_ids import dag_id_of, topic_of
-from cleantail.config.groups.loading_groups import scan_groups
-from cleantail.config.groups.membership import group_of_file
-from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import dag_prefix, scan_topics
+from cleantail.config.loading import dag_prefix, group_of_file, scan_groups, scan_topics
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError
 
 TopicFiles = Mapping[str, tuple[Path, Topic | ConfigError]]

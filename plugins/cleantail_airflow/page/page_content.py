@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.loading import load_platform
-from cleantail.config.origin import settings_in_force
 from cleantail.config.platform import Platform
+from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.home.data_docs import site_of

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.origin import Setting
 from cleantail.config.run_schedule import Schedule
+from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import Round

@@ -18,11 +18,10 @@ from typing import Any, TypeVar
 
 from airflow.sdk import Asset, Context
 
-from cleantail.config.groups.loading_groups import scan_groups
-from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import scan_topics
+from cleantail.config.loading import scan_groups, scan_topics
 from cleantail.config.run_schedule import parts_of, topic_asset_uri
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.rounds.checked_round import RoundResult
 from cleantail_airflow.outcomes.job_reports import JobReport

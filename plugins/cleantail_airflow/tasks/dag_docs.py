@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from cleantail.config.origin import Origin, Setting, settings_in_force
 from cleantail.config.run_schedule import topic_asset_uri
+from cleantail.config.settings_in_force import Origin, Setting, settings_in_force
 from cleantail.config.topic import Topic
 from cleantail.human import one_line
 
@@ -13,7 +13,7 @@ HEAD = ("| setting | value | from |", "|---|---|---|")
 
 
 def settings_section(topic: Topic) -> str:
-    """Draws the topic's table of settings (cleantail.config.origin); what the topic's own YAML sets is bold."""
+    """Return the table of settings. What the topic's own YAML sets is bold (cleantail.config.settings_in_force)."""
     title = f"## Settings of {topic.topic}"
     asset = f"Its asset is {code_span(topic_asset_uri(topic.topic))}."
     return "\n".join([title, asset, "", *HEAD, *map(_row, settings_in_force(topic))])

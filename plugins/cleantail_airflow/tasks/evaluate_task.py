@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
 
-from cleantail.config.groups.loading_groups import run_schedule_of
+from cleantail.config.loading import run_schedule_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError

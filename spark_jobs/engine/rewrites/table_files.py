@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cleantail.config.columns import Columns
-from cleantail.config.topic_table import FILE_BYTES, OFFSET
+from cleantail.config.topic_table import FILE_BYTES, OFFSET, Columns
 from cleantail.human import whole_number
 from spark_jobs.engine.rewrites.file_metrics import FileMetrics
 from spark_jobs.engine.rewrites.new_files import WriteSettings, WrittenFile

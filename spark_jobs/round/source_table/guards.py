@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleantail.config.columns import Columns, quoted
-from cleantail.config.settings.config_model import INT_MAX, LONG_MAX
-from cleantail.config.topic_table import HEADERS, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
+from cleantail.config.config_model import INT_MAX, LONG_MAX
+from cleantail.config.topic_table import HEADERS, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, Columns, quoted
 from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, WAY_OUT
 from cleantail.config.unholdable import TIMESTAMP as UNHELD_TIMESTAMP
 from cleantail.errors import CleantailError, ContradictionError, SourceError, UnholdableError

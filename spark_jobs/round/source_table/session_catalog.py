@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
-from cleantail.config.sources.table_source import TableSource
+from cleantail.config.topic_source import TableSource
 from cleantail.errors import OutsideError, SourceError
 from cleantail.lake.clients import client_properties
 from spark_jobs.iceberg.commits import java_message

@@ -18,8 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from cleantail.config.columns import Columns, quoted
-from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.config.topic_table import OFFSET, PARTITION, Columns, quoted
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import SourceError
 from cleantail.log.adopted_table import problem_of

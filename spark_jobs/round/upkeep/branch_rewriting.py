@@ -8,8 +8,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from cleantail.config.columns import quoted
-from cleantail.config.topic_table import OFFSET, PARTITION
+from cleantail.config.topic_table import OFFSET, PARTITION, quoted
 from cleantail.errors import TableError
 from cleantail.log.segments import DataFile
 from spark_jobs.iceberg.branches import branch_name

@@ -11,9 +11,8 @@ import time
 from functools import partial
 from typing import Any
 
-from cleantail.config.columns import quoted
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.topic_table import EVIDENCE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import named_by_metadata, require_inner_files, require_separate_folder

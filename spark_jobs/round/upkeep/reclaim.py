@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.neighbours import (

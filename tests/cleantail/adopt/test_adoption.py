@@ -6,7 +6,7 @@ import pytest
 
 from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, problems
 from cleantail.adopt.layouts import guess_layout
-from cleantail.config.columns import Columns, quoted
+from cleantail.config.topic_table import Columns, quoted
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties, property_of_columns
 from cleantail.log.adopted_table import expressions, problem_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from cleantail.config.columns import Columns, Deleted, columns_of_texts
-from cleantail.config.sources.table_source import TableSource
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import TableSource
+from cleantail.config.topic_table import Columns, Deleted, columns_of_texts
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
 
 ORDERED = {"order": "updated_at", "key": "k"}

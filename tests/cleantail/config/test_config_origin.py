@@ -2,9 +2,9 @@
 
 import pytest
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_topic
-from cleantail.config.origin import Origin, settings_in_force
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.settings_in_force import Origin, settings_in_force
 from cleantail.config.topic import Topic
 
 DEFAULTS = """

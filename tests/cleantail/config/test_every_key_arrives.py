@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from cleantail.config.groups.loading_groups import find_group
-from cleantail.config.groups.topic_group import TopicGroup
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_group, find_topic, load_platform
 from cleantail.config.platform import PlatformSettings
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
 from cleantail.log.horizons import namespace_of
 
 PLATFORM = {

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cleantail.config.sources.kafka_source import KafkaSource
+from cleantail.config.topic_source import KafkaSource
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka.client_settings import CLIENTS_JSON, DEFAULTS, SETTINGS_JSON, settings_of, settings_of_environment
 

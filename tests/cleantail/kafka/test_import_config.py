@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_topic
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.kafka import import_config
 from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic, carried_over, parse_described

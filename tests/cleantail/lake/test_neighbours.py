@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField
 
-from cleantail.config.columns import Columns
 from cleantail.config.loading import load_platform
+from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog, require_usable
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns

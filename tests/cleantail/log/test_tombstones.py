@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.log.horizons import (
     as_due,
     due_spans,

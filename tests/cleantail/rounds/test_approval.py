@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.log.partition_state import PartitionState, Quarantine

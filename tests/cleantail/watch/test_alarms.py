@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Rewritten
 from cleantail.log.source_position import Forgotten, Gap

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, book_as_json, parse_book
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.events import MEANING, Event
+from cleantail.config.alert_channels import MEANING, Event
 from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")

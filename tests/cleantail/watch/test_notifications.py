@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.watch import incidents as rule
 from cleantail.watch.incidents import (
     Book,

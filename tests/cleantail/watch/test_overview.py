@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.columns import Columns
 from cleantail.config.topic import Topic
+from cleantail.config.topic_table import Columns
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.source_position import Forgotten

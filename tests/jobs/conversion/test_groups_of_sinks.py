@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 from cleantail.lake.runs.due_topics import NewInput, due_topic
 from cleantail.lake.runs.evaluate import evaluate_topic

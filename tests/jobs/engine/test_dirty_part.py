@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.io import load_file_io
 from pyroaring import BitMap64
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.lake.records.projection import ColumnPath, Field
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine import dirty_part

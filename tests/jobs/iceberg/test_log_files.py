@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.io import load_file_io
 from pyroaring import BitMap64
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
 from cleantail.lake.records.projection import ColumnPath, Field, Projection
 from cleantail.log.work_units import PartitionWork

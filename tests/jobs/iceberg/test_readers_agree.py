@@ -17,7 +17,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.io import load_file_io
 
-from cleantail.config.columns import Columns, Deleted
+from cleantail.config.topic_table import Columns, Deleted
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.log_records import adopted_records

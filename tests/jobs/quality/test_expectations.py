@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
-from cleantail.config.checks.check_arguments import NUMBERS_ONLY, NUMBERS_OR_TIMES, argument_problems, column_problems
-from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS, class_name
+from cleantail.config.topic_checks import (
+    EXPECTATION_NAMES,
+    NUMBERS_ONLY,
+    NUMBERS_OR_TIMES,
+    OF_SEVERAL_COLUMNS,
+    SCHEMAS,
+    argument_problems,
+    class_name,
+    column_problems,
+)
 from cleantail.config.topic_table import COLUMNS
 from spark_jobs.quality.evaluation_errors import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
@@ -162,8 +169,8 @@ def errors_of_right(errors):  # type: ignore[no-untyped-def]
 
 
 def test_the_file_in_the_repository_is_that_of_the_installed_great_expectations():
-    """Run `python -m spark_jobs.quality.expectation_schemas > cleantail/config/checks/expectation_schemas.json` after a change."""
-    file = Path(__file__).parents[3] / "cleantail" / "config" / "checks" / "expectation_schemas.json"
+    """Run `python -m spark_jobs.quality.expectation_schemas > cleantail/config/expectation_schemas.json` after a change."""
+    file = Path(__file__).parents[3] / "cleantail" / "config" / "expectation_schemas.json"
     assert file.read_text() == schemas_as_text()
 
 

@@ -85,10 +85,10 @@ def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code
 
 
 def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(workshop, monkeypatch):
-    from cleantail.config.checks import check_arguments
+    from cleantail.config import topic_checks
 
-    monkeypatch.setattr(check_arguments, "argument_problems", lambda *_: [])
-    monkeypatch.setattr("cleantail.config.checks.topic_check.argument_problems", lambda *_: [])
+    monkeypatch.setattr(topic_checks, "argument_problems", lambda *_: [])
+    monkeypatch.setattr("cleantail.config.topic_checks.argument_problems", lambda *_: [])
     broken = {"expectation": "expect_column_values_to_be_between", "kwargs": {"column": "offset", "colum": 1}}
     topic = workshop.topic("gx-refuses", checks=[broken, FINE])
     _two_logs(workshop, topic, ("1", "2"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.watch.incidents import Condition, Incident, Notification
 from cleantail_airflow.alerts.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
 from cleantail_airflow.alerts.red_check import failures_of

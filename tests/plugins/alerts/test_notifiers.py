@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.incidents import Book, Condition, Look, observed
 from cleantail_airflow.alerts import channels

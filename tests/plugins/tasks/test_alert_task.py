@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.watch.incidents import Book, Condition

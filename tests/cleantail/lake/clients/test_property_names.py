@@ -9,7 +9,7 @@ from pathlib import Path
 import pyiceberg
 import pytest
 
-from cleantail.config.settings.catalog import Catalog
+from cleantail.config.catalog import Catalog
 from cleantail.lake.clients.property_names import NAMES, of_java, of_pyiceberg
 
 REPOSITORY = Path(__file__).parents[4]

@@ -7,8 +7,8 @@ import stat
 import pyarrow as pa
 import pytest
 
-from cleantail.config.columns import Columns
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import kept_catalog, open_catalog
 from cleantail.lake.columns_property import property_of_columns

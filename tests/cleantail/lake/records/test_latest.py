@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.records.latest import load_latest, winners
 from cleantail.log.partition_state import PartitionState

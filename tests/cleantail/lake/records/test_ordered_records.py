@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
 from cleantail.lake.records.log_bounds import log_starts
 from cleantail.lake.records.ordered_records import BATCH_RECORDS, read_records

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.columns import Columns
-from cleantail.config.sources.topic_source import Source
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import Source
+from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PartitionState
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cleantail.config.groups.group_limits import GroupLimits
+from cleantail.config.topic_group import GroupLimits
 from cleantail.log.work_units import LABEL_CHARS, DueTopic, Pack, PackedRun, pack_topics
 
 SMALL = GroupLimits.model_validate({"pack.max.bytes": 100, "pack.max.topics": 3, "run.max.packs": 2})

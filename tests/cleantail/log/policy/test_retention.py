@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.human import setting
 from cleantail.log.due_work import Retention, resolve_retention
 from cleantail.log.partition_state import PartitionState

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config.config_model import LONG_MAX
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.triggers import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.winners import (
     header_sql,
     latest_timestamp_sql,

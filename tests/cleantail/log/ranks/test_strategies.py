@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.winners import latest_timestamp_ms, strategy_text, versions_of
 
 NOW = 1_000_000

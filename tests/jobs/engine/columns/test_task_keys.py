@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from cleantail.config.settings.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine.columns import keys_in_memory, task_keys
 from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts

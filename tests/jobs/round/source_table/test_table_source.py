@@ -8,8 +8,8 @@ import random
 import pytest
 from pyspark.errors import PySparkException
 
-from cleantail.config.columns import Columns
-from cleantail.config.events import Event
+from cleantail.config.alert_channels import Event
+from cleantail.config.topic_table import Columns
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, snapshot_position_of
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest

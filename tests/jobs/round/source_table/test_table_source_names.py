@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.config.columns import Columns
+from cleantail.config.topic_table import Columns
 from spark_jobs.round.source_table.session_catalog import SessionTable
 from spark_jobs.round.source_table.source_frames import SourceFrames
 from tests.jobs.source_tables import PLAIN, Sink

@@ -1,7 +1,7 @@
 """The reference of topic and group YAML, generated from its models: JSON Schemas for editors, tables for people.
 
-`python -m cleantail.config.reference > config/topic.schema.json` writes the schema again, and
-`python -m cleantail.config.reference group > config/group.schema.json` that of groups.
+`python -m cleantail.config.config_reference > config/topic.schema.json` writes the schema again, and
+`python -m cleantail.config.config_reference group > config/group.schema.json` that of groups.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cleantail.config.groups.group_limits import GroupLimits
-from cleantail.config.groups.topic_group import TopicGroup
+from cleantail.config.config_model import LONG_MAX, pattern_of, units_of
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.problems import allowed_text
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.config_model import LONG_MAX
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.settings.units import pattern_of, units_of
 from cleantail.config.topic import Topic
+from cleantail.config.topic_group import GroupLimits, TopicGroup
 
 Schema = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from cleantail.config.settings.config_model import Model, cross_field_error, matching
-from cleantail.config.settings.variables import VARIABLE, VARIABLE_ALLOWED
+from cleantail.config.config_model import Model, cross_field_error, matching
+from cleantail.config.secret_filter import VARIABLE, VARIABLE_ALLOWED
 
 Identifier = Annotated[
     str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})

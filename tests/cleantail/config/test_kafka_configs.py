@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_platform
 from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.kafka_configs import KafkaConfigs
 from cleantail.errors import ConfigError
 
 LONG_MAX = 9223372036854775807

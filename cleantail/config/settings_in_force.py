@@ -1,26 +1,32 @@
-"""The table of a topic's settings: each value in force, where it comes from, and what it means.
+"""Settings of a topic as they are in force: each value, where it comes from, its meaning, and warnings about it.
 
-A value comes from the topic's own YAML, from defaults.yaml, or is the built-in default. The docs of the topic's DAG and
-its page in the UI draw these rows and put together none of their own.
+A value comes from the topic's YAML, from defaults.yaml, or is the built-in default. The DAG's docs and the topic's page
+show these rows to people who may not read the files. So of an alert they show only its kind and its connection:
+receivers are people's addresses, and the path of a webhook may be its secret.
 
-People read it who may not read the files. So of an alert only its kind and its connection are named: receivers are
-people's addresses, and the path of a webhook may be its secret.
+`check-config` prints the warnings (`warnings_of`):
+
+1. A config has no effect, because its policy or strategy is not in force.
+2. A schedule waits for an asset that no topic updates.
+3. Records are read with `read_uncommitted`, or the consumer that wrote the files read so. Aborted records are then
+   ingested (semantics.md 3.10).
+
+Warnings are only about the topic's own file. Configs in defaults.yaml are for topics of all kinds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cleantail.config.alert_channels import Alert, FileAlert
-from cleantail.config.checks.topic_check import Check
-from cleantail.config.events import Event
-from cleantail.config.run_schedule import schedule_text
-from cleantail.config.settings.config_model import LONG_MAX, Model
+from cleantail.config.alert_channels import Alert, Event, FileAlert
+from cleantail.config.config_model import LONG_MAX, Model
+from cleantail.config.run_schedule import ASSET_SCHEME, parts_of, schedule_text
 from cleantail.config.topic import Layers, Topic
+from cleantail.config.topic_checks import Check
 from cleantail.human import duration, size
 
 
@@ -119,3 +125,47 @@ def _origin(name: str, layers: Layers) -> Origin:
     if name in layers.topic_yaml:
         return Origin.TOPIC
     return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN
+
+
+_CONFIGS_OF_DELETE = ("retention.ms", "retention.bytes")
+_CONFIGS_OF_HEADER = ("compaction.strategy.header", "cleantail.header.occurrence")
+_CONFIG_OF_CREATE_TIME = "message.timestamp.after.max.ms"
+_UNCOMMITTED_TEXT = (
+    "source.isolation: read_uncommitted: records of aborted transactions are ingested too, and may win their keys"
+)
+
+
+def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
+    """Returns a line for each warning.
+
+    `written` is what the topic's file says, without the defaults; `topics` are the names of all topics.
+    """
+    configs = written.get("config") or {}
+    policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
+    # 1. configs of a policy or strategy that is not in force
+    texts = [
+        f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
+        for name in _CONFIGS_OF_DELETE
+        if name in configs and not topic.deletes
+    ]
+    texts += [
+        f"config.{name}: has no effect: compaction.strategy is {strategy}, not header"
+        for name in _CONFIGS_OF_HEADER
+        if configs.get(name) and strategy != "header"
+    ]
+    if _CONFIG_OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
+        texts.append(f"config.{_CONFIG_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    # 2. assets that nobody updates
+    of_topics = f"{ASSET_SCHEME}://"
+    _, assets = parts_of(topic.schedule)
+    names = [uri.removeprefix(of_topics) for uri in assets if uri.startswith(of_topics)]
+    texts += [
+        f"schedule.assets: there is no topic {name}: {ASSET_SCHEME}://{name} is never updated"
+        for name in names
+        if name not in topics
+    ]
+    # 3. aborted data
+    if (written.get("source") or {}).get("isolation") == "read_uncommitted":
+        advice = "" if topic.source.kafka else "; let the consumer that writes the files read committed"
+        texts.append(f"{_UNCOMMITTED_TEXT}{advice}")
+    return texts

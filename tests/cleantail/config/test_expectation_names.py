@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, class_name, expectation_name
+from cleantail.config.topic_checks import EXPECTATION_NAMES, class_name, expectation_name
 
 
 @pytest.mark.parametrize(

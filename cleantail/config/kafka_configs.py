@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
 
-from cleantail.config.settings.config_model import (
+from cleantail.config.config_model import (
     CLEANTAIL,
     INT_MAX,
     KIP_280,

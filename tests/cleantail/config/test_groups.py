@@ -6,11 +6,9 @@ import re
 import jsonschema
 import pytest
 
-from cleantail.config.groups.loading_groups import scan_groups
-from cleantail.config.groups.membership import may_run_in
-from cleantail.config.loading import find_topic, scan_topics
-from cleantail.config.origin import settings_in_force
-from cleantail.config.reference import json_schema
+from cleantail.config.config_reference import json_schema
+from cleantail.config.loading import find_topic, may_run_in, scan_groups, scan_topics
+from cleantail.config.settings_in_force import settings_in_force
 from cleantail.errors import ConfigError
 from cleantail_cli import main
 from tests.unprivileged import as_nobody, open_folder

@@ -4,9 +4,13 @@ import math
 
 import pytest
 
-from cleantail.config.checks.argument_rules import OF_SEVERAL_COLUMNS
-from cleantail.config.checks.check_arguments import argument_problems, column_problems
-from cleantail.config.checks.expectation_names import EXPECTATION_NAMES, SCHEMAS
+from cleantail.config.topic_checks import (
+    EXPECTATION_NAMES,
+    OF_SEVERAL_COLUMNS,
+    SCHEMAS,
+    argument_problems,
+    column_problems,
+)
 from cleantail.config.topic_table import COLUMNS
 
 BETWEEN = "expect_column_values_to_be_between"

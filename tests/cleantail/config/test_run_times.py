@@ -2,9 +2,9 @@
 
 import pytest
 
-from cleantail.config.schedules import run_times as run_times_module
-from cleantail.config.schedules.run_times import MOST_TICKS, run_before, run_times
-from cleantail.config.settings.config_model import LONG_MAX
+from cleantail.config import run_schedule as run_times_module
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.run_schedule import MOST_TICKS, run_before, run_times
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -1,1 +1,0 @@
-"""Groups of topics: what `config/groups/<group>.yaml` may say, and what is wrong with it."""

@@ -1,0 +1,265 @@
+"""`source:` of a topic's YAML: files of kcat -J lines, a topic in Kafka, or a table that a sink fills. Only one.
+
+Client settings have librdkafka's names. YAML may hold only those that tune the client. Other settings could send a
+password elsewhere, load a library or run a command. Logins and certificates belong to the connection or to the
+environment (`cleantail.kafka.client_settings`). A source table is only read; the topic's records are in its own table.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from cleantail.config.config_model import Model, allowing, cross_field_error, matching
+from cleantail.config.topic_table import Columns
+
+ADDRESS = "bootstrap.servers"
+TUNING = frozenset(
+    {
+        "broker.address.family",
+        "check.crcs",
+        "client.id",
+        "client.rack",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.wait.max.ms",
+        "max.partition.fetch.bytes",
+        "metadata.max.age.ms",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.receive.buffer.bytes",
+        "socket.timeout.ms",
+    }
+)
+"""Settings that change how a client reads, and neither from where nor as whom."""
+STALL_MS = 60_000
+
+
+def _text(value: object) -> object:
+    """Returns numbers and booleans as librdkafka takes them: 8 -> "8", true -> "true"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+def _tuning(properties: dict[str, str]) -> dict[str, str]:
+    if not TUNING.issuperset(properties):
+        raise ValueError("not a tuning property")
+    return properties
+
+
+def _kafka_name(name: str) -> str:
+    if name in (".", ".."):
+        raise ValueError("not a topic name")
+    return name
+
+
+ADDRESS_PATTERN = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
+KafkaName = Annotated[
+    str,
+    AfterValidator(_kafka_name),
+    matching("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
+]
+KafkaConnection = Annotated[
+    str, matching("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
+]
+Servers = Annotated[
+    str,
+    matching(f"{ADDRESS_PATTERN}(?:,{ADDRESS_PATTERN})*", "host:port, several with commas between them"),
+]
+Group = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "the name of a consumer group, without spaces")]
+Properties = Annotated[
+    dict[str, Annotated[str, BeforeValidator(_text)]],
+    AfterValidator(_tuning),
+    allowing(
+        f"a mapping of librdkafka's settings, of these: {', '.join(sorted(TUNING))}; where and as whom it reads is in "
+        "the connection or the environment"
+    ),
+]
+
+
+class KafkaSource(Model):
+    """A topic that is read from Kafka itself, without anything secret."""
+
+    connection: KafkaConnection | None = Field(
+        default=None,
+        description="Airflow connection of type kafka, whose extra has librdkafka's settings. The command line finds "
+        "it in the environment, as Airflow does (AIRFLOW_CONN_…, as JSON).",
+    )
+    bootstrap_servers: Servers | None = Field(
+        default=None,
+        alias="bootstrap.servers",
+        description="Brokers, where there is no connection; null is CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS.",
+    )
+    topic: KafkaName | None = Field(default=None, description="Name of the topic in Kafka; null is the topic's own.")
+    group_id: Group | None = Field(
+        default=None,
+        alias="group.id",
+        description="Consumer group to which the progress is written after each commit, for tools that show lag. It "
+        "decides nothing.",
+    )
+    on_gap: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="What a read does where records have gone from the brokers before they were read: fail, or "
+        "continue behind them, with the gap in the evidence and an alert.",
+    )
+    stall_timeout_ms: int = Field(
+        default=STALL_MS,
+        alias="stall.timeout.ms",
+        ge=1000,
+        le=3_600_000,
+        description="How long a read may stand still (milliseconds) until it ends with an error.",
+    )
+    properties: Properties = Field(default={}, description="More settings of the client, by librdkafka's names.")
+
+    @model_validator(mode="after")
+    def _refuse_two_addresses(self) -> KafkaSource:
+        """Refuses brokers beside a connection, which names its own."""
+        if self.connection is not None and self.bootstrap_servers is not None:
+            raise cross_field_error(ADDRESS, self.bootstrap_servers, "connection or bootstrap.servers, not both")
+        return self
+
+
+MAIN = "main"
+"""Iceberg's name of the branch that readers see."""
+_PART = "[A-Za-z0-9_-]{1,250}"
+_CATALOG = "[A-Za-z0-9_]{1,100}"
+SourceTableName = Annotated[
+    str,
+    matching(rf"{_PART}(?:\.{_PART}){{1,3}}", "namespace.name, each of the characters a-z A-Z 0-9 _ -"),
+]
+CatalogName = Annotated[
+    str, matching(_CATALOG, "the name of a catalog in platform.source_catalogs: characters a-z A-Z 0-9 _")
+]
+BranchName = Annotated[str, matching(r"[A-Za-z0-9._-]{1,250}", "the name of a branch: characters a-z A-Z 0-9 . _ -")]
+TablePattern = Annotated[
+    str,
+    matching(
+        rf"{_CATALOG}(?:\.{_PART}){{1,3}}\.(?:{_PART}\*?|\*)",
+        "catalog.namespace.name of a table, or of several with * at the end",
+    ),
+]
+
+
+class TableSource(Model):
+    """A topic that is read from a table that a sink fills, snapshot by snapshot."""
+
+    name: SourceTableName = Field(description="The table, as namespace.name in its catalog. It is only read.")
+    catalog: CatalogName | None = Field(
+        default=None, description="Which of platform.source_catalogs has it; null is the platform's own catalog."
+    )
+    columns: Columns = Field(description="Which of its columns hold what, as of an adopted table.")
+    on_change: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="What a read does where snapshots have removed or changed records, or have gone before they were "
+        "read: fail, or continue behind them, with what was passed over in the evidence and an alert.",
+    )
+    branch: BranchName = Field(default=MAIN, description="The branch of the table that is read.")
+
+    @model_validator(mode="after")
+    def _require_offsets(self) -> TableSource:
+        """Refuses a source whose records have no offsets: a topic's own table needs them."""
+        if not self.columns.has_offsets:
+            needed = "a mapping with partition and offset: a table with `order` can only be adopted"
+            raise cross_field_error("columns.order", self.columns.order, needed)
+        return self
+
+    @property
+    def in_own_catalog(self) -> bool:
+        """Returns whether the platform's own catalog has the table."""
+        return self.catalog is None
+
+    def named_in(self, own_catalog: str) -> str:
+        """Returns the table's name with its catalog's before it. `own_catalog`: the name of the platform's."""
+        return f"{self.catalog or own_catalog}.{self.name}"
+
+
+def may_be_read(name: str, patterns: tuple[str, ...]) -> bool:
+    """Returns whether a table is one of those that topics may read: by its name, or by its beginning before a *."""
+    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
+
+
+def _source_path(text: str) -> str:
+    if not text or ".." in PurePosixPath(text).parts or not text.isprintable() or "://" in text:
+        raise ValueError("not a path of files")
+    return text
+
+
+SourcePath = Annotated[
+    str,
+    AfterValidator(_source_path),
+    allowing("a path or pattern of files, absolute or inside CLEANTAIL_HOME, without .."),
+]
+LineTopic = Annotated[
+    str,
+    matching(r"\*|[a-zA-Z0-9._-]{1,249}", "a topic name, 1 to 249 of the characters a-z A-Z 0-9 . _ -, or * for any"),
+]
+ANY_TOPIC = "*"
+
+
+class Source(Model):
+    """Where records come from: files of kcat -J lines, Kafka itself, or a table that a sink fills."""
+
+    type: Literal["files", "kafka", "table"] = Field(
+        default="files",
+        description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka, table: where the key of that name is given.",
+    )
+    path: SourcePath | None = Field(
+        default=None,
+        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
+        "CLEANTAIL_HOME.",
+    )
+    topic: LineTopic | None = Field(
+        default=None,
+        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
+        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
+    )
+    encoding: Literal["text", "base64"] = Field(
+        default="text", description="How key, payload and header values are written in the files."
+    )
+    isolation: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_committed",
+        description="Which records are read from Kafka; of files, what the consumer that wrote them was allowed to "
+        "see. read_uncommitted: with records of aborted transactions, of which check-config warns.",
+    )
+    kafka: KafkaSource | None = Field(
+        default=None, description="The topic in Kafka that each DAG run reads first, in place of `path`."
+    )
+
+    table: TableSource | None = Field(
+        default=None,
+        description="The table of a sink that each DAG run reads on from first, in place of `path`, without ever "
+        "changing it.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer_type(cls, data: Any) -> Any:
+        """Takes `kafka:` alone for a source of type kafka, and `table:` alone for one of type table."""
+        if not isinstance(data, dict) or "type" in data:
+            return data
+        kind = next((name for name in ("kafka", "table") if data.get(name) is not None), None)
+        return {**data, "type": kind} if kind else data
+
+    @model_validator(mode="after")
+    def _refuse_two_sources(self) -> Source:
+        """Refuses two ways into one log: each would know how far it had come, and not what the other had brought."""
+        if self.kafka is not None and self.path is not None:
+            raise cross_field_error("path", self.path, "path or kafka, not both")
+        if self.table is not None and self.path is not None:
+            raise cross_field_error("path", self.path, "path or table, not both")
+        if self.table is not None and self.kafka is not None:
+            raise cross_field_error("table", self.table.name, "kafka or table, not both")
+        kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
+        if self.type != kind:
+            raise cross_field_error("type", self.type, "files, or kafka or table together with the key of that name")
+        return self
