@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 import zlib
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from cleantail.errors import TableError
 
 T = TypeVar("T")
+_DIGEST_CHARS = 32
 _SURROGATES = re.compile(r"\\\\|(?i:\\ud[89ab]..\\ud[c-f]..)|(?P<lone>(?i:\\ud[89a-f]..))")
 """A backslash, a pair of surrogates, or one alone: so Python writes a byte of a file's name that is no UTF-8."""
 
@@ -95,3 +98,12 @@ def _problems(error: ValidationError) -> str:
     """Returns what is wrong and where in the value, without the value."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in errors[:3])
+
+
+def digest_of(values: Iterable[object]) -> str:
+    """Returns a digest of the values in their order, in hexadecimal digits. They are texts, numbers or None; 1 and "1"
+    give different digests, and so do ("a", "b") and ("ab",).
+
+    It names a file, a folder or a property. Later versions look for such names, so how it is made never changes.
+    """
+    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()[:_DIGEST_CHARS]

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleantail.digests import digest_of
+from cleantail.codec import digest_of
 from cleantail.home.conditions import holds_within
 from cleantail.home.private_files import make_folder
 

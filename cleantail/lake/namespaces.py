@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.codec import Codec
-from cleantail.digests import digest_of
+from cleantail.codec import Codec, digest_of
 from cleantail.errors import TableError
 from cleantail.retries import settled
 

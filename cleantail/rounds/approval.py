@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleantail.codec import Codec
+from cleantail.codec import Codec, digest_of
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
-from cleantail.digests import digest_of
 from cleantail.errors import HeldError, TableError
 from cleantail.human import counted
 from cleantail.log.horizons import namespace_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleantail.digests import digest_of
+from cleantail.codec import digest_of
 
 
 def test_lists_that_differ_have_digests_that_differ():

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cleantail.codec import digest_of
 from cleantail.config.platform import Platform
-from cleantail.digests import digest_of
 from cleantail.lake.clients.client_properties import pyiceberg_properties
 
 OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")

@@ -12,9 +12,9 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from cleantail.codec import digest_of
 from cleantail.config.loading import find_group, find_topics
 from cleantail.config.topic import Topic
-from cleantail.digests import digest_of
 from cleantail.errors import CleantailError
 from cleantail.home.private_files import append_line
 from cleantail.human import counted, duration
