@@ -9,8 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FLOORS = (
-    ("cleantail.errors", "cleantail.human", "cleantail.codec"),
-    ("cleantail.codec", "cleantail.retries", "cleantail.home", "cleantail.config"),
+    ("cleantail.errors", "cleantail.human"),
+    ("cleantail.codec", "cleantail.retries"),
+    ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
