@@ -16,7 +16,6 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties, property_name, write_properties
-from cleantail.log.horizons import namespace_of
 from cleantail.log.source_position import SourcePosition
 
 logger = logging.getLogger("cleantail.kafka")
@@ -43,7 +42,7 @@ def write_look(topic: Topic, platform: Platform, position: SourcePosition, at_ms
     look = Look(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     try:
-        write_properties(open_catalog(platform, os.environ), namespace_of(topic), {name: LOOK_JSON.text(look)}, set())
+        write_properties(open_catalog(platform, os.environ), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
     except Exception as e:  # whatever the catalog's driver raises
         logger.warning("when %s was last asked for is not kept: %s", topic.topic, type(e).__name__)
 
@@ -53,7 +52,7 @@ def last_look_ms(topic: Topic, platform: Platform, position: SourcePosition | No
     knows."""
     if position is None:
         return 0
-    properties = namespace_properties(open_catalog(platform, os.environ), namespace_of(topic))
+    properties = namespace_properties(open_catalog(platform, os.environ), topic.own_namespace)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     if name not in properties:
         return 0

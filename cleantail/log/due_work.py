@@ -50,7 +50,9 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
     count = past_size + past_age
     # 4. the log start, which never moves back
-    start = _start_without(log, count)
+    start = log.log_start_offset
+    if count:
+        start = log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset
     if start <= log.log_start_offset:
         return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
     limits = " and ".join(name for name, n in (("retention.bytes", past_size), ("retention.ms", past_age)) if n)
@@ -59,19 +61,12 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
     """Returns both limits in words, and when the oldest segment passes the one of age, if it ever does."""
-    text = f"{_by_age(configs)} or {_by_size(configs)}"
+    by_age = "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
+    text = f"{by_age} or retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
     if unknown or configs.retention_ms in (-1, LONG_MAX):
         return text
     return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
-
-
-def _by_age(configs: KafkaConfigs) -> str:
-    return "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
-
-
-def _by_size(configs: KafkaConfigs) -> str:
-    return f"retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
 
 
 def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
@@ -97,13 +92,6 @@ def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment],
             break
         excess, count = excess - segment.bytes, count + 1
     return count
-
-
-def _start_without(log: LogState, count: int) -> int:
-    """Returns the log start once `count` of the oldest segments have gone."""
-    if count == 0:
-        return log.log_start_offset
-    return log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset
 
 
 NEEDED = "needed"
@@ -185,27 +173,26 @@ def resolve_due_work(
     """
     decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(_retention(s, configs, now_ms, later_round) for s in logs)  # a failed check does not stop it
+    retentions = tuple(  # a failed check does not stop it
+        Retention(s.log_start_offset, False, DECIDED) if later_round else resolve_retention(s, configs, now_ms)
+        for s in logs
+    )
     compact = tuple(d.partition for d in in_order_of_work(decisions))
-    resting = [s.partition for s in logs if pauses.get(s.partition) and _is_rejected(s)]
+    rejected = [s.partition for s in logs if s.state.quarantine and not s.state.quarantine.check_failed]
+    resting = [p for p in rejected if pauses.get(p)]
     due = [s.partition for s, r in zip(logs, retentions, strict=True) if r.due]
     retain = tuple(p for p in due if p not in compact and p not in resting)
     ends = _ends(logs, retentions, compact, retain)
     sweepable = [s for s in logs if configs.compacts and not pauses.get(s.partition)]
-    tombstones = {s.partition: _due_tombstones(s, readers, configs, now_ms, ends) for s in sweepable}
+    cap_ms = configs.cleantail_readers_hold_cap_ms
+    tombstones = {
+        s.partition: due_tombstones(s, now_ms, hold_offset(readers, s.partition), cap_ms, ends.get(s.partition))
+        for s in sweepable
+    }
     holds = resolve_holds(logs, readers, configs, now_ms)
     waiting = [hold for hold in slowest(holds) if hold.partition in tombstones]
     reason = sweep_reason(sweepable, sum(tombstones.values()), waiting, now_ms)
     return DueWork(decisions, retentions, compact, retain, ends, tombstones, holds, reason)
-
-
-def _retention(log: LogState, configs: KafkaConfigs, now_ms: int, later_round: bool) -> Retention:
-    return Retention(log.log_start_offset, False, DECIDED) if later_round else resolve_retention(log, configs, now_ms)
-
-
-def _is_rejected(log: LogState) -> bool:
-    """Returns whether a person's answer, and no red check, holds the log back."""
-    return log.state.quarantine is not None and not log.state.quarantine.check_failed
 
 
 def _ends(
@@ -218,13 +205,6 @@ def _ends(
         for s, start in zip(logs, (r.log_start_offset for r in retentions), strict=True)
         if s.partition in compact or s.partition in retain
     }
-
-
-def _due_tombstones(
-    log: LogState, readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int, ends: Mapping[int, int]
-) -> int:
-    hold, cap_ms = hold_offset(readers, log.partition), configs.cleantail_readers_hold_cap_ms
-    return due_tombstones(log, now_ms, hold, cap_ms, ends.get(log.partition))
 
 
 def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], now_ms: int) -> str:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.topic import Topic
 from cleantail.human import LAST_MOMENT_MS, instant
 from cleantail.log.log_state import LogState
-from cleantail.log.partition_state import Horizon
+from cleantail.log.partition_state import Horizon, with_starts
 from cleantail.log.work_units import PartitionWork
 
 
@@ -33,11 +32,6 @@ class Reader:
     partition: int
     offset: int
     at_ms: int
-
-
-def namespace_of(topic: Topic) -> str:
-    """Returns the namespace that keeps the positions of a topic's readers, its releases and its answers."""
-    return topic.own_namespace
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
@@ -73,10 +67,9 @@ def due_spans(
     4. `fresh_from` is where the compaction of this same run began, and None but with delete.retention.ms 0: the
        horizons that it has set beyond would be due at once, and are left for a later run.
     """
-    starts = [0, *(h.end_offset for h in horizons)]
     spans = [
         (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
-        for start, h in zip(starts, horizons, strict=False)
+        for start, h in with_starts(horizons)
         if now_ms >= h.horizon_ms and not _is_fresh(h, now_ms, fresh_from)
     ]
     return [(start, end) for start, end in spans if start < end]
@@ -114,10 +107,9 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
     """Returns the ledger with a note in each entry of how far it is swept. The counts of tombstones are still those of
     before: the check counts anew."""
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
-    starts = [0, *(h.end_offset for h in horizons)]
     return tuple(
         replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
-        for start, h in zip(starts, horizons, strict=False)
+        for start, h in with_starts(horizons)
     )
 
 
@@ -134,11 +126,8 @@ def due_tombstones(
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
-    starts = [0, *(h.end_offset for h in log.horizons)]
     count = sum(
-        h.tombstones
-        for start, h in zip(starts, log.horizons, strict=False)
-        if any(start < end <= h.end_offset for _, end in spans)
+        h.tombstones for start, h in with_starts(log.horizons) if any(start < end <= h.end_offset for _, end in spans)
     )
     return max(count - (log.state.guards if clean_to is None else 0), 0)
 
@@ -208,8 +197,7 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
     """Yields each entry of the ledger that a reader at `offset` holds back (1, 2), with the offset from which its
     tombstones are still there: a sweep may have taken those below."""
-    starts = [0, *(h.end_offset for h in log.horizons)]
-    for start, h in zip(starts, log.horizons, strict=False):
+    for start, h in with_starts(log.horizons):
         if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, offset, cap_ms):
             yield max(start, h.swept_to), h
 

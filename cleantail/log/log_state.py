@@ -366,11 +366,6 @@ def log_state_at(
     )
 
 
-def keyless_note_of(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns what will become of the log's records without a key (cleantail.log.log_state)."""
-    return keyless_note(log.cleanable_keyless, log.uncleanable_keyless, configs)
-
-
 def _first_uncleanable(
     dirty: Sequence[Segment], active: Segment | None, first_dirty: int, stable_end: int, min_lag_ms: int, now_ms: int
 ) -> int:

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -295,11 +295,16 @@ def _partition_of(name: str, table: str) -> int:
     return number
 
 
+def with_starts(horizons: Sequence[Horizon]) -> list[tuple[int, Horizon]]:
+    """Return each entry of the ledger with the offset at which its span begins."""
+    starts = [0, *(h.end_offset for h in horizons)]
+    return list(zip(starts, horizons, strict=False))
+
+
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
     """Returns the offset spans (end exclusive) of the entries with live tombstones, as far as they lie below
     `below_offset`."""
-    starts = [0, *(h.end_offset for h in horizons)]
-    spans = [(s, min(h.end_offset, below_offset)) for s, h in zip(starts, horizons, strict=False) if h.tombstones]
+    spans = [(start, min(h.end_offset, below_offset)) for start, h in with_starts(horizons) if h.tombstones]
     return [(start, end) for start, end in spans if start < end]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleantail.log.partition_state import PartitionState, Quarantine, Reconciled, without_swept
+from cleantail.log.partition_state import PartitionState, Reconciled, without_swept
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 
@@ -48,13 +48,14 @@ def after_round(
         retained_from=work.log_start_offset if measure.deleted.get("retention") else state.retained_from,
         reconciled=state.reconciled,
         rewritten=state.rewritten,
-        quarantine=_outlasting(state.quarantine) if work.only_retention else None,
+        # a round which only moves the log start lifts no quarantine but its own
+        quarantine=None if not work.only_retention or _is_of(state, RETAIN) else state.quarantine,
     )
 
 
-def _outlasting(quarantine: Quarantine | None) -> Quarantine | None:
-    """Returns the quarantine that a round which only moves the log start leaves in force."""
-    return None if quarantine is None or quarantine.kind == RETAIN else quarantine
+def _is_of(state: PartitionState, kind: str) -> bool:
+    """Return whether the log is in quarantine after a round of this kind."""
+    return state.quarantine is not None and state.quarantine.kind == kind
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
@@ -98,26 +99,24 @@ def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
     return rounds
 
 
-def after_expiry(state: PartitionState, work: PartitionWork, measure: LogMeasure, now_ms: int) -> PartitionState:
+def after_expiry(state: PartitionState, measure: LogMeasure, now_ms: int) -> PartitionState:
     """Returns the state after an expiry: the ledger and the number of guards change, the checkpoint stays the last
     round's. An expiry lifts the quarantine of a failed expiry, and no other."""
-    lifted = state.quarantine is not None and state.quarantine.kind == EXPIRE
     return replace(
         state,
         horizons=without_swept(measure.horizons),
         guards=measure.guards,
         last_round_ms=now_ms,
-        quarantine=None if lifted else state.quarantine,
+        quarantine=None if _is_of(state, EXPIRE) else state.quarantine,
     )
 
 
 def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
     """Returns the state after a reconciliation, which says how far the keys were compared. It lifts the quarantine of a
     failed reconciliation, and no other."""
-    lifted = state.quarantine is not None and state.quarantine.kind == RECONCILE
     return replace(
         state,
         reconciled=Reconciled(work.end_offset, now_ms),
         last_round_ms=now_ms,
-        quarantine=None if lifted else state.quarantine,
+        quarantine=None if _is_of(state, RECONCILE) else state.quarantine,
     )

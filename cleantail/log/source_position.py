@@ -126,9 +126,8 @@ class SnapshotPosition:
     def as_json(self) -> str:
         """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""
         kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        return _SNAPSHOT_POSITION_JSON.text(
-            _WrittenSnapshotPosition(**_fields_of_snapshot_position(kept), version=POSITION_VERSION)
-        )
+        written = _WrittenSnapshotPosition(**_fields(kept, SnapshotPosition), version=POSITION_VERSION)
+        return _SNAPSHOT_POSITION_JSON.text(written)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,21 +143,14 @@ _SNAPSHOT_POSITION_JSON: Codec[_WrittenSnapshotPosition] = Codec(_WrittenSnapsho
 def parse_snapshot_position(text: str, table: str) -> SnapshotPosition:
     """Parses what `as_json` wrote. Raises TableError, naming the table, when the property is not a position that this
     version can read."""
-    return SnapshotPosition(
-        **_fields_of_snapshot_position(
-            _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
-        )
-    )
+    written = _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
+    return SnapshotPosition(**_fields(written, SnapshotPosition))
 
 
 def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotPosition | None:
     """Returns the position that a table's properties hold; None for one that was never read from a table."""
     text = properties.get(PROPERTY_SNAPSHOT_POSITION)
     return parse_snapshot_position(text, table) if text is not None else None
-
-
-def _fields_of_snapshot_position(position: SnapshotPosition) -> dict[str, Any]:
-    return {field.name: getattr(position, field.name) for field in fields(SnapshotPosition)}
 
 
 PROPERTY_POSITION = "cleantail.source.kafka"
@@ -284,7 +276,7 @@ class SourcePosition:
     def as_json(self) -> str:
         """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""
         kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        return _POSITION_JSON.text(_Written(**_fields(kept), version=POSITION_VERSION))
+        return _POSITION_JSON.text(_Written(**_fields(kept, SourcePosition), version=POSITION_VERSION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,11 +292,12 @@ _POSITION_JSON: Codec[_Written] = Codec(_Written)
 def parse_position(text: str, table: str) -> SourcePosition:
     """Parses what `as_json` wrote. Raises TableError, naming the table, when the property is not a position that this
     version can read: one with an unknown field it cannot, since what is read is written again."""
-    return SourcePosition(**_fields(_POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")))
+    written = _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
+    return SourcePosition(**_fields(written, SourcePosition))
 
 
-def _fields(position: SourcePosition) -> dict[str, Any]:
-    return {field.name: getattr(position, field.name) for field in fields(SourcePosition)}
+def _fields(position: ReadPosition, kind: type[ReadPosition]) -> dict[str, Any]:
+    return {field.name: getattr(position, field.name) for field in fields(kind)}
 
 
 def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | None:

@@ -16,16 +16,7 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting, until
 from cleantail.log.log_state import LogState
-from cleantail.log.partition_state import Quarantine
 from cleantail.log.segments import NO_TIMESTAMP_MS
-
-
-def pause(quarantine: Quarantine) -> str:
-    """Returns until when, and why, a log in quarantine, or one whose round a person rejected, is left alone."""
-    until_text = until(quarantine.retry_at_ms)
-    if not quarantine.check_failed:
-        return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
-    return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
@@ -137,7 +128,10 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:
         return None
-    return pause(quarantine)
+    until_text = until(quarantine.retry_at_ms)
+    if not quarantine.check_failed:
+        return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:

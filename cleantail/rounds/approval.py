@@ -20,7 +20,6 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.human import counted
-from cleantail.log.horizons import namespace_of
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
 from cleantail.log.rules import LogMeasure
@@ -121,7 +120,7 @@ def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
 
     name = _property(topic, kind)
     try:
-        text = catalog.load_namespace_properties(namespace_of(topic)).get(name)
+        text = catalog.load_namespace_properties(topic.own_namespace).get(name)
     except NoSuchNamespaceError:
         return None
     if text is None:
@@ -135,9 +134,9 @@ def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
 
 def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
     """Keeps the question or the answer, in the place of the last one of its kind."""
-    settled(lambda: catalog.create_namespace_if_not_exists(namespace_of(topic)))
+    settled(lambda: catalog.create_namespace_if_not_exists(topic.own_namespace))
     updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
-    settled(lambda: catalog.update_namespace_properties(namespace_of(topic), updates=updates))
+    settled(lambda: catalog.update_namespace_properties(topic.own_namespace, updates=updates))
 
 
 def _property(topic: Topic, kind: str) -> str:
@@ -173,11 +172,6 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
     if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
         return f"{measure.removed} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
     return "publish: approve" if topic.publish == APPROVE else ""
-
-
-def can_be_held(topic: Topic) -> bool:
-    """Returns whether any round of the topic ever waits for a person: only such a topic's DAG has tasks for it."""
-    return topic.waits_for_people
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:

@@ -201,7 +201,10 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
         clocks[group] = (row["now_ms"], row["checked_at_ms"])
         checks_before[name, kind, partition] += 1
     # 4. rollbacks undo rounds of before
-    rounds = [_round(group, logs, *clocks[group]) for group, logs in groups.items()]
+    rounds = [
+        Round(name, kind, *clocks[name, kind, check], tuple(logs[p] for p in sorted(logs)))
+        for (name, kind, check), logs in groups.items()
+    ]
     undone = [(r.checked_at_ms, r.name.removeprefix(UNDID).split(", ")) for r in rounds if r.kind == ROLLBACK]
     return with_undone(sorted(rounds, key=lambda r: r.checked_at_ms, reverse=True), undone)
 
@@ -224,11 +227,6 @@ def _undone(round_: Round) -> Round:
     are."""
     logs = (replace(log, outcome=UNDONE) if log.outcome == PUBLISHED else log for log in round_.logs)
     return replace(round_, logs=tuple(logs))
-
-
-def _round(group: tuple[str, str, int], logs: Mapping[int, LogRound], now_ms: int, checked_at_ms: int) -> Round:
-    name, kind, _ = group
-    return Round(name, kind, now_ms, checked_at_ms, tuple(logs[p] for p in sorted(logs)))
 
 
 def _log_round(row: EvidenceRow) -> LogRound:

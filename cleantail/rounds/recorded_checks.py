@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
@@ -27,8 +26,6 @@ from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 
 CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked anew"
-_HORIZON = ("end_offset", "horizon_ms", "tombstones", "swept_to")
-"""The fields of a Horizon as the version before wrote it, a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,6 @@ class RoundReference:
 
 
 _ROUND_PART_JSON: Codec[RoundPart] = Codec(RoundPart)
-_FIELDS_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
-"""A part as any version has written it: its fields by name."""
 REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
@@ -81,16 +76,6 @@ def _without_values(verdict: Verdict) -> Verdict:
     return replace(verdict, failures=failures, warnings=())
 
 
-def _part(text: str, where: str) -> RoundPart:
-    """Parses a part of this version, or of the one before."""
-    plain = _FIELDS_JSON.value(text, where)
-    measure = plain.get("measure")
-    if isinstance(measure, dict):
-        horizons = measure.get("horizons", ())
-        measure["horizons"] = [dict(zip(_HORIZON, h, strict=True)) if isinstance(h, list) else h for h in horizons]
-    return _ROUND_PART_JSON.of_plain(plain, where)
-
-
 def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
     """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
     that check and those that the topic's YAML asks for now.
@@ -115,7 +100,7 @@ def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[Evidence
 def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceRow]) -> CheckedRound:
     where = f"{topic.topic}: column {CHECKED_ROUND} of the evidence of round {round_id} ({kind})"
     texts = [row[CHECKED_ROUND] or "" for row in sorted(evidence, key=lambda r: r["partition"])]
-    parts = [_part(text, where) for text in texts]
+    parts = [_ROUND_PART_JSON.value(text, where) for text in texts]
     checks = [check.passed for row in evidence for check in checks_of(row)]
     measures = tuple(part.measure for part in parts)
     holds_now = holds_of(topic, measures, [part.verdict.partition for part in parts if part.verdict.passed])

@@ -32,7 +32,6 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
 from cleantail.lake.table_metadata import table_facts
-from cleantail.log.horizons import namespace_of
 from cleantail.log.quarantine import NO_RELEASES
 from cleantail.rounds.past_rounds import Round
 from cleantail.watch.log_metrics import Totals, totals_of
@@ -411,5 +410,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
     by_namespace: dict[str, list[Topic]] = {}
     for topic in topics:
-        by_namespace.setdefault(namespace_of(topic), []).append(topic)
+        by_namespace.setdefault(topic.own_namespace, []).append(topic)
     return by_namespace

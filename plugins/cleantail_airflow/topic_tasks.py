@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk import TaskGroup
 
 from cleantail.config.topic import Topic
-from cleantail.rounds.approval import can_be_held
 from cleantail_airflow.task_ids import (
     ALERT,
     ALERT_EARLY,
@@ -91,7 +90,7 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
     """
     spark = _on_spark(topic, config_dir)
     compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
-    asks_nobody = not can_be_held(topic)
+    asks_nobody = not topic.waits_for_people
     check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=asks_nobody, **spark)
     tasks = [compact.expand(unit=evaluate.output), check]
     if asks_nobody:
@@ -112,7 +111,7 @@ def _reconcile_tasks(topic: Topic, config_dir: str) -> list[Any]:
         return []
     spark = _on_spark(topic, config_dir)
     reconcile = ReconcileOperator(task_id=RECONCILE, trigger_rule="all_done", **spark)
-    if not can_be_held(topic):
+    if not topic.waits_for_people:
         return [reconcile]
     approve = _approve(APPROVE_RECONCILE, RECONCILE, "all_done", topic, config_dir)
     return [
@@ -130,7 +129,7 @@ def _upkeep_tasks(topic: Topic, config_dir: str) -> list[Any]:
     spark = _on_spark(topic, config_dir)
     expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
     reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
-    if not can_be_held(topic):
+    if not topic.waits_for_people:
         return [expire, reclaim]
     approve = _approve(APPROVE_EXPIRY, EXPIRE_TOMBSTONES, "all_done", topic, config_dir)
     publish = PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)

@@ -32,7 +32,6 @@ from cleantail.config.topic_table import (
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.lake.table_folder import OwnFolders
-from cleantail.rounds.approval import can_be_held
 from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
 from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.iceberg.commits import (
@@ -206,7 +205,7 @@ class TopicTable:
 
     def drop_stale_branches(self) -> list[str]:
         """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
-        waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if can_be_held(self.topic) else 0
+        waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if self.topic.waits_for_people else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
         self.drop_branches(stale)

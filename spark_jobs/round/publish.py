@@ -149,7 +149,7 @@ def _next_states(
         for work in (w for w in unit.partitions if w.partition in green):
             state, measure = states.get(work.partition, PartitionState()), checked.measure_of(work.partition)
             if checked.kind == EXPIRE:
-                after[work.partition] = after_expiry(state, work, measure, unit.now_ms)
+                after[work.partition] = after_expiry(state, measure, unit.now_ms)
             elif checked.kind == RECONCILE:
                 after[work.partition] = after_reconciliation(state, work, unit.now_ms)
             else:

@@ -29,7 +29,7 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
 from cleantail.lake.table_metadata import TableFacts, table_facts
-from cleantail.log.horizons import Reader, namespace_of
+from cleantail.log.horizons import Reader
 from cleantail.log.quarantine import NO_RELEASES, Releases
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class KeptFacts:
         return kept_catalog(self._platform, os.environ)
 
     def _namespace(self, topic: Topic) -> _Namespace:
-        name = namespace_of(topic)
+        name = topic.own_namespace
         if name not in self._namespaces:
             self._namespaces[name] = _Namespace(namespace_properties(self._catalog, name))
         return self._namespaces[name]

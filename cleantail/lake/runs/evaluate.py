@@ -20,8 +20,7 @@ from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
-from cleantail.log.horizons import namespace_of
-from cleantail.log.log_state import LogState, keyless_note_of, resolve_log_state
+from cleantail.log.log_state import LogState, keyless_note, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.segments import DataFile
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, pack, round_name
@@ -66,7 +65,7 @@ def read_facts(topic: Topic, platform: Platform, unconverted: bool = False) -> T
     table = load_table(catalog, topic, platform)
     if table is None:
         return None
-    properties = namespace_properties(catalog, namespace_of(topic))
+    properties = namespace_properties(catalog, topic.own_namespace)
     releases = releases_of(topic, properties)
     return table_facts(table, readers_of(topic, properties), releases=releases, pass_foreign=unconverted)
 
@@ -129,7 +128,11 @@ def plan_run(
         records=sum(file.live_records for file in facts.files) if facts else 0,
         reconcile=resolve_reconcile(topic, logs, reconcile),
         shared_files=facts is not None and _share_files(facts.files),
-        keyless={s.partition: note for s in logs if (note := keyless_note_of(s, topic.config))},
+        keyless={
+            s.partition: note
+            for s in logs
+            if (note := keyless_note(s.cleanable_keyless, s.uncleanable_keyless, topic.config))
+        },
     )
 
 

@@ -10,7 +10,7 @@ from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
-from cleantail.log.horizons import Reader, namespace_of
+from cleantail.log.horizons import Reader
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -26,13 +26,13 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
     """Forgets a reader, in one log or in all; returns the positions that it had."""
     removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
     if removed:
-        write_properties(catalog, namespace_of(topic), {}, {property_of(r) for r in removed})
+        write_properties(catalog, topic.own_namespace, {}, {property_of(r) for r in removed})
     return removed
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
     """Returns the topic's readers by partition and name. Raises TableError as readers_of does."""
-    return readers_of(topic, namespace_properties(catalog, namespace_of(topic)))
+    return readers_of(topic, namespace_properties(catalog, topic.own_namespace))
 
 
 def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:

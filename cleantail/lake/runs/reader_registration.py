@@ -10,7 +10,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.namespaces import write_properties
 from cleantail.lake.runs.reader_properties import READER_JSON, property_of, registered
-from cleantail.log.horizons import Reader, namespace_of
+from cleantail.log.horizons import Reader
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -40,7 +40,7 @@ def set_position(
         _require_ahead(registered(catalog, topic), name, partition, offset)
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
-    write_properties(catalog, namespace_of(topic), {property_of(reader): READER_JSON.text(reader)}, set())
+    write_properties(catalog, topic.own_namespace, {property_of(reader): READER_JSON.text(reader)}, set())
     return reader
 
 

@@ -13,7 +13,6 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.namespaces import namespace_properties, property_name, write_properties
-from cleantail.log.horizons import namespace_of
 from cleantail.log.quarantine import NO_RELEASES, Release, Releases
 
 if TYPE_CHECKING:
@@ -52,13 +51,13 @@ def releases_of(topic: Topic, properties: Mapping[str, str]) -> Releases:
 
 def current_releases(catalog: Catalog, topic: Topic) -> Releases:
     """Returns the topic's releases as they are now, in one call to the catalog."""
-    return releases_of(topic, namespace_properties(catalog, namespace_of(topic)))
+    return releases_of(topic, namespace_properties(catalog, topic.own_namespace))
 
 
 def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
     """Keeps the release in the place of the log's last one; outdated ones of other logs go with the same call."""
     removals = {_property_of(other) for other in outdated}
-    write_properties(catalog, namespace_of(topic), {_property_of(release): RELEASE_JSON.text(release)}, removals)
+    write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
 
 
 def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release]) -> None:
@@ -75,7 +74,7 @@ def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release
         now = current_releases(catalog, topic)
         removals = {_property_of(release) for p, release in old.items() if now.get(p) == release}
         if removals:
-            write_properties(catalog, namespace_of(topic), {}, removals)
+            write_properties(catalog, topic.own_namespace, {}, removals)
     except Exception as e:  # whatever the catalog's driver raises
         logger.warning("releases of %s are left for later, and lift nothing: %s", sorted(old), type(e).__name__)
 

@@ -16,7 +16,7 @@ from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.table_metadata import added_files, ancestry, live_files
-from cleantail.log.horizons import Reader, namespace_of
+from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import lifted
 from cleantail.log.segments import DataFile
@@ -89,7 +89,7 @@ def preview_ingestion(
     if before := undone_before(history, choice, topic.topic):
         return before
     plan = plan_undo(history, choice, topic.topic)
-    properties = namespace_properties(catalog, namespace_of(topic))
+    properties = namespace_properties(catalog, topic.own_namespace)
     states = states_of_properties(properties_that_count(table), topic.table)
     states = lifted(states, releases_of(topic, properties), str(table.metadata.table_uuid))
     return plan, tuple(_logs_without(table, plan, readers_of(topic, properties), states))

@@ -8,7 +8,6 @@ from cleantail.config.loading import find_group, find_topic, load_platform
 from cleantail.config.platform import PlatformSettings
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
-from cleantail.log.horizons import namespace_of
 
 PLATFORM = {
     "state": "/somewhere/else",
@@ -94,7 +93,7 @@ def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written
     """Approvals, releases and positions of readers: whoever may set properties of the sink's namespace writes none."""
     (written / "topics" / "orders.yaml").write_text(json.dumps({n: TOPIC[n] for n in ("topic", "table", "columns")}))
     topic = find_topic("orders", written)
-    assert (topic.table, namespace_of(topic)) == ("sinks.orders", "lake")
-    assert namespace_of(topic.model_copy(update={"owner": "x"})) == "lake"
+    assert (topic.table, topic.own_namespace) == ("sinks.orders", "lake")
+    assert topic.model_copy(update={"owner": "x"}).own_namespace == "lake"
     (written / "topics" / "own.yaml").write_text("topic: own\ntable: another.own\n")
-    assert namespace_of(find_topic("own", written)) == "lake"
+    assert find_topic("own", written).own_namespace == "lake"

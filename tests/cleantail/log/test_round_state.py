@@ -78,30 +78,30 @@ SWEPT = LogMeasure(0, horizons=(Horizon(10, 500, 0, 10), Horizon(15, 600, 0, 15)
 
 def test_an_expiry_changes_the_ledger_and_nothing_of_the_clean_point():
     before = PartitionState(10, 3, 30, LEDGER, 5, 6, 1, quarantine=QUARANTINE)
-    after = after_expiry(before, WORK, SWEPT, 600)
+    after = after_expiry(before, SWEPT, 600)
     assert after == replace(before, horizons=(Horizon(20, 700, 3),), last_round_ms=600)
 
 
 @pytest.mark.parametrize(("kind", "lifted"), [("expire", True), ("compact", False)])
 def test_an_expiry_lifts_the_quarantine_of_an_expiry_and_no_other(kind, lifted):
     held = replace(QUARANTINE, kind=kind)
-    after = after_expiry(PartitionState(horizons=LEDGER, quarantine=held), WORK, SWEPT, 600)
+    after = after_expiry(PartitionState(horizons=LEDGER, quarantine=held), SWEPT, 600)
     assert after.quarantine == (None if lifted else held)
 
 
 def test_an_expiry_of_a_log_in_good_order_leaves_it_so():
-    assert after_expiry(PartitionState(horizons=LEDGER), WORK, SWEPT, 600).quarantine is None
+    assert after_expiry(PartitionState(horizons=LEDGER), SWEPT, 600).quarantine is None
 
 
 def test_the_last_entry_stays_with_its_tombstones_gone():
     nothing_left = LogMeasure(0, horizons=tuple(replace(h, tombstones=0, swept_to=h.end_offset) for h in LEDGER))
-    after = after_expiry(PartitionState(horizons=LEDGER), WORK, nothing_left, 700)
+    after = after_expiry(PartitionState(horizons=LEDGER), nothing_left, 700)
     assert after.horizons == (Horizon(20, 700, 0, 20),)
 
 
 def test_what_a_sweep_had_to_leave_is_in_the_state_until_the_next_round():
     """Due tombstones that beat a record which no round has cleaned (semantics.md 2)."""
-    after = after_expiry(PartitionState(horizons=LEDGER), WORK, replace(SWEPT, guards=4), 600)
+    after = after_expiry(PartitionState(horizons=LEDGER), replace(SWEPT, guards=4), 600)
     assert after.guards == 4
     assert after_round(after, WORK, MEASURE, 7, 1_000).guards == 0
 

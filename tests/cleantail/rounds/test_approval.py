@@ -14,7 +14,6 @@ from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import (
     Rejection,
     after_rejection,
-    can_be_held,
     held_message,
     holds_of,
     may_decide,
@@ -64,7 +63,7 @@ def test_a_log_whose_check_failed_is_no_reason_to_wait_since_nothing_of_it_is_pu
     ("ratio", "publish", "can"), [(1.0, "auto", False), (0.9, "auto", True), (1.0, "approve", True)]
 )
 def test_only_a_topic_that_can_be_held_has_tasks_for_it(ratio, publish, can):
-    assert can_be_held(topic(ratio, publish)) is can
+    assert topic(ratio, publish).waits_for_people is can
 
 
 @pytest.mark.parametrize(
