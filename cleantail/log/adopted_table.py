@@ -46,6 +46,14 @@ MOST_COMMITS = (1 << 63 - ROW_ID_BITS) - 2
 """The highest sequence number: an offset is below the highest number that Kafka has for one."""
 OFFSET_SQL = f"(shiftleft(`{LAST_UPDATED}`, {ROW_ID_BITS}) | `{ROW_ID}`)"
 """The offset as Spark SQL over a table of format version 3."""
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+"""Spark's names of the types of whole numbers."""
+AS_TEXT = (*WHOLE, "boolean", "date", "string")
+"""Types that count as the bytes of their text, in Spark as in Arrow."""
+PLAIN_SCALE, MOST_SCALE = 6, 37
+"""Up to which scale a decimal's text never has an exponent, and up to which it can be written without one."""
+FRACTIONS = ("float", "double")
+TIMES = ("timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +155,6 @@ def record_offsets(
     offset_of(pc.max(changes).as_py(), pc.max(ids).as_py(), path)
     offsets: pa.Array = pc.bit_wise_or(pc.shift_left(changes, ROW_ID_BITS), ids)
     return offsets
-
-
-WHOLE = ("tinyint", "smallint", "int", "bigint")
-"""Spark's names of the types of whole numbers."""
-AS_TEXT = (*WHOLE, "boolean", "date", "string")
-"""Types that count as the bytes of their text, in Spark as in Arrow."""
-
-
-PLAIN_SCALE, MOST_SCALE = 6, 37
-"""Up to which scale a decimal's text never has an exponent, and up to which it can be written without one."""
-FRACTIONS = ("float", "double")
-TIMES = ("timestamp", "timestamp_ntz")
 
 
 def problem_of(column: str, kind: str) -> str | None:

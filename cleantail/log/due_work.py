@@ -27,6 +27,9 @@ NO_DELETE = "cleanup.policy has no delete"
 """The reason where retention is no part of the policy."""
 DECIDED = "the first round of this run has moved the log start"
 """The reason in the later rounds of a run (semantics.md 3.8)."""
+NEEDED = "needed"
+"""The value of `cleantail.reconcile` with which runs reconcile by themselves."""
+NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,6 @@ def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment],
             break
         excess, count = excess - segment.bytes, count + 1
     return count
-
-
-NEEDED = "needed"
-"""The value of `cleantail.reconcile` with which runs reconcile by themselves."""
-NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, with_starts
 from cleantail.log.work_units import PartitionWork
 
+NAMED = 3
+"""The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -139,10 +142,6 @@ def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_ca
     """
     come = (h for h in log.horizons if now_ms >= h.horizon_ms)
     return sum(h.tombstones for h in come if not past_readers(h, now_ms, hold_offset, hold_cap_ms))
-
-
-NAMED = 3
-"""The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
 
 
 @dataclass(frozen=True, slots=True)

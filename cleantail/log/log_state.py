@@ -34,6 +34,7 @@ KEYLESS_RULE = "invalid_left"
 POLICY = "cleantail.keyless.policy"
 
 _WILL = {"fail": "hold this partition back", "quarantine": "move them to the side table", "drop": "drop them"}
+ANEW = "a replay or a backfill, or was the topic made anew?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,6 @@ def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | No
     if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
         return None
     return lowest
-
-
-ANEW = "a replay or a backfill, or was the topic made anew?"
 
 
 def late_warnings(

@@ -31,6 +31,17 @@ LEFT_OUT_KEPT = 200
 """The number of the newest entries that the property keeps; the evidence has all of them."""
 DELETED_REASON = "unholdable"
 """The reason under which the evidence and the metrics count them."""
+PROPERTY_PARTITION = "cleantail.partition."
+"""Table property, with the partition number at its end: the PartitionState of that log as JSON."""
+PROPERTY_INGESTED = "cleantail.ingested."
+"""Table property, with the SHA-256 of a source file's content at its end: that file is in the table (exactly once)."""
+STATE_VERSION: Literal[1] = 1
+_NO_MORE = ConfigDict(extra="forbid")
+CHECK_FAILED = "check failed"
+"""The beginning of a quarantine's reason where a check failed, and no person said no."""
+REWRITTEN_TOLD_MS = 86_400_000
+UNKNOWN_SNAPSHOT = 0
+"""The snapshot of a round that an earlier version published, without a mark."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,14 +108,6 @@ def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftO
     return {PROPERTY_LEFT_OUT: _LEFT_OUT_JSON.text((*kept, *new)[-LEFT_OUT_KEPT:])}
 
 
-PROPERTY_PARTITION = "cleantail.partition."
-"""Table property, with the partition number at its end: the PartitionState of that log as JSON."""
-PROPERTY_INGESTED = "cleantail.ingested."
-"""Table property, with the SHA-256 of a source file's content at its end: that file is in the table (exactly once)."""
-STATE_VERSION: Literal[1] = 1
-_NO_MORE = ConfigDict(extra="forbid")
-
-
 @dataclass(frozen=True, slots=True)
 class Horizon:
     """Describes one entry of the ledger: tombstones from the entry before it up to `end_offset` (exclusive) may go when
@@ -131,10 +134,6 @@ class Reconciled:
 
     end_offset: int
     at_ms: int
-
-
-CHECK_FAILED = "check failed"
-"""The beginning of a quarantine's reason where a check failed, and no person said no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +183,6 @@ class Rewritten:
             "CREATE OR REPLACE TABLE). The log is cleaned from its start, horizons begin again, and what was rolled "
             "away of the source is read again"
         )
-
-
-REWRITTEN_TOLD_MS = 86_400_000
-UNKNOWN_SNAPSHOT = 0
-"""The snapshot of a round that an earlier version published, without a mark."""
 
 
 @dataclass(frozen=True, slots=True)

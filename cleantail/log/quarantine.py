@@ -19,6 +19,16 @@ from cleantail.human import whole_number
 from cleantail.log.partition_state import CHECK_FAILED, PartitionState, Quarantine
 from cleantail.log.round_state import RETAIN
 
+NO_RELEASES: Releases = {}
+FAILED_PREFIX = "failed_"
+"""So begins the name of a branch that a failed round has left. The round, the unit and the round's clock in Unix
+seconds follow; by the clock it is known when the branch may go."""
+SECONDS_DIGITS = 11
+_OWN_NAME = re.compile(FAILED_PREFIX + r"[0-9A-Za-z]{1,20}(_\d{1,19}){0,2}_[a-z]\d{1,9}_\d{1,11}", re.ASCII)
+"""Finds what `failed_name` makes."""
+MAX_BACKOFF_MS = 3_600_000
+"""The longest pause before a log in quarantine is tried again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -47,23 +57,12 @@ class Release:
 
 Releases = Mapping[int, Release]
 """The last release of each log of a topic, by partition number."""
-NO_RELEASES: Releases = {}
 
 
 def lifted(states: Mapping[int, PartitionState], releases: Releases, table_uuid: str) -> dict[int, PartitionState]:
     """Returns the states as they count: without the quarantines that a person has lifted."""
     free = {p for p, word in releases.items() if p in states and word.lifts(states[p].quarantine, table_uuid)}
     return {p: replace(state, quarantine=None) if p in free else state for p, state in states.items()}
-
-
-FAILED_PREFIX = "failed_"
-"""So begins the name of a branch that a failed round has left. The round, the unit and the round's clock in Unix
-seconds follow; by the clock it is known when the branch may go."""
-
-
-SECONDS_DIGITS = 11
-_OWN_NAME = re.compile(FAILED_PREFIX + r"[0-9A-Za-z]{1,20}(_\d{1,19}){0,2}_[a-z]\d{1,9}_\d{1,11}", re.ASCII)
-"""Finds what `failed_name` makes."""
 
 
 def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
@@ -120,10 +119,6 @@ def kept_branch(
     command = f"cleantail read {topic.topic} --partition {partition} --as-of {name}"
     sql = f"SELECT * FROM {catalog}.{topic.table} VERSION AS OF '{name}' WHERE `partition` = {partition}"
     return KeptBranch(name, until_ms, command, sql)
-
-
-MAX_BACKOFF_MS = 3_600_000
-"""The longest pause before a log in quarantine is tried again."""
 
 
 def after_failure(

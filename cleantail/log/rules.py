@@ -25,6 +25,41 @@ from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMEST
 from cleantail.human import counted
 from cleantail.log.partition_state import Horizon
 
+COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
+"""The columns in which a copy equals its record. The type of the timestamp belongs to the topic, not to the record."""
+MEASURE = "contradicting_offsets"
+"""The rule (cleantail.log.rules) that such offsets break."""
+CANDIDATE, HIDDEN, LIVE = 0, 1, 2
+"""The part that a record plays in the comparison. A candidate is compared with every other record of its offset. A
+record that is hidden by a delete file, or live in the table, is only what candidates are compared with: two of these
+may differ."""
+OTHERS = {
+    CANDIDATE: "two different records",
+    HIDDEN: "the table had another record there, which is hidden by now but still in its data file",
+    LIVE: "the table has another record there",
+}
+"""The highest part among the records of an offset -> how a refusal says where the other record is."""
+RULES = {
+    "duplicate_keys": "keys are unique below the clean point",
+    "missing_winners": "every key of the input still has its winner",
+    "foreign_records": "surviving offsets are a subset of the input's",
+    "data_files_changed": "order and values are untouched: no data file was written or replaced",
+    "head_changed": "no record at or above the clean point changed",
+    "early_tombstones": "no tombstone left before its horizon",
+    "overdue_tombstones": "no tombstone is left past its horizon",
+    "invalid_left": "no record without a key is left below the clean point",
+    "resurrected": "no record older than a remembered deletion is left",
+    "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
+    "gone_at_source_left": "no key that is gone at the source is left by a reconciliation",
+    "imbalance": "records in - records removed, each counted under one reason = records out",
+}
+"""Measure -> the rule whose violations it counts."""
+WARNINGS = {
+    "malformed_versions": "version headers have 8 bytes; others count as missing",
+    "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
+}
+"""Measure -> what new records should keep to (semantics.md 2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogMeasure:
@@ -74,23 +109,6 @@ class LogMeasure:
     def violations(self, rules: Iterable[str]) -> dict[str, int]:
         """Returns rule -> how often the log breaks it; none of these numbers is below 0."""
         return {rule: abs(getattr(self, rule)) for rule in rules}
-
-
-COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
-"""The columns in which a copy equals its record. The type of the timestamp belongs to the topic, not to the record."""
-MEASURE = "contradicting_offsets"
-"""The rule (cleantail.log.rules) that such offsets break."""
-
-CANDIDATE, HIDDEN, LIVE = 0, 1, 2
-"""The part that a record plays in the comparison. A candidate is compared with every other record of its offset. A
-record that is hidden by a delete file, or live in the table, is only what candidates are compared with: two of these
-may differ."""
-OTHERS = {
-    CANDIDATE: "two different records",
-    HIDDEN: "the table had another record there, which is hidden by now but still in its data file",
-    LIVE: "the table has another record there",
-}
-"""The highest part among the records of an offset -> how a refusal says where the other record is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +165,6 @@ def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> s
         "An offset has one record: was the topic made anew, so that its offsets begin again, or is this another "
         'topic\'s file? See "Two different records at one offset" in docs/operations.md'
     )
-
-
-RULES = {
-    "duplicate_keys": "keys are unique below the clean point",
-    "missing_winners": "every key of the input still has its winner",
-    "foreign_records": "surviving offsets are a subset of the input's",
-    "data_files_changed": "order and values are untouched: no data file was written or replaced",
-    "head_changed": "no record at or above the clean point changed",
-    "early_tombstones": "no tombstone left before its horizon",
-    "overdue_tombstones": "no tombstone is left past its horizon",
-    "invalid_left": "no record without a key is left below the clean point",
-    "resurrected": "no record older than a remembered deletion is left",
-    "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
-    "gone_at_source_left": "no key that is gone at the source is left by a reconciliation",
-    "imbalance": "records in - records removed, each counted under one reason = records out",
-}
-"""Measure -> the rule whose violations it counts."""
-
-WARNINGS = {
-    "malformed_versions": "version headers have 8 bytes; others count as missing",
-    "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
-}
-"""Measure -> what new records should keep to (semantics.md 2)."""
 
 
 def rule_text(measure: str) -> str:

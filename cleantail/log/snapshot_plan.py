@@ -34,6 +34,16 @@ _ADDITIONS = ("added-data-files", "added-records")
 """Those that count what it has brought."""
 _KEEPS_COUNTS = "total-records"
 """The entry by which it is known that a writer counts at all: what it did not do is left out of a summary."""
+CONTINUE = "continue"
+PORTION_BYTES = 4 << 30
+"""How much the files take, about, that one commit brings: so much of the work a crash can cost."""
+MOST_ONE_BY_ONE = 50
+"""How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
+_NOTHING = "nothing was appended"
+_ANOTHER_LOG = (
+    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
+    f"it from its start; the table of before stays as it is; {_NOTHING}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +105,6 @@ class SourceTable:
     def name(self) -> str:
         """Returns the table with its catalog."""
         return f"{self.catalog}.{self.table}"
-
-
-CONTINUE = "continue"
-PORTION_BYTES = 4 << 30
-"""How much the files take, about, that one commit brings: so much of the work a crash can cost."""
-MOST_ONE_BY_ONE = 50
-"""How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
-_NOTHING = "nothing was appended"
-_ANOTHER_LOG = (
-    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
-    f"it from its start; the table of before stays as it is; {_NOTHING}"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,12 @@ GAPS_KEPT = 100
 SUBJECT = "source table"
 """What an alert about a gap is about."""
 _NO_MORE = ConfigDict(extra="forbid")
+PROPERTY_POSITION = "cleantail.source.kafka"
+"""Table property: the SourcePosition as JSON."""
+HINDERED_TOLD_MS = 86_400_000
+"""How long it is told that something may be forgotten which no reconciliation can mend."""
+GAPS_SHOWN = 3
+"""The number of the newest gaps that are among a log's warnings."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -151,14 +157,6 @@ def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotP
     """Returns the position that a table's properties hold; None for one that was never read from a table."""
     text = properties.get(PROPERTY_SNAPSHOT_POSITION)
     return parse_snapshot_position(text, table) if text is not None else None
-
-
-PROPERTY_POSITION = "cleantail.source.kafka"
-"""Table property: the SourcePosition as JSON."""
-HINDERED_TOLD_MS = 86_400_000
-"""How long it is told that something may be forgotten which no reconciliation can mend."""
-GAPS_SHOWN = 3
-"""The number of the newest gaps that are among a log's warnings."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

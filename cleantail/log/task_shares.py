@@ -24,6 +24,24 @@ ENTRY_BYTES = 24
 """Bytes of an entry of Kafka's SkimpyOffsetMap: a hash of 16 and an offset of 8 (semantics.md 1.1)."""
 VERSIONED_ENTRY_BYTES = 32
 """Bytes of an entry that has a version of KIP-280 as well."""
+DEFAULT_CORES = 2
+"""Cores of an executor where no setting says how many it has."""
+SHARE_RECORDS = 1_000_000
+"""Records below which a log is never more than one task."""
+PACK_RECORDS = 200_000
+"""Records of the logs that share a task, at most: going through so many takes some ten times what a task costs."""
+KEY_BYTES = 96
+"""What an offset map takes of a dirty record: a key of some 40 bytes, its offset and number, in a table by its hash."""
+RECORD_BYTES = 192
+"""What a task holds of a dirty record: the map, and of its key up to two records, the dirty one and the one that was
+there before, each with offset, rank and position. A longer key spills earlier."""
+BUCKET_RECORD_BYTES = 256
+"""What a record takes in the task that its key is shuffled to, beside its key: as it came, and as the columns that are
+compared."""
+BUCKET_KEYS = 4
+"""So many times a key is held in that task: as it came, put together with the others, and numbered."""
+UNPACKED = 8
+"""So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
@@ -54,28 +72,6 @@ def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> i
     if full_at is None or last_keyed is None or last_keyed <= full_at:
         return end_offset
     return full_at + 1
-
-
-DEFAULT_CORES = 2
-"""Cores of an executor where no setting says how many it has."""
-
-
-SHARE_RECORDS = 1_000_000
-"""Records below which a log is never more than one task."""
-PACK_RECORDS = 200_000
-"""Records of the logs that share a task, at most: going through so many takes some ten times what a task costs."""
-KEY_BYTES = 96
-"""What an offset map takes of a dirty record: a key of some 40 bytes, its offset and number, in a table by its hash."""
-RECORD_BYTES = 192
-"""What a task holds of a dirty record: the map, and of its key up to two records, the dirty one and the one that was
-there before, each with offset, rank and position. A longer key spills earlier."""
-BUCKET_RECORD_BYTES = 256
-"""What a record takes in the task that its key is shuffled to, beside its key: as it came, and as the columns that are
-compared."""
-BUCKET_KEYS = 4
-"""So many times a key is held in that task: as it came, put together with the others, and numbered."""
-UNPACKED = 8
-"""So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from cleantail.human import duration, instant, interval, setting, until
 from cleantail.log.log_state import LogState
 from cleantail.log.segments import NO_TIMESTAMP_MS
 
+RATIO = "min.cleanable.dirty.ratio"
+"""The name of the config, for reasons."""
+
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
     """Returns why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
@@ -43,10 +46,6 @@ def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
     ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
     return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
-
-
-RATIO = "min.cleanable.dirty.ratio"
-"""The name of the config, for reasons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 VERSION_BYTES = 8
 """The length of a version header (1)."""
+Booleans: TypeAlias = "npt.NDArray[np.bool_]"
+Longs: TypeAlias = "npt.NDArray[np.int64]"
+Numbers: TypeAlias = "npt.NDArray[np.integer]"
+MICROS_PER_MILLI = 1000
+NO_RECORD = -1
+"""The winner's offset of a key of which no record competes."""
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def strategy_text(configs: KafkaConfigs) -> str:
@@ -56,12 +63,6 @@ def future_ms(configs: KafkaConfigs) -> int:
     """Returns by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
     look at the bound either."""
     return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
-
-
-Booleans: TypeAlias = "npt.NDArray[np.bool_]"
-Longs: TypeAlias = "npt.NDArray[np.int64]"
-Numbers: TypeAlias = "npt.NDArray[np.integer]"
-MICROS_PER_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +167,6 @@ def versions_of(
     if configs.compaction_strategy == "header" and headers is not None:
         return header_versions(headers, configs)
     return no_versions(records)
-
-
-NO_RECORD = -1
-"""The winner's offset of a key of which no record competes."""
-LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from cleantail.human import be, counted, size
 
 LABEL_TOPICS, LABEL_CHARS = 3, 200
 """A label names so many topics, and is at most so long."""
+UNIT_BYTES = 8 << 30
+"""A partition of this many live bytes fills a Spark application of its own. Below it the start of a JVM costs more than
+the work, since no value is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,6 @@ def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> s
     return (
         f"{text}; {counted(left, 'more topic')} {be(left)} left to the next run (run.max.packs {limits.run_max_packs})"
     )
-
-
-UNIT_BYTES = 8 << 30
-"""A partition of this many live bytes fills a Spark application of its own. Below it the start of a JVM costs more than
-the work, since no value is read."""
 
 
 @dataclass(frozen=True, slots=True)

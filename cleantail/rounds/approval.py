@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PROPERTY_ANSWER = "cleantail.answer."
 """So begins the name of a property that keeps an answer. A hash of topic and kind follows, since catalogs bound the
 length of a property's name, and mostly that of its value."""
+APPROVE = "approve"
+"""`publish: approve` in a topic's YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,6 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
 
 def _property(topic: Topic, kind: str) -> str:
     return PROPERTY_ANSWER + digest_of([topic.topic, kind])
-
-
-APPROVE = "approve"
-"""`publish: approve` in a topic's YAML."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ EXAMPLES = 20
 OFFSETS, HIDDEN = "offsets", "hidden"
 _EXAMPLES_IN = "partial_unexpected_index_list"
 _OBSERVED = "observed_value"
+_SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
+"""The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,6 @@ class SampledLog:
 
 
 NOT_SAMPLED = SampledLog()
-_SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int, int | None], ...])
-"""The column `sample` of the evidence: offset and kept offset of each sampled record of the row's log."""
 
 
 def sampled_log(row: EvidenceRow) -> SampledLog:

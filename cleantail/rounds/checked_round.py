@@ -14,6 +14,12 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.check_results import CheckResult, RemovedRecord
 
+UNIT = "cleantail.unit"
+"""Summary entry of the head of a round's branch: the staged unit, packed."""
+EXPIRED = "expired"
+"""The reason for which an expiry removes records: tombstones past their horizon."""
+CLEAR = "Clear compact and what follows it"
+
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
@@ -35,13 +41,6 @@ class ExpiryRequest:
 
 CHECK_REQUEST_JSON: Codec[CheckRequest] = Codec(CheckRequest)
 EXPIRY_REQUEST_JSON: Codec[ExpiryRequest] = Codec(ExpiryRequest)
-
-
-UNIT = "cleantail.unit"
-"""Summary entry of the head of a round's branch: the staged unit, packed."""
-EXPIRED = "expired"
-"""The reason for which an expiry removes records: tombstones past their horizon."""
-CLEAR = "Clear compact and what follows it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,35 @@ from cleantail.log.segments import DataFile
 
 ROUNDED_BYTES = 1024
 """Two estimates of bytes that differ by less agree."""
+OPERATION = "cleantail.operation"
+"""Summary entry of our commits: what made them."""
+ROUNDS = (COMPACT, EXPIRE, RECONCILE)
+"""The operations of published rounds."""
+MEND = "mend"
+"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
+CONVERT = "convert deletes"
+"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
+REGISTERED_ONCE = "registered once"
+"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
+once are registered once after it."""
+ROUND = "cleantail.round"
+HEADS = "cleantail.heads"
+"""Of a round's snapshot: those that were checked. A round made anew may have the same name."""
+BEFORE = "cleantail.before"
+"""Summary entry of a published round: the states of its logs before it, so that they can be put back."""
+APPROVED_BY = "cleantail.approved-by"
+ROLLBACK = "rollback"
+UNDONE = "cleantail.undone"
+"""Summary entry of a rollback: the names of the rounds that it has undone, or which ingestion."""
+BY = "cleantail.by"
+REQUEST = "cleantail.request"
+"""Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
+COMPUTED = (
+    "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
+    "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
+)  # fmt: skip
+"""Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
+_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +102,6 @@ def saved(
     it for good, but not of reclaims by earlier versions; the snapshots may know of those."""
     kept = sum(p.reclaimed_bytes for p in points)
     return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes), so_far_bytes)
-
-
-OPERATION = "cleantail.operation"
-"""Summary entry of our commits: what made them."""
-ROUNDS = (COMPACT, EXPIRE, RECONCILE)
-"""The operations of published rounds."""
-MEND = "mend"
-"""The operation of a commit that replaces deletion vectors for which no engine reads the table."""
-CONVERT = "convert deletes"
-"""The operation of a commit that puts deletes of one data file each in the place of equality deletes."""
-REGISTERED_ONCE = "registered once"
-"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
-once are registered once after it."""
-ROUND = "cleantail.round"
-HEADS = "cleantail.heads"
-"""Of a round's snapshot: those that were checked. A round made anew may have the same name."""
-BEFORE = "cleantail.before"
-"""Summary entry of a published round: the states of its logs before it, so that they can be put back."""
-APPROVED_BY = "cleantail.approved-by"
-ROLLBACK = "rollback"
-UNDONE = "cleantail.undone"
-"""Summary entry of a rollback: the names of the rounds that it has undone, or which ingestion."""
-BY = "cleantail.by"
-REQUEST = "cleantail.request"
-"""Summary entry of a rollback: what asked for it, so that a task that is tried again does not go a round further."""
-COMPUTED = (
-    "added-", "removed-", "deleted-", "total-", "changed-partition-count", "partition", "manifests-", "entries-",
-    "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
-)  # fmt: skip
-"""Beginnings of the summary entries that Iceberg makes itself, for every commit anew."""
-_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,44 @@ VARIABLES = {
     "task_id": "AIRFLOW_CTX_TASK_ID",
 }
 """Column of the evidence -> the variable in which Airflow says it."""
+COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
+CLOCKS_AGREE_MS = 600_000
+"""A run asks the clock once, and its last task may come minutes later: a difference below this says nothing."""
+CHECKED_ROUND: Final = "checked_round"
+"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in
+rows that no check wrote, and in those of earlier versions."""
+DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
+"""The column `deleted`: reason -> how many records a round removed for it."""
+EVIDENCE_COLUMNS: Final = {
+    "topic": "string",
+    "partition": "int32",
+    "round": "string",
+    "kind": "string",
+    "outcome": "string",
+    "note": "string",
+    "now_ms": "int64",
+    "checked_at_ms": "int64",
+    "base_snapshot_id": "int64",
+    "head_snapshot_id": "int64",
+    "first_dirty_offset": "int64",
+    "end_offset": "int64",
+    "records_in": "int64",
+    "records_out": "int64",
+    "tombstones_in": "int64",
+    "tombstones_out": "int64",
+    "deleted": "string",
+    "freed_bytes": "int64",
+    "passed": "bool",
+    "checks": "string",
+    "dag_id": "string",
+    "run_id": "string",
+    "task_id": "string",
+    "began_ms": "int64",
+    "saved_bytes": "int64",
+    CHECKED_ROUND: "string",
+    "sample": "string",
+}
+"""Column of the evidence table -> its type, by PyArrow's name, in the table's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +93,6 @@ def task_run_of(row: EvidenceRow) -> TaskRun | None:
     """Returns the task that wrote a row; None of the command line, and of rows of versions that did not know."""
     dag_id, run_id, task_id = row.get("dag_id"), row.get("run_id"), row.get("task_id")
     return TaskRun(dag_id, run_id, task_id) if dag_id and run_id and task_id else None
-
-
-COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
-CLOCKS_AGREE_MS = 600_000
-"""A run asks the clock once, and its last task may come minutes later: a difference below this says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,44 +135,6 @@ def together(works: Iterable[Work]) -> Work:
 def clocks_differ(round_clock_ms: int, wall_clock_ms: int) -> bool:
     """Returns whether a round's own clock (`--now`, or the param now_ms) was not that of the wall."""
     return abs(round_clock_ms - wall_clock_ms) > CLOCKS_AGREE_MS
-
-
-CHECKED_ROUND: Final = "checked_round"
-"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in
-rows that no check wrote, and in those of earlier versions."""
-DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
-"""The column `deleted`: reason -> how many records a round removed for it."""
-
-EVIDENCE_COLUMNS: Final = {
-    "topic": "string",
-    "partition": "int32",
-    "round": "string",
-    "kind": "string",
-    "outcome": "string",
-    "note": "string",
-    "now_ms": "int64",
-    "checked_at_ms": "int64",
-    "base_snapshot_id": "int64",
-    "head_snapshot_id": "int64",
-    "first_dirty_offset": "int64",
-    "end_offset": "int64",
-    "records_in": "int64",
-    "records_out": "int64",
-    "tombstones_in": "int64",
-    "tombstones_out": "int64",
-    "deleted": "string",
-    "freed_bytes": "int64",
-    "passed": "bool",
-    "checks": "string",
-    "dag_id": "string",
-    "run_id": "string",
-    "task_id": "string",
-    "began_ms": "int64",
-    "saved_bytes": "int64",
-    CHECKED_ROUND: "string",
-    "sample": "string",
-}
-"""Column of the evidence table -> its type, by PyArrow's name, in the table's order."""
 
 
 class EvidenceRow(TypedDict, total=False):

@@ -26,6 +26,14 @@ WAITS = "the Spark application of its pack ended before its round was checked; t
 SUSPECTED = "the Spark application of its pack ended while it was at this, and comes to it last when it is tried again"
 KEPT_S = 7 * 24 * 3600
 """After so long nobody tries a pack again."""
+PASSED_OVER = "its rounds may wait for a person: it has a DAG of its own"
+NOTHING_DUE = "nothing is due"
+INGEST, EVALUATE, COMPACT, RECONCILE = "ingest", "evaluate", "compact", "reconcile"
+EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
+"""The stations of a topic, in their order, by the names of the tasks that show them. Check and publish are parts of a
+round: what they say is in its result."""
+FINAL = (CleantailError.exit_code, HeldError.exit_code)
+"""Exit codes of errors after which trying again does not help: bad input or configuration, a person has to decide."""
 
 
 class PackOutcomes:
@@ -135,16 +143,6 @@ def _lines(outcome: TopicOutcome) -> Iterator[str]:
 
 def _named(partitions: Iterable[int]) -> str:
     return ", ".join(map(str, partitions)) or "nothing"
-
-
-PASSED_OVER = "its rounds may wait for a person: it has a DAG of its own"
-NOTHING_DUE = "nothing is due"
-INGEST, EVALUATE, COMPACT, RECONCILE = "ingest", "evaluate", "compact", "reconcile"
-EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
-"""The stations of a topic, in their order, by the names of the tasks that show them. Check and publish are parts of a
-round: what they say is in its result."""
-FINAL = (CleantailError.exit_code, HeldError.exit_code)
-"""Exit codes of errors after which trying again does not help: bad input or configuration, a person has to decide."""
 
 
 @dataclass(frozen=True, slots=True)

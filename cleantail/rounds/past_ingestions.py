@@ -19,6 +19,18 @@ INGEST = "ingest"
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of what took it back: its source files or its offsets at the source, and the log
 ends before it."""
+_PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
+"""Files by content and name, and the log ends: the names of the fields would be most of the text."""
+_PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
+"""The same, and what was read of Kafka."""
+_PackedTable = tuple[
+    tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None, str, int
+]
+"""The same of a source table, with its name and the snapshot."""
+_SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
+LAST = "last"
+UNDID_INGESTION = "ingestion "
+"""So begins what a snapshot that took one back says of it in cleantail.undone; its snapshot's id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +101,6 @@ class Sources:
         return _SOURCES_JSON.packed((*of_read, self.read.table, self.read.snapshot_id))
 
 
-_PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
-"""Files by content and name, and the log ends: the names of the fields would be most of the text."""
-_PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
-"""The same, and what was read of Kafka."""
-_PackedTable = tuple[
-    tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None, str, int
-]
-"""The same of a source table, with its name and the snapshot."""
-_SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
-
-
 def unpacked_sources(text: str, where: str) -> Sources:
     """Returns what Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
     packed = _SOURCES_JSON.unpacked(text, where)
@@ -156,11 +157,6 @@ def ingestion_of(commit: Commit, topic: str) -> Ingestion:
     records = commit.summary.get("added-records", "0")
     sources = unpacked_sources(text, where) if text else None
     return Ingestion(commit.snapshot_id, commit.at_ms, whole_number(records) or 0, sources)
-
-
-LAST = "last"
-UNDID_INGESTION = "ingestion "
-"""So begins what a snapshot that took one back says of it in cleantail.undone; its snapshot's id follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from cleantail.rounds.past_ingestions import INGEST, SOURCES, Sources, unpacked_
 
 PROPERTY_HISTORY = "cleantail.history"
 """Table property: the Marks as JSON."""
+POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,6 @@ def marks_of(properties: Mapping[str, str], table: str, table_uuid: str) -> Mark
 def property_of_marks(marks: Marks) -> dict[str, str]:
     """Return the table property that has the marks."""
     return {PROPERTY_HISTORY: _MARKS_JSON.text(marks)}
-
-
-POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
 
 
 @dataclass(frozen=True, slots=True)

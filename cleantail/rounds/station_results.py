@@ -7,6 +7,18 @@ from dataclasses import dataclass, replace
 
 from cleantail.codec import Codec
 
+RECLAIMED = (
+    "rewritten_files",
+    "new_files",
+    "expired_snapshots",
+    "orphans_removed",
+    "failed_branches_dropped",
+    "evidence_files_merged",
+    "side_snapshots_expired",
+    "side_orphans_removed",
+)
+"""Counts of a reclaim, as its result names them, in the order in which people read them."""
+
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
@@ -75,19 +87,6 @@ class TableIngestResult:
 INGEST_RESULT_JSON: Codec[IngestResult] = Codec(IngestResult)
 KAFKA_INGEST_RESULT_JSON: Codec[KafkaIngestResult] = Codec(KafkaIngestResult)
 TABLE_INGEST_RESULT_JSON: Codec[TableIngestResult] = Codec(TableIngestResult)
-
-
-RECLAIMED = (
-    "rewritten_files",
-    "new_files",
-    "expired_snapshots",
-    "orphans_removed",
-    "failed_branches_dropped",
-    "evidence_files_merged",
-    "side_snapshots_expired",
-    "side_orphans_removed",
-)
-"""Counts of a reclaim, as its result names them, in the order in which people read them."""
 
 
 @dataclass(frozen=True, slots=True)
