@@ -1,4 +1,4 @@
-"""Holds what programs that read a topic import from Cleantail; paths of other modules may change with any version."""
+"""Functions for programs that read a topic. Paths of other modules may change with any version."""
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.records.latest import load_latest

@@ -1,10 +1,9 @@
-"""The one codec of what Cleantail writes as JSON: table properties, snapshot summaries, evidence, XComs, results.
+"""JSON that Cleantail writes and reads again: table properties, snapshot summaries, evidence, XComs, results.
 
 1. A value is written as compact JSON with sorted keys, so that equal values are equal texts.
-2. It is parsed once, where it comes in, by the dataclass that says what it is. Numbers are numbers and texts are texts:
-   nothing is converted, but the keys of a mapping, which JSON only has as texts.
-3. What an earlier version did not write takes the dataclass's default; what a later version adds is left out.
-4. A text that is no such value is a TableError that names where it stood, and repeats nothing of it.
+2. It is parsed once, where it comes in, by the dataclass that describes it. Only keys of mappings are converted.
+3. A missing field takes the dataclass's default. An unknown field is ignored.
+4. Any other text raises a TableError that names where the text was, without quoting it.
 """
 
 from __future__ import annotations
@@ -26,53 +25,56 @@ from cleantail.errors import TableError
 T = TypeVar("T")
 _DIGEST_CHARS = 32
 _SURROGATES = re.compile(r"\\\\|(?i:\\ud[89ab]..\\ud[c-f]..)|(?P<lone>(?i:\\ud[89a-f]..))")
-"""A backslash, a pair of surrogates, or one alone: so Python writes a byte of a file's name that is no UTF-8."""
+"""A backslash, a pair of surrogates, or a lone one. Python writes a lone one for a byte of a file name that is not
+UTF-8."""
 
 
 class Codec(Generic[T]):
-    """Writes and parses the values of one type: a frozen dataclass, or a container of them."""
+    """Writes and parses values of one type: a frozen dataclass, or a container of them."""
 
     most_unpacked_bytes: ClassVar[int] = 64 << 20
-    """How much a packed text may hold; the process sets it to the platform's metadata.max.bytes."""
+    """Size limit of an unpacked text. The process sets it to the platform's metadata.max.bytes."""
 
     def __init__(self, value_type: Any) -> None:
         self._value_type = value_type
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
-        """Returns pydantic's adapter, built at the first use: most processes need few of our types."""
+        """Built at the first use, because most processes need few of our types."""
         return TypeAdapter(self._value_type)
 
     def text(self, value: T) -> str:
-        """Returns the value as one line of JSON."""
         return json.dumps(self.plain(value), sort_keys=True, separators=(",", ":"))
 
     def plain(self, value: T) -> Any:
-        """Returns the value as JSON's own types, for what makes text of it by itself: an XCom, the console."""
+        """Return the value as JSON's own types, for callers that serialize it themselves: an XCom, the console."""
         return self._adapter.dump_python(value, mode="json", warnings="error")
 
     def value(self, text: str, where: str) -> T:
-        """Parses what `text` wrote. Raises TableError, naming `where`, for any other text."""
+        """Parse what `text` wrote. Raises TableError that names `where` for any other text."""
         try:
-            return self._adapter.validate_json(_SURROGATES.sub(_as_unicode, text), strict=True)
+            # pydantic refuses a whole text for one lone surrogate
+            readable = _SURROGATES.sub(lambda match: r"\ufffd" if match["lone"] else match[0], text)
+            return self._adapter.validate_json(readable, strict=True)
         except ValidationError as e:
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
     def of_plain(self, plain: Any, where: str) -> T:
-        """Parses what `plain` gave, as it comes from JSON. Raises TableError, naming `where`, for another value."""
+        """Parse what `plain` returned, also after a way through JSON. Raises TableError that names `where` for any
+        other value."""
         try:
             text = json.dumps(plain)
-        except (TypeError, ValueError) as e:  # an XCom may hold what is no JSON, such as a time
+        except (TypeError, ValueError) as e:  # an XCom may hold a value that JSON has no type for, such as a time
             raise TableError(f"{where} cannot be read: {type(e).__name__}") from None
         return self.value(text, where)
 
     def packed(self, value: T) -> str:
-        """Returns the value as one short text: a summary stays in the table's metadata for as long as its snapshot."""
+        """Return the value as one compressed text: a summary stays in the table's metadata as long as its snapshot."""
         return base64.b64encode(zlib.compress(self.text(value).encode(), 9)).decode()
 
     def unpacked(self, text: str, where: str) -> T:
-        """Parses what `packed` wrote. Raises TableError, naming `where`, for any other text, and for one that unpacks
-        to more than `most_unpacked_bytes`."""
+        """Parse what `packed` wrote. Raises TableError that names `where` for any other text, and if the text
+        unpacks to more than `most_unpacked_bytes`."""
         try:
             stream, most = zlib.decompressobj(), self.most_unpacked_bytes
             unpacked = stream.decompress(base64.b64decode(text, validate=True), most + 1)
@@ -89,21 +91,16 @@ class Codec(Generic[T]):
         return self.value(plain, where)
 
 
-def _as_unicode(match: re.Match[str]) -> str:
-    """Returns what stands for a character that is none, where there is one: pydantic would refuse the whole text."""
-    return r"\ufffd" if match["lone"] else match[0]
-
-
 def _problems(error: ValidationError) -> str:
-    """Returns what is wrong and where in the value, without the value."""
+    """Return what is wrong and where in the value, without the value."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in errors[:3])
 
 
 def digest_of(values: Iterable[object]) -> str:
-    """Returns a digest of the values in their order, in hexadecimal digits. They are texts, numbers or None; 1 and "1"
-    give different digests, and so do ("a", "b") and ("ab",).
+    """Return a digest of texts, numbers and Nones in their order, in hexadecimal digits. 1 and "1" have different
+    digests, and so do ("a", "b") and ("ab",).
 
-    It names a file, a folder or a property. Later versions look for such names, so how it is made never changes.
+    It names files, folders and properties, which later versions look for. So its computation never changes.
     """
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()[:_DIGEST_CHARS]

@@ -1,7 +1,7 @@
-"""All errors that Cleantail raises on purpose; anything else that escapes is a defect.
+"""All errors that Cleantail raises on purpose. Any other exception that escapes is a defect.
 
 A job and the command line exit with an error's `exit_code`: 2 for input, configuration or table, 3 for a conflict, 4
-for what failed outside (disk, network, Java) and may be tried again, 5 for what a person has to decide.
+for an outside failure (disk, network, Java) that may pass, 5 for a decision that a person has to make.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _VALUE_CHARS = 80
 
 
 class CleantailError(Exception):
-    """Is the base of all errors with a message for a person: no traceback is needed to act on one. A message may quote
-    names and texts that others wrote into a table: it is printable whatever they are."""
+    """Base of all errors whose message is for a person. The message is printable, although it may quote names and
+    texts that others wrote into a table."""
 
     exit_code = 2
 
@@ -25,21 +25,21 @@ class CleantailError(Exception):
 
 
 def printable(text: str) -> str:
-    """Returns a text for a terminal or a log without what commands it: escape sequences, other control characters, and
-    those that turn the order of letters round. Line breaks and tabs stay."""
+    """Remove escape sequences, control characters and characters that change the direction of text. Keep line breaks
+    and tabs."""
     return text if text.isprintable() else "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Describes one thing that is wrong in one file.
+    """One problem in one file.
 
-    key     dotted path of the key in the file, "" where the whole file is meant
+    key     dotted path of the key in the file, "" for the whole file
     fact    what is wrong with it, e.g. "1.5 is not allowed"
     value   the offending value; None for a missing or secret key
-    allowed what would be right
-    nearest the closest name or value that would be right, if there is one
-    line    where the key is in the file, counted from 1; None where it is not written there
+    allowed what is allowed
+    nearest the closest allowed name or value, if there is one
+    line    line of the key in the file, counted from 1; None if the key is not in the file
     """
 
     key: str
@@ -55,7 +55,7 @@ class Problem:
 
 
 def kind_of(value: object) -> str:
-    """Returns of what kind a value is and how long, and nothing of what it says."""
+    """Return the type and length of a value, without its content."""
     sizes = {str: "character", dict: "key", list: "entry"}
     names = {str: "a text", dict: "a mapping", list: "a list"}
     for kind, unit in sizes.items():
@@ -66,13 +66,12 @@ def kind_of(value: object) -> str:
 
 
 def not_allowed(value: object) -> str:
-    """Returns the fact for a wrong value: short, on one line and printable, whatever the file holds."""
+    """Return the fact for a wrong value: short, printable, and on one line."""
     return f"{shown(value)} is not allowed"
 
 
 def shown(value: object) -> str:
-    """Returns a value as it may stand in a message, and nothing of what a mapping holds: it may be a secret under any
-    name."""
+    """Return a value for a message. Of a mapping return only its size: any of its values may be a secret."""
     if isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value)):
         return kind_of(value)
     text = json.dumps(value, default=str)
@@ -80,9 +79,9 @@ def shown(value: object) -> str:
 
 
 class ConfigError(CleantailError):
-    """Is raised for a configuration file that cannot be used, with everything that is wrong in it.
+    """A configuration file that cannot be used, with every problem in it.
 
-    `key`, `value`, `allowed` and `nearest` are those of the first problem; `str()` has one line for each problem.
+    `key`, `value`, `allowed` and `nearest` are those of the first problem. `str()` has one line for each problem.
     """
 
     def __init__(self, file: Path | str, problems: Sequence[Problem]) -> None:
@@ -108,7 +107,7 @@ class ConfigError(CleantailError):
 
     @property
     def locations(self) -> list[str]:
-        """Returns file, line and key of each problem, without the values: for those who may not see the file."""
+        """File, line and key of each problem without the values, for people who may not read the file."""
         return [self._line(problem, problem.key or "the whole file") for problem in self.problems]
 
     def _line(self, problem: Problem, text: object) -> str:
@@ -119,10 +118,7 @@ class ConfigError(CleantailError):
 
 
 class BadLineError(CleantailError):
-    """Is raised for a line of an input file that is not a record; nothing of the run was appended.
-
-    `line_number` counts from 1.
-    """
+    """A line of an input file is not a record. Nothing of the run was appended. `line_number` counts from 1."""
 
     def __init__(self, file: Path | str, line_number: int, reason: str) -> None:
         super().__init__(file, line_number, reason)
@@ -135,10 +131,9 @@ class BadLineError(CleantailError):
 
 
 class ContradictionError(CleantailError):
-    """Is raised for two different records at one (partition, offset), of which ingestion would append one; nothing was
-    appended.
+    """Two different records have one (partition, offset), and nothing was appended.
 
-    `contradictions` has one Contradiction (cleantail.log.rules) for each log; the message has neither keys nor
+    `contradictions` has one Contradiction (cleantail.log.contradictions) for each log. The message has no keys and
     values.
     """
 
@@ -148,79 +143,73 @@ class ContradictionError(CleantailError):
 
 
 class TableError(CleantailError):
-    """Is raised for a table that is missing, broken or not Cleantail's, and for a catalog that is none."""
+    """A table or catalog is missing or damaged, or the table does not belong to Cleantail."""
 
 
 class ConflictError(CleantailError):
-    """Is raised where another writer changed the table in a way that makes this result void; the round starts over."""
+    """Another writer changed the table so that this result is void. The round starts over."""
 
     exit_code = 3
 
 
 class OvertakenError(ConflictError):
-    """Another commit was faster; what was read still holds, and the same change may be tried again."""
+    """Another commit was faster, but the data that was read is still valid. The same change may be tried again."""
 
 
 class HeldError(CleantailError):
-    """Is raised for a round that waits for a person's approval, or whose approval is void since the table has
-    changed."""
+    """A round waits for approval, or its approval is void because the table has changed."""
 
     exit_code = 5
 
 
 class OutsideError(CleantailError):
-    """Is raised where something that Cleantail needs failed: a catalog, a disk, a network, Java. It may work at another
-    time."""
+    """Something outside failed: a catalog, a disk, a network, Java. A later try may succeed."""
 
     exit_code = 4
 
 
 class UnknownCommitError(OutsideError):
-    """Is raised where a catalog has not answered whether it took a commit. No file of that commit may be deleted."""
+    """A catalog has not answered whether it took a commit. No file of that commit may be deleted."""
 
     def __init__(self, said: str) -> None:
         super().__init__(
-            f"whether the catalog took the commit is unknown: {said}. No file was deleted. Look at the table "
-            "(`cleantail status`) when the catalog answers again, and repeat the command if the commit is not there"
+            f"it is unknown whether the catalog took the commit: {said}. No file was deleted. When the catalog answers "
+            "again, check the table with `cleantail status`, and repeat the command if the commit is missing"
         )
 
 
 class TargetError(CleantailError):
-    """Is raised where a topic in Kafka is not one that a restore can write into, or go on writing into. Trying again
-    does not help: a person has to decide."""
+    """A restore cannot write into this topic in Kafka, or cannot continue. A person has to decide."""
 
 
 class TargetUnreachableError(OutsideError):
-    """Is raised where brokers do not answer a restore, or do not take what it writes. The same command goes on where it
-    stopped."""
+    """Brokers do not answer a restore or refuse its writes. The same command continues from where it stopped."""
 
 
 class RestoreMismatchError(CleantailError):
-    """Is raised where a record in Kafka is not the archive's, or is one too many, or is missing: a restore's check
-    failed."""
+    """The check of a restore failed: a record in Kafka is missing, additional, or differs from the archive."""
 
     exit_code = 1
 
 
 class SourceError(CleantailError):
-    """Is raised where a topic's source, in Kafka or in a table, is not what its table was read from, or may not be
-    read; nothing was appended. Trying again does not help: a person has to decide."""
+    """A topic's source differs from the one its table was read from, or may not be read. Nothing was appended. A
+    person has to decide."""
 
 
 class SegmentError(SourceError):
-    """Is raised where a segment of a broker's log is cut off, damaged or missing; the message names file and position,
-    and nothing was appended."""
+    """A segment of a broker's log is cut off, damaged or missing. The message names file and position. Nothing was
+    appended."""
 
 
 class UnholdableError(SourceError):
-    """Is raised for a record that the table cannot hold, where `cleantail.unholdable.policy` is `fail`; the message
-    names partition and offset, and nothing was appended."""
+    """The table cannot hold a record, and `cleantail.unholdable.policy` is `fail`. The message names partition and
+    offset. Nothing was appended."""
 
 
 class SourceUnreachableError(OutsideError):
-    """Is raised where brokers do not answer, or a read stands still; nothing was appended. It may work at another
-    time."""
+    """Brokers do not answer, or a read makes no progress. Nothing was appended. A later try may succeed."""
 
 
 class SilentBrokersError(SourceUnreachableError):
-    """Is raised where no broker answers at all, whatever it is asked."""
+    """No broker answers any request."""

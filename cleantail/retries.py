@@ -1,11 +1,11 @@
-"""Says what is tried again, how often and after which pause: the policies of everything that may lose against others.
+"""Retry policies: which actions are tried again, how often, and after which pause.
 
-1. Only what was overtaken is tried again in the same way: another commit came first, nothing that was read has changed
-   its meaning, and the same change can be made of the table as it is now (OvertakenError).
-2. A round of which the base has changed is void (ConflictError). It is compacted and checked anew, not merely repeated.
-3. Pauses are random and grow with the tries, so that two writers that met do not meet again and again.
-4. Brokers that come up, or know of a topic in a moment, are asked again after even pauses, for a bounded time.
-5. After the last try the caller gets that try's own error.
+1. A change that was overtaken is tried again as it is. Another commit came first, but the data that was read is still
+   valid (OvertakenError).
+2. A round whose base has changed is void (ConflictError). It is planned, compacted and checked again.
+3. Pauses are random and grow with the tries, so that two writers that met do not meet again.
+4. Brokers that start up, or do not know a topic yet, are asked again at even intervals for a bounded time.
+5. After the last try the caller gets the error of that try.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Note = Callable[[int, BaseException], None]
-"""Gets the number of the try that failed, counted from 1, and its error, where another one follows."""
+"""Receives the number of the failed try, counted from 1, and its error, if another try follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Says after which error an action is tried again, and how often at most; the first time counts.
+    """After which errors an action is tried again, and how often at most, including the first time.
 
-    The pause before a try is between the two bounds of `pause_s`, in seconds, times the number of tries so far.
+    The pause before a try is random between the bounds of `pause_s` (seconds), times the number of tries so far.
     """
 
     error: type[Exception] | tuple[type[Exception], ...]
@@ -37,10 +37,8 @@ class Retries:
     pause_s: tuple[float, float]
 
     def run(self, action: Callable[[], T], note: Note | None = None) -> T:
-        """Returns what the action returns. Raises the error of the last try, and any other error at once.
-
-        `note` is called before the pause, for a line in the log: "round r1 starts over (1 of 8): ...".
-        """
+        """Return the result of the action. Raises the error of the last try, and any other error at once. `note` is
+        called before each pause."""
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
         return Retrying(
@@ -56,9 +54,9 @@ class Retries:
 
 
 COMMITS = Retries((OvertakenError, UnknownCommitError), tries=20, pause_s=(0.02, 0.1))
-"""Commits: of one whose answer says nothing it is found out before each try whether it was taken."""
+"""Commits. If an answer does not say whether a commit was taken, the caller checks that before the next try."""
 ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
-"""Rounds and expiries: each try plans, compacts and checks anew. After the last one the job exits with code 3."""
+"""Rounds and expiries. After the last try the job exits with code 3."""
 
 
 UNSURE = {
@@ -73,18 +71,18 @@ UNSURE = {
     "OperationalError",
     "InterfaceError",
 }
-"""Exceptions of PyIceberg, requests and SQLAlchemy after which a change of a catalog may have been made, or may be made
-if it is sent again."""
+"""Exceptions of PyIceberg, requests and SQLAlchemy after which a change of a catalog may have been made, or may
+succeed if it is sent again."""
 UNNAMED = "RESTError"
-"""What PyIceberg raises for a status that has no exception of its own there, such as 409 to a change of properties. Its
-subclasses are answers that say what they mean."""
+"""PyIceberg's exception for a status without an exception of its own, such as 409. Its subclasses have a clear
+meaning."""
 
 
 def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: None) -> T:
-    """Make a change of a catalog through PyIceberg, and find out what became of it if the answer does not say so.
+    """Make a change of a catalog through PyIceberg. If the answer is unclear, find out whether the change was made.
 
-    `taken` returns the result of a try that was made although its answer was another, else None. Without it the change
-    must be one that may be made twice, such as setting a property. Raises the last try's error.
+    `taken` returns the result of a change that was made in spite of its answer, else None. Without it the change must
+    be idempotent, such as setting a property. Raises the error of the last try.
     """
 
     def once() -> T:
@@ -105,15 +103,14 @@ def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: Non
 
 
 class _UnsureError(Exception):
-    """Has the error of the catalog as its cause."""
+    """Its cause is the error of the catalog."""
 
 
 _UNSURE = Retries(_UnsureError, tries=12, pause_s=(0.02, 0.1))
 
 
 def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
-    """Does an action again, after each of the pauses, while it leaves something undone; returns what the last try has
-    left."""
+    """Run an action again after each of the pauses, while it leaves something undone. Return what the last try left."""
     from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
 
     return Retrying(
@@ -125,10 +122,10 @@ def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T
 
 
 def answered(ask: Callable[[], T], passes: Callable[[BaseException], bool], every_s: float, within_s: float) -> T:
-    """Returns the answer of somebody outside, such as a broker that comes up.
+    """Return the answer of an outside service, such as a broker that starts up.
 
-    Asks again, every `every_s` seconds, while the error that `ask` raises is one that `passes`. Raises any other error
-    at once, and once `within_s` seconds are over that of the last time.
+    Ask again every `every_s` seconds, as long as `ask` raises an error that `passes` accepts. Raise any other error at
+    once, and the last error after `within_s` seconds.
     """
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
