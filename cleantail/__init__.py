@@ -20,7 +20,7 @@ A *topic* is one Iceberg table, a *log* one `partition` of it. Records have offs
      data-file bytes x live fraction.
 3.3  Horizons are a ledger of rounds: (end offset, horizon). A tombstone has the horizon of the first end above it.
 3.4  Expired tombstones are removed when due, even if no new record has arrived.
-3.5  Records that arrive below the checkpoint move it back to the lowest of them. Of two records at one offset, one stays.
+3.5  Records that arrive below the checkpoint move it back to the lowest of them. If an offset occurs twice, one stays.
 3.6  Overdue logs come first, by deadline; then the dirtiest.
 
 This package imports no pyspark, airflow or great_expectations. The rules are in `log` and `rounds`. `lake` reads table
