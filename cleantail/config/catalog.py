@@ -94,6 +94,12 @@ class Catalog(Model):
         json_schema_extra={"x-allowed": "the id of an Airflow connection"},
     )
 
+    @property
+    def keeps_case(self) -> bool:
+        """Return whether names that differ in their case alone are two names. Hive, Glue and MySQL fold the case; of a
+        REST catalog that is unknown."""
+        return self.type in ("sqlite", "postgres")
+
     @model_validator(mode="after")
     def _server_is_named(self) -> Self:
         if self.type not in ("sqlite", "glue") and not self.uri:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.alert_channels import Alert
+from cleantail.config.catalog import Catalog
 from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
 from cleantail.config.claims.platform_limits import connection_problem, platform_problems
 from cleantail.config.claims.source_claims import source_claims, source_problems
@@ -48,8 +49,12 @@ def scan_group_files(
     folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings
 ) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
     """Yields each file with its group over the `groups:` of the defaults; one broken file never hides the others."""
-    for file in yaml_files(folder):
+    files = yaml_files(folder)
+    for file in files:
         try:
+            if file.suffix != ".yaml" and file.with_suffix(".yaml") in files:
+                allowed = f"also the group of {file.stem}.yaml: give this file another name"
+                raise ConfigError(file, [Problem("group", not_allowed(file.stem), allowed, file.stem)])
             written = without_nulls(read_yaml(file, platform.limits.yaml_max_bytes, limit_text(YAML_BYTES)))
             group = validate(TopicGroup, merged(dict(defaults), written), file)
             require_none(file, group_problems(file, group, platform.dag_prefix))
@@ -230,8 +235,8 @@ def _unknown(name: str, names: list[str], config_dir: Path) -> ConfigError:
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
 
-    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; of two files that
-    claim one name in the catalog both are wrong (cleantail.config.claims.name_claims).
+    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; which of two
+    files that claim one name has it says cleantail.config.claims.name_claims.
     """
     _require_directory(config_dir)
     files, defaults = yaml_files(config_dir / "topics"), _defaults_or_error(config_dir, env)
@@ -239,8 +244,8 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
         yield from ((file, defaults) for file in files)
         return
     scanned = [(file, _topic_or_error(file, defaults)) for file in files]
-    namespace = defaults.file.platform.catalog.namespace
-    problems = claim_problems([_claim(file, topic, namespace) for file, topic in scanned], namespace)
+    catalog = defaults.file.platform.catalog
+    problems = claim_problems([_claim(file, topic, catalog) for file, topic in scanned], catalog)
     problems = {**_source_problems(scanned, defaults), **problems}
     for file, topic in scanned:
         problem = problems.get(file)
@@ -262,11 +267,11 @@ def _source_problems(scanned: list[tuple[Path, Topic | ConfigError]], defaults: 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
     """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
     defaults = read_defaults(config_dir, env)
-    namespace = defaults.file.platform.catalog.namespace
-    return [_claim(file, _topic_or_error(file, defaults), namespace) for file in yaml_files(config_dir / "topics")]
+    catalog = defaults.file.platform.catalog
+    return [_claim(file, _topic_or_error(file, defaults), catalog) for file in yaml_files(config_dir / "topics")]
 
 
-def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
+def _claim(file: Path, topic: Topic | ConfigError, catalog: Catalog) -> Claim:
     """Returns what a file claims, also a broken one.
 
     A broken file claims the table that it names, if it has the name of its topic. Else it claims the default table of
@@ -275,11 +280,11 @@ def _claim(file: Path, topic: Topic | ConfigError, namespace: str) -> Claim:
     if isinstance(topic, Topic):
         source = topic.source.table
         reads = source.name if source is not None and source.in_own_catalog else None
-        return Claim.of(file, topic.table, namespace, reads)
+        return Claim.of(file, topic.table, catalog, reads)
     data = _data_or_nothing(file)
     names_itself, table = data.get("topic") == file.stem, data.get("table")
-    claimed = table if names_itself and isinstance(table, str) else default_table(namespace, file.stem)
-    return Claim.of(file, claimed, namespace)
+    claimed = table if names_itself and isinstance(table, str) else default_table(catalog.namespace, file.stem)
+    return Claim.of(file, claimed, catalog)
 
 
 def _data_or_nothing(file: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic_checks import Check, column_problems
 from cleantail.config.topic_source import ANY_TOPIC, KafkaSource, Source
-from cleantail.config.topic_table import OFFSET, ORDER, Columns
+from cleantail.config.topic_table import OFFSET, ORDER, SIDE_SUFFIXES, Columns
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 
@@ -200,6 +200,15 @@ class Topic(TopicDefaults):
         return self.config.effective_segment_ms
 
 
+_ENDS_AS_SIDE_NAME = re.compile(f"({'|'.join(SIDE_SUFFIXES)})_*$", re.IGNORECASE)
+
+
 def default_table(namespace: str, topic: str) -> str:
-    """Returns `cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
-    return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', topic)}"
+    """Return `cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`.
+
+    A name that ends as that of a side table gets one `_` more. So no topic's name makes a name that another topic
+    needs next to its table: `orders_latest` is the view of `orders`, and the topic `orders_latest` has
+    `orders_latest_`.
+    """
+    name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+    return f"{namespace}.{name}{'_' if _ENDS_AS_SIDE_NAME.search(name) else ''}"

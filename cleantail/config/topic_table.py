@@ -228,6 +228,7 @@ UNHOLDABLE_SUFFIX = "_unholdable"
 """What the name of the side table of records that the topic table cannot hold adds to that of the topic table."""
 LATEST_SUFFIX = "_latest"
 """What the name of the view of the current state adds to that of the topic table."""
+SIDE_SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX, LATEST_SUFFIX)
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
 

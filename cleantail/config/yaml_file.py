@@ -196,9 +196,11 @@ def key_text(key_path: KeyPath) -> str:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Returns the YAML files of a folder by their names; none where there is no such folder."""
+    """Returns the YAML files of a folder by their names; none where there is no such folder. Of two of one name `.yaml`
+    is last: it is the better claim, and in a dict by names it stays."""
     files = folder.glob("*")
-    return sorted(file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith("."))
+    shown = [file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
+    return sorted(shown, key=lambda file: (file.stem, file.suffix == ".yaml"))
 
 
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:

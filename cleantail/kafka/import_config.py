@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from cleantail.config.catalog import Catalog
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.topic import Topic, default_table
@@ -42,7 +43,7 @@ class ImportedTopic:
 
 
 def import_topics(
-    described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, namespace: str, force: bool
+    described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, catalog: Catalog, force: bool
 ) -> list[ImportedTopic]:
     """Writes one file for each topic into `config_dir`/topics, and returns what became of each.
 
@@ -64,7 +65,7 @@ def import_topics(
         status = _status(topic, bool(names), file, force)
         notes: tuple[str, ...] = ()
         if status == WRITTEN:
-            table = None if topic.topic in owners else _free_table(namespace, file, claims)
+            table = None if topic.topic in owners else _free_table(catalog, file, claims)
             texts[file], notes = _validated_yaml(topic, file, config_dir, table)
         imported.append(ImportedTopic(topic.topic, status, file.name, notes))
     # 3. nothing was wrong: the files are written
@@ -95,16 +96,15 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
     return EXISTS if file.exists() and not force else WRITTEN
 
 
-def _free_table(namespace: str, file: Path, claims: list[Claim]) -> str | None:
-    """Returns the table to name in the file, None where the default one is free: `a-b` and `a_b` would share one, and
-    `a_latest` is the view of `a`."""
-    default = default_table(namespace, file.stem)
+def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None:
+    """Returns the table to name in the file, None where the default one is free: `a-b` and `a_b` would share one."""
+    default = default_table(catalog.namespace, file.stem)
     table, number = default, 2
-    while problem := problem_of_new(Claim.of(file, table, namespace), claims, namespace):
+    while problem := problem_of_new(Claim.of(file, table, catalog), claims, catalog):
         if problem.key != "table":
             raise ConfigError(file, [problem])
         table, number = f"{default}_{number}", number + 1
-    claims.append(Claim.of(file, table, namespace))
+    claims.append(Claim.of(file, table, catalog))
     return table if table != default else None
 
 

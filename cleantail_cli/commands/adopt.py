@@ -214,8 +214,8 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 def _require_free(file: Path, table: str, call: Invocation) -> None:
     """Raises ConfigError where the topic that would be written and one that is there would take a name from each
     other."""
-    claims, namespace = claims_of(call.config, os.environ), call.platform.catalog.namespace
-    problem = problem_of_new(Claim.of(file, table, namespace), claims, namespace)
+    catalog = call.platform.catalog
+    problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config, os.environ), catalog)
     if problem:
         raise ConfigError(file, [replace(problem, line=None)])
 

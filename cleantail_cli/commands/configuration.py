@@ -79,7 +79,7 @@ def import_config(
     from cleantail_cli.reports.configuration import ImportedTopics
 
     described = _described(file, bootstrap_server, command_config, topics)
-    imported = import_topics(described, topics, call.config, call.platform.catalog.namespace, force)
+    imported = import_topics(described, topics, call.config, call.platform.catalog, force)
     call.output.show(ImportedTopics(imported, call.config / "topics"))
     statuses = [each.status for each in imported if each.status in (WRITTEN, EXISTS)]
     return 2 if statuses and WRITTEN not in statuses else 0

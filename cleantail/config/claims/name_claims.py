@@ -4,22 +4,28 @@
    topic.
 2. A topic file claims the name of its table, and of two side tables and a view beside it. All topics together have the
    table of the evidence, which none may claim.
-3. Of two files that claim a name the better claim has it, and only the other file is wrong:
-   (a) a topic whose own name makes its table has that table and what lies beside it, whatever another file says,
-       broken or not; a table that is called as what lies beside another such table is the worse claim;
-   (b) claims that are equal leave the name to neither until one file gives way: nothing here knows who was first.
-4. Names that differ in their case alone are one name, since they are for some catalogs and disks.
+3. Of two files that claim a name the better claim has it, and only the other file is wrong. From the best on:
+   (a) the topic's name is the name of its table, letter by letter;
+   (b) the topic's name makes that of its table: `.` and `-` become `_`, and a catalog may fold the case;
+   (c) the file names the table (`table:`).
+   A claim is as good for what lies beside the table as for the table. No name of (a) and (b) lies beside another table
+   of (a) and (b): default_table sees to that. Equal claims leave the name to neither file until one gives way, since
+   nothing here knows which file was first.
+4. Names that differ in their case alone are one name. Where the catalog keeps the case, two topics whose names make
+   their tables are two all the same.
 5. A table that a topic reads (source.table, in the same catalog) is no topic's: its own it would read from itself, and
    of another's the rounds remove records, which a read would take for changes of a sink.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.config.catalog import Catalog
 from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
 from cleantail.config.topic import Topic, default_table
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
@@ -33,12 +39,15 @@ _SIDE_NAMES = {
     LATEST_SUFFIX: "its view of the current state",
 }
 """Ending of a name -> what the name is for the topic."""
+EXPLICIT, MADE, OWN = 0, 1, 2
+"""How good a claim is, by rule 3: (c), (b) and (a)."""
+_AS_A_TABLE = re.compile("[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Describes what one topic file claims. `table` is None where it claims none; `reads` is the table in the same
-    catalog that it reads, None where there is none; `by_own_name`: the file's own name makes its table.
+    catalog that it reads, None where there is none; `strength`: EXPLICIT, MADE or OWN.
 
     A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
     """
@@ -46,12 +55,15 @@ class Claim:
     file: Path
     table: str | None
     reads: str | None = None
-    by_own_name: bool = False
+    strength: int = EXPLICIT
 
     @classmethod
-    def of(cls, file: Path, table: str, namespace: str, reads: str | None = None) -> Claim:
-        """Return the claim of a file with this table. `namespace`: in which default tables lie."""
-        return cls(file, table, reads, table == default_table(namespace, file.stem))
+    def of(cls, file: Path, table: str, catalog: Catalog, reads: str | None = None) -> Claim:
+        """Return the claim of a file with this table."""
+        if table != default_table(catalog.namespace, file.stem):
+            return cls(file, table, reads)
+        is_own = _AS_A_TABLE.fullmatch(file.stem) and (catalog.keeps_case or file.stem == file.stem.casefold())
+        return cls(file, table, reads, OWN if is_own else MADE)
 
     @property
     def topic(self) -> str:
@@ -63,12 +75,6 @@ class Claim:
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
-
-    def strength(self, name: str) -> int:
-        """Returns how good the claim of one of its names is (rule 3)."""
-        if not self.by_own_name:
-            return 0
-        return 1 if name == self.table else 2
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
@@ -94,20 +100,23 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
     return None
 
 
-def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Problem]:
-    """Returns file -> the first thing that is wrong with what it claims. `namespace` is that of the evidence."""
+def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Problem]:
+    """Returns file -> the first thing that is wrong with what it claims."""
     # 1. who claims which topic and which name
-    evidence = f"{namespace}.{EVIDENCE}"
+    evidence = f"{catalog.namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
     topics: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
-        topics[claim.topic.casefold()].append(claim)
+        topics[claim.topic if catalog.keeps_case else claim.topic.casefold()].append(claim)
         for name in claim.names():
             names[name.casefold()].append((claim, name))
     # 2. two files of one topic
     problems: dict[Path, Problem] = {}
     for namesakes in topics.values():
-        problems |= {claim.file: _same_topic(claim, namesakes) for claim in namesakes if len(namesakes) > 1}
+        for claim in namesakes:
+            others = [o for o in namesakes if o.file != claim.file and _rank_of_file(o) >= _rank_of_file(claim)]
+            if others:
+                problems[claim.file] = _same_topic(claim, others)
     # 3. the name of the evidence
     for claim in claims:
         if claim.table and claim.table.casefold() == evidence.casefold():
@@ -117,13 +126,15 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
     # 4. two topics of one name
     for pairs in names.values():
         for claim, name in pairs:
-            others = [
-                pair
-                for pair in pairs
-                if pair[0].file != claim.file and pair[0].strength(pair[1]) >= claim.strength(name)
+            rivals = [
+                (other, name_there)
+                for other, name_there in pairs
+                if other.file != claim.file
+                and other.strength >= claim.strength
+                and not (catalog.keeps_case and claim.strength > EXPLICIT and name != name_there)
             ]
-            if others and claim.file not in problems:
-                problems[claim.file] = _same_name(claim, name, others)
+            if rivals and claim.file not in problems:
+                problems[claim.file] = _same_name(claim, name, rivals)
     # 5. a topic that reads what is a topic's, or the evidence
     for claim in claims:
         if claim.reads is None:
@@ -134,22 +145,31 @@ def claim_problems(claims: Sequence[Claim], namespace: str) -> dict[Path, Proble
     return problems
 
 
-def problem_of_new(claim: Claim, claims: Iterable[Claim], namespace: str) -> Problem | None:
+def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
+    """Return how good a file is for the topic of its name: small letters are better, then `.yaml` than `.yml`."""
+    return claim.topic == claim.topic.casefold(), claim.file.suffix == ".yaml"
+
+
+def problem_of_new(claim: Claim, claims: Iterable[Claim], catalog: Catalog) -> Problem | None:
     """Returns what would be wrong with a topic file that is not there yet, by the rules above. It may not take a table
     that a topic reads, or a name from a topic that has the table of its own name: that one would be wrong then."""
     others, names = list(claims), {name.casefold() for name in claim.names()}
     if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
         return _table_problem(claim, f"a table that no topic reads: {readers[0].file.name} does (source.table)")
-    problems = claim_problems([*others, claim], namespace)
-    if claim.file not in problems and (lost := problems.keys() - claim_problems(others, namespace).keys()):
-        for name in sorted(other.file.name for other in others if other.file in lost and other.by_own_name):
+    problems = claim_problems([*others, claim], catalog)
+    if claim.file not in problems and (lost := problems.keys() - claim_problems(others, catalog).keys()):
+        for name in sorted(other.file.name for other in others if other.file in lost and other.strength > EXPLICIT):
             return _table_problem(claim, f"a table that takes no name from another topic: {name} has one of its names")
     return problems.get(claim.file)
 
 
-def _same_topic(claim: Claim, namesakes: Sequence[Claim]) -> Problem:
-    others = ", ".join(sorted(other.file.name for other in namesakes if other.file != claim.file))
-    allowed = f"also the topic of {others}: neither has it until the other file is gone or has another name"
+def _same_topic(claim: Claim, others: Sequence[Claim]) -> Problem:
+    names = ", ".join(sorted(other.file.name for other in others))
+    is_lost = any(_rank_of_file(other) > _rank_of_file(claim) for other in others)
+    until = (
+        "give this file another name" if is_lost else "neither has it until the other file is gone or has another name"
+    )
+    allowed = f"also the topic of {names}: {until}"
     return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
 
 
@@ -164,7 +184,7 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
     )
     subject = "" if name == claim.table else f"{claim.names()[name]} {name} would be "
     also = "also " if name == claim.table else ""
-    is_lost = any(other.strength(name_there) > claim.strength(name) for other, name_there in others)
+    is_lost = any(other.strength > claim.strength for other, _ in others)
     until = "name another table" if is_lost else "neither topic has it until one of the files names another table"
     return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
 

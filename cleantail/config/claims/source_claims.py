@@ -2,7 +2,8 @@
 
 1. A topic in Kafka, by its name: two addresses may be of one cluster, so the name counts whatever the address. A topic
    that is called so comes first.
-2. Files, by the pattern of their paths. The folder `<root>/<topic>/` of each folder of sources is that topic's.
+2. Files, by the pattern of their paths. The folder `<root>/<topic>/` of each folder of sources is that topic's. The
+   case of letters counts only between two such folders, and only if the disk keeps it.
 3. A consumer group, by its name.
 4. Of two files that claim a source the better claim has it, and only the other file is wrong; equal claims are both
    wrong. A file that is broken elsewhere still claims.
@@ -48,7 +49,7 @@ class SourceClaim:
         if self.key != other.key or self.file == other.file:
             return False
         if self.key == PATH:
-            return _meet(self.parts, other.parts)
+            return _meet(self.parts, other.parts, keeps_case=self.is_better and other.is_better)
         return self.text == other.text
 
 
@@ -57,13 +58,13 @@ def source_claims(
 ) -> Iterator[SourceClaim]:
     """Yields what one file claims. `topic`: what is in the file, where it is broken."""
     stem = file.stem
-    for root in platform.sources:
-        yield SourceClaim(file, PATH, f"{root}/{stem}/", (*_parts(root, home), stem, "**"), True, False)
+    folders = [(root, (*_parts(root, home), stem)) for root in platform.sources]
+    for root, folder in folders:
+        yield SourceClaim(file, PATH, f"{root}/{stem}/", (*folder, "**"), _is_own(folder, home / root), False)
     path, kafka_topic, group = _sources_of(topic, stem)
     if path:
         parts = _parts(path, home)
-        owned = [(*_parts(root, home), stem.casefold()) for root in platform.sources]
-        in_own = any(tuple(p.casefold() for p in parts[: len(o)]) == tuple(p.casefold() for p in o) for o in owned)
+        in_own = any(parts[: len(folder)] == folder and _is_own(folder, home / root) for root, folder in folders)
         yield SourceClaim(file, PATH, path, parts, in_own)
     if kafka_topic:
         yield SourceClaim(file, KAFKA, kafka_topic, is_better=kafka_topic == stem)
@@ -128,14 +129,22 @@ def _parts(pattern: str, home: Path) -> tuple[str, ...]:
     return PurePosixPath(os.path.normpath(home / pattern)).parts
 
 
-def _meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Returns whether one file may match both patterns. `**` may mean any folders; letters' case does not count."""
+def _is_own(folder: Sequence[str], root: Path) -> bool:
+    """Return whether a folder below `root` is the topic's by its name. On a disk that folds the case, only a name of
+    small letters has a folder of its own."""
+    name = folder[-1]
+    other_case = root.with_name(root.name.swapcase())
+    return name == name.casefold() or not (root.exists() and other_case.exists() and root.samefile(other_case))
+
+
+def _meet(one: Sequence[str], other: Sequence[str], keeps_case: bool) -> bool:
+    """Returns whether one file may match both patterns. `**` may mean any folders."""
     for a, b in zip_longest(one, other):
         if a is None or b is None:
             return False
         if "**" in (a, b):
             return True
-        if not _may_be_one(a.casefold(), b.casefold()):
+        if not (_may_be_one(a, b) if keeps_case else _may_be_one(a.casefold(), b.casefold())):
             return False
     return True
 

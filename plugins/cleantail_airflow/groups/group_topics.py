@@ -17,12 +17,12 @@ def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Ite
     """Yields the topics of a group by name, and those with a broken YAML that would be among them. `only`: the one that
     a person asks for; raises AirflowFailException where it is not among them."""
     folder = Path(config_dir)
-    none = True
-    for file, topic in scan_topics(folder, os.environ):
-        if only not in (None, file.stem):
-            continue
-        if topic.dag_name == group if isinstance(topic, Topic) else may_run_in(group, file, folder):
-            none = False
-            yield file.stem, topic
-    if only is not None and none:
+    found = {
+        file.stem: topic
+        for file, topic in scan_topics(folder, os.environ)
+        if only in (None, file.stem)
+        and (topic.dag_name == group if isinstance(topic, Topic) else may_run_in(group, file, folder))
+    }
+    yield from found.items()
+    if only is not None and not found:
         raise AirflowFailException(f"no topic {only} runs in the group {group}; nothing was done")

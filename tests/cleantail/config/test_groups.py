@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from cleantail.config.config_reference import json_schema
-from cleantail.config.loading import find_topic, may_run_in, scan_groups, scan_topics
+from cleantail.config.loading import find_group, find_topic, may_run_in, scan_groups, scan_topics
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.errors import ConfigError
 from cleantail_cli import main
@@ -98,6 +98,16 @@ def test_the_error_of_a_topic_of_a_groups_name_says_so(write):
     write("groups/shop.yaml", "group: shop\n")
     [problem] = problems_of(write("topics/shop.yaml", "topic: shop\n"), "shop")
     assert 'topic: "shop" is not allowed: a name that no group has: a group and a topic would be one DAG' in problem
+
+
+def test_of_two_files_of_one_group_that_with_the_ending_yml_is_refused(write):
+    write("groups/shop.yaml", "group: shop\nlimits: {pack.max.topics: 7}\n")
+    config_dir = write("groups/shop.yml", "group: shop\n")
+    found = groups_of(config_dir)
+    assert found["shop.yml"] == [
+        'group: "shop" is not allowed: also the group of shop.yaml: give this file another name'
+    ]
+    assert find_group("shop", config_dir, {}).limits.pack_max_topics == 7
 
 
 def test_a_group_whose_dag_would_have_too_long_an_id_is_refused(write):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cleantail.config.catalog import Catalog
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import load_platform, load_topic, scan_topics
 from cleantail.config.topic import Topic
@@ -148,6 +149,6 @@ def test_no_topic_reads_what_cleantail_has_made(scanned, table, whose):
 
 def test_no_new_topic_takes_a_table_that_another_one_reads(tmp_path):
     reader = Claim(tmp_path / "a.yaml", "cleantail.a", "sinks.orders")
-    problem = problem_of_new(Claim(tmp_path / "b.yaml", "sinks.Orders"), [reader], "cleantail")
+    problem = problem_of_new(Claim(tmp_path / "b.yaml", "sinks.Orders"), [reader], Catalog())
     assert "a table that no topic reads: a.yaml does (source.table)" in str(problem)
-    assert problem_of_new(Claim(tmp_path / "b.yaml", "sinks.other"), [reader], "cleantail") is None
+    assert problem_of_new(Claim(tmp_path / "b.yaml", "sinks.other"), [reader], Catalog()) is None

@@ -1,11 +1,14 @@
 """A topic is what its file says: names of topics, tables and what lies beside them have one owner at most."""
 
+import re
+
 import pytest
 
+from cleantail.config.catalog import Catalog
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX
+from cleantail.config.topic_table import EVIDENCE, SIDE_SUFFIXES
 from cleantail.errors import ConfigError
 from cleantail_cli import main
 
@@ -22,7 +25,7 @@ def scanned(config_dir):
 
     def scan(**texts):
         for name, text in texts.items():
-            (config_dir / "topics" / f"{name.replace('__', '.')}").write_text(text)
+            (config_dir / "topics" / re.sub("__(ya?ml)$", r".\1", name)).write_text(text)
         return {
             file.name: "" if isinstance(topic, Topic) else str(topic).partition("/topics/")[2]
             for file, topic in scan_topics(config_dir)
@@ -79,8 +82,7 @@ def test_a_topic_whose_own_name_makes_its_table_keeps_it_whatever_another_file_s
             "mallory.yaml", "topic: mallory\ntable: cleantail.orders\nsource: {path: /etc/*}\n", id="not allowed"
         ),
         pytest.param("mallory.yaml", "topic: orders\n", id="another file's topic"),
-        pytest.param("orders_latest.yaml", "topic: orders_latest\n", id="called as its view"),
-        pytest.param("ORDERS_deleted_versions.yaml", "topic: ORDERS_deleted_versions\n", id="called as its ledger"),
+        pytest.param("orders_latest.yaml", "topic: orders_latest\ntable: cleantail.orders_latest\n", id="called as it"),
     ],
 )
 def test_no_other_file_takes_a_topic_out_whose_own_name_makes_its_table(scanned, name, text):
@@ -101,9 +103,9 @@ def test_of_two_equal_claimants_both_are_refused_and_name_each_other(scanned):
 
 
 def test_topics_whose_default_tables_are_one_are_both_refused(scanned):
-    found = scanned(**{"a.b__yaml": "topic: a.b\n", "a_b__yaml": "topic: a_b\n"})
-    assert "also the table of a_b.yaml" in found["a.b.yaml"]
-    assert "also the table of a.b.yaml" in found["a_b.yaml"]
+    found = scanned(**{"a.b__yaml": "topic: a.b\n", "a-b__yaml": "topic: a-b\n"})
+    assert "also the table of a-b.yaml" in found["a.b.yaml"]
+    assert "also the table of a.b.yaml" in found["a-b.yaml"]
 
 
 def test_three_claimants_are_all_named(scanned):
@@ -111,14 +113,83 @@ def test_three_claimants_are_all_named(scanned):
     assert "also the table of b.yaml, the table of c.yaml" in found["a.yaml"]
 
 
+FOLDING, KEEPING = "{type: hive, uri: 'thrift://h:1', warehouse: 's3://b/w'}", "{type: sqlite}"
+OWN, OTHER = "topic: {0}\n", "topic: {0}\ntable: cleantail.{1}\n"
+
+
+@pytest.mark.parametrize("is_new_first", [False, True], ids=["", "new file sorts first"])
 @pytest.mark.parametrize(
-    "names", [("orders.yaml", "orders.yml"), ("Orders.yaml", "orders.yaml"), ("ORDERS.yml", "orders.yaml")], ids=str
+    ("catalog", "one", "other", "wrong"),
+    [
+        # own name, whatever the other file says
+        pytest.param(KEEPING, "orders", "mallory table orders", "other", id="own name, table"),
+        pytest.param(KEEPING, "orders", "mallory table ORDERS", "other", id="own name, table of another case"),
+        pytest.param(FOLDING, "orders", "mallory table ORDERS", "other", id="own name, table of another case, folded"),
+        pytest.param(FOLDING, "Orders", "mallory table orders", "other", id="own name with a capital, table"),
+        pytest.param(KEEPING, "orders", "mallory table orders_latest", "other", id="own view, table"),
+        pytest.param(KEEPING, "orders", "orders_latest table orders_latest", "other", id="own view, table so called"),
+        pytest.param(KEEPING, "orders", "orders_latest", "", id="own view, own name"),
+        pytest.param(KEEPING, "orders", "orders_keyless", "", id="own side table, own name"),
+        pytest.param(KEEPING, "orders", "ORDERS_deleted_versions", "", id="own side table, own name of another case"),
+        pytest.param(FOLDING, "orders", "ORDERS_unholdable", "", id="own side table, own name, folded"),
+        pytest.param(KEEPING, "orders.latest", "orders", "", id="own view, own name with a dot"),
+        pytest.param(KEEPING, "orders_latest", "mallory table orders", "", id="own name, view of a table"),
+        pytest.param(KEEPING, "orders_latest", "orders_latest_", "", id="own names that differ in an underscore"),
+        # two own names
+        pytest.param(KEEPING, "orders", "ORDERS", "", id="case, kept"),
+        pytest.param(KEEPING, "Orders", "orders", "", id="case, kept, the capital was first"),
+        pytest.param(FOLDING, "orders", "ORDERS", "other", id="case, folded"),
+        pytest.param(FOLDING, "Orders", "ORDERS", "both", id="case, folded, two with capitals"),
+        pytest.param(KEEPING, "a_b", "a.b", "other", id="the table letter by letter"),
+        pytest.param(KEEPING, "a_b_latest", "a.b.latest", "other", id="the table letter by letter, as a view"),
+        pytest.param(KEEPING, "a.b", "a-b", "both", id="two names that make one table"),
+        # two that name their tables
+        pytest.param(KEEPING, "a table t", "b table t", "both", id="one table"),
+        pytest.param(KEEPING, "a table T", "b table t", "both", id="one table of two cases"),
+        pytest.param(KEEPING, "a table t", "b table t_latest", "both", id="table, view"),
+    ],
+)  # fmt: skip
+def test_the_better_claim_has_the_name(scanned, config_dir, catalog, one, other, wrong, is_new_first):
+    """Also a file that is broken elsewhere keeps what it claims."""
+    (config_dir / "defaults.yaml").write_text(f"platform: {{catalog: {catalog}}}")
+    if is_new_first:
+        one, other, wrong = other, one, {"one": "other", "other": "one"}.get(wrong, wrong)
+    texts = {text.split()[0]: (OTHER if " " in text else OWN).format(*text.split()[::2]) for text in (one, other)}
+    names = list(texts)
+    found = scanned(**{f"{name}__yaml": text for name, text in texts.items()})
+    refused = [bool(found[f"{name}.yaml"]) for name in names]
+    assert refused == {"": [0, 0], "one": [1, 0], "other": [0, 1], "both": [1, 1]}[wrong], found
+    broken = scanned(**{f"{names[0]}__yaml": texts[names[0]] + "unknown: 1\n"})
+    assert bool(broken[f"{names[1]}.yaml"]) is refused[1], broken
+
+
+@pytest.mark.parametrize(
+    ("catalog", "better", "worse"),
+    [
+        pytest.param(KEEPING, "orders.yaml", "orders.yml", id="yaml, yml"),
+        pytest.param(FOLDING, "orders.yaml", "Orders.yaml", id="case"),
+        pytest.param(FOLDING, "orders.yaml", "ORDERS.yml", id="case and ending"),
+    ],
 )
-def test_two_files_of_one_name_are_both_refused(scanned, names):
-    found = scanned(**{name: f"topic: {name.partition('.')[0]}\ntable: lake.t{i}\n" for i, name in enumerate(names)})
-    for mine, other in (names, names[::-1]):
-        assert f"{mine}:1: topic: " in found[mine]
-        assert f"also the topic of {other}: neither has it until the other file is gone" in found[mine]
+def test_of_two_files_of_one_name_the_worse_alone_is_refused(scanned, config_dir, catalog, better, worse):
+    (config_dir / "defaults.yaml").write_text(f"platform: {{catalog: {catalog}}}")
+    found = scanned(
+        **{
+            name.replace(".", "__"): f"topic: {name.partition('.')[0]}\ntable: lake.t{i}\n"
+            for i, name in enumerate((better, worse))
+        }
+    )
+    assert f"{worse}:1: topic: " in found[worse]
+    assert f"also the topic of {better}: give this file another name" in found[worse]
+    assert found[better] == ""
+    assert find_topic("orders", config_dir).table == "lake.t0"
+
+
+def test_two_files_of_one_name_with_capitals_are_both_refused_where_the_catalog_folds_the_case(scanned, config_dir):
+    (config_dir / "defaults.yaml").write_text(f"platform: {{catalog: {FOLDING}}}")
+    found = scanned(Orders__yaml="topic: Orders\ntable: lake.a\n", ORDERS__yaml="topic: ORDERS\ntable: lake.b\n")
+    assert "also the topic of ORDERS.yaml: neither has it until the other file is gone" in found["Orders.yaml"]
+    assert "also the topic of Orders.yaml: neither" in found["ORDERS.yaml"]
 
 
 def test_a_file_that_is_broken_otherwise_keeps_its_claim(scanned):
@@ -133,17 +204,12 @@ def test_a_file_that_is_broken_otherwise_keeps_its_claim(scanned):
     assert "unknown key" in found["a.yaml"]
 
 
-@pytest.mark.parametrize("suffix", [KEYLESS_SUFFIX, LEDGER_SUFFIX, LATEST_SUFFIX])
-def test_what_lies_beside_a_table_is_no_other_topics_table(scanned, suffix):
-    found = scanned(**{"orders__yaml": "topic: orders\n", f"orders{suffix}__yaml": f"topic: orders{suffix}\n"})
-    assert f'table: "cleantail.orders{suffix}" is not allowed: also the ' in found[f"orders{suffix}.yaml"]
-    assert "of orders.yaml: name another table" in found[f"orders{suffix}.yaml"]
-    assert found["orders.yaml"] == ""
-
-
-@pytest.mark.parametrize("suffix", [KEYLESS_SUFFIX, LEDGER_SUFFIX, LATEST_SUFFIX])
-def test_a_name_with_such_an_end_is_free_where_nothing_lies_beside(scanned, suffix):
-    assert set(scanned(**{f"orders{suffix}__yaml": f"topic: orders{suffix}\n"}).values()) == {""}
+@pytest.mark.parametrize("suffix", SIDE_SUFFIXES)
+def test_a_topic_that_is_called_as_a_side_table_has_a_table_that_no_other_needs(scanned, config_dir, suffix):
+    names = {f"orders{suffix}", f"orders{suffix}_", f"orders.{suffix[1:]}x"}
+    assert set(scanned(**{f"{name}__yaml": f"topic: {name}\n" for name in names}).values()) == {""}
+    tables = {find_topic(name, config_dir).table for name in names}
+    assert tables == {f"cleantail.orders{suffix}_", f"cleantail.orders{suffix}__", f"cleantail.orders{suffix}x"}
 
 
 @pytest.mark.parametrize(
@@ -193,13 +259,15 @@ def test_check_config_lists_both_claimants_and_goes_on(scanned, config_dir, caps
         pytest.param(("orders", "c.orders"), ("mallory", "c.orders_latest"), "", id="the view of its own name"),
         pytest.param(("new", "c.orders"), ("orders", "c.orders"), "also the table of orders.yaml", id="another's name"),
         pytest.param(("new", "c.t"), ("old", "c.t"), "also the table of old.yaml", id="equal claims"),
-        pytest.param(("a_b", "c.a_b"), ("a-b", "c.a_b"), "also the table of a-b.yaml", id="equal names"),
-        pytest.param(("a", "c.a"), ("a_latest", "c.a_latest"), "takes no name from another topic: a_latest.yaml",
-                     id="a view that is the table of another's name"),
+        pytest.param(("a.b", "c.a_b"), ("a-b", "c.a_b"), "also the table of a-b.yaml", id="equal names"),
+        pytest.param(("a_b", "c.a_b"), ("a-b", "c.a_b"), "takes no name from another topic: a-b.yaml",
+                     id="a better claim of another's name"),
+        pytest.param(("a", "c.a"), ("a_latest", "c.a_latest_"), "", id="a view as another topic is called"),
     ],
 )  # fmt: skip
 def test_a_new_file_is_judged_as_check_config_judges_it(tmp_path, new, there, wrong):
     """A topic that has the table of its own name keeps it also where the new file's claim of the name is better."""
-    new_claim, claim = (Claim.of(tmp_path / f"{name}.yaml", table, "c") for name, table in (new, there))
-    problem = problem_of_new(new_claim, [claim], "c")
+    catalog = Catalog(namespace="c")
+    new_claim, claim = (Claim.of(tmp_path / f"{name}.yaml", table, catalog) for name, table in (new, there))
+    problem = problem_of_new(new_claim, [claim], catalog)
     assert wrong in (problem.allowed if problem else "") and bool(problem) is bool(wrong)

@@ -99,3 +99,16 @@ def test_a_connection_is_for_the_topics_and_groups_that_the_platform_lists(wrong
     for name in ("bad", "own_name"):
         assert "one of the topics that platform.kafka_access.kafka_* in defaults.yaml lists: prod.*" in found[name]
     assert 'source.kafka.group.id: "billing" is not allowed: one of the groups' in found["group"]
+
+
+def test_topics_whose_names_differ_in_case_each_have_the_folder_of_their_name(wrong):
+    found = wrong(
+        orders={"path": "landing/orders/*.jsonl"}, ORDERS={"path": "landing/ORDERS/*.jsonl"}, Orders=kafka(**HERE)
+    )
+    assert found == {"orders": "", "ORDERS": "", "Orders": ""}
+
+
+@pytest.mark.parametrize("path", ["landing/orders/*.jsonl", "landing/[oO]rders/*", "landing/Orders/*.jsonl"])
+def test_a_topic_of_another_case_has_none_of_the_files(wrong, path):
+    found = wrong(orders={"path": "landing/orders/*.jsonl"}, ORDERS={"path": path})
+    assert (found["orders"], "orders.yaml has it" in found["ORDERS"]) == ("", True)
