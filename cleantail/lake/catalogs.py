@@ -20,6 +20,7 @@ from cleantail.home.locks import exclusive
 from cleantail.home.private_files import make_home
 from cleantail.human import one_line
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
+from cleantail.lake.clients.bounded_reads import DELETES_PROPERTY, most_delete_bytes
 from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.clients.exchange import OF_FILES
 from cleantail.lake.clients.trusted_catalog import opened, require_data_alone
@@ -239,7 +240,8 @@ def store_properties(table: Table) -> dict[str, str]:
     """Returns what a process needs to open a table's files, as file_io_properties does."""
     kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
     kind = type(table.io)
-    return {**kept, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}
+    limit = {DELETES_PROPERTY: str(most_delete_bytes(table.io))}
+    return {**kept, **limit, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)

@@ -39,16 +39,17 @@ def data_files_of(
     """
     require_parquet(entry.data_file.file_path, entry.data_file.file_format)
     columns = columns_of_properties(table.properties)
-    deleted = lost_records(table.io, deletes, entry.sequence_number or 0) if deletes else 0
+    records, arrived = entry.data_file.record_count, entry.sequence_number or 0
+    deleted = lost_records(table.io, deletes, records, arrived) if deletes else 0
     if columns is None:
         return [_single_log_file(table, entry, deleted)]
     parts = parts_of(table, entry.data_file, columns, lineages)
     iceberg_partition = f"{entry.data_file.spec_id} {entry.data_file.partition}"
-    records = [p.records for p in parts]
+    of_parts = [p.records for p in parts]
     nulls = sum(p.nulls or 0 for p in parts)
     lost = _lost_by_log(table, entry, columns, parts, deletes, deleted)
     shares = zip(
-        parts, lost, split(entry.data_file.file_size_in_bytes, records), split(nulls, records), strict=True
+        parts, lost, split(entry.data_file.file_size_in_bytes, of_parts), split(nulls, of_parts), strict=True
     )  # fmt: skip
     return [
         DataFile(
@@ -93,7 +94,7 @@ def _lost_by_log(
         if len(_lost_by_file) >= CACHED_FILES:
             _lost_by_file.clear()
         partitions = stored_records(table, columns, [PARTITION], [file])[PARTITION].to_numpy()
-        gone = partitions[lost_positions(table.io, deletes, sequence_number)]
+        gone = partitions[lost_positions(table.io, deletes, len(partitions), sequence_number)]
         _lost_by_file[key] = known = tuple(int((gone == part.partition).sum()) for part in parts)
     return known
 

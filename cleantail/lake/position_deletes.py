@@ -1,16 +1,29 @@
 """Delete files of one data file: deletion vectors, and the position deletes of format version 2.
 
-Which data file they are of, and which positions it has lost.
+Which data file they are of, and which positions it has lost. The owner of a table writes these files: 1 MB of them can
+name billions of positions. Therefore:
+
+1. A delete file is refused before it is read if its footer or its pages say more than `deletes.max.bytes`.
+2. It is read in batches. Of a batch only the positions of the data file in question stay, as a compressed set.
+3. A position at or behind the data file's end is an error, as is a vector with another number of positions than its
+   metadata say.
+4. PyIceberg reads delete files by these functions, too (`bound_deletes`).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from cleantail.config.settings.input_limits import DELETES_BYTES, limit_text
 from cleantail.errors import TableError
+from cleantail.human import counted
+from cleantail.lake.clients.bounded_reads import most_delete_bytes, up_to
+from cleantail.lake.parquet_pages import unpacked_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +35,14 @@ PATH_ID = 2_147_483_546
 """Field id that Iceberg's specification reserves for the name of the data file."""
 VECTORS, POSITIONS = "PUFFIN", "PARQUET"
 """Formats of the delete files that can be read: deletion vectors and position deletes."""
-VECTOR_MAGIC = bytes.fromhex("d1d33964")
+PARQUET_MAGIC, VECTOR_MAGIC = b"PAR1", bytes.fromhex("d1d33964")
+BATCH_POSITIONS = 1 << 16
+POSITION_BYTES, NAME_BYTES = 8, 512
+"""What a position, and the name of a data file with its positions, count at least."""
+SMALL_BYTES = 8 << 20
+"""A delete file of so many bytes is fetched in one piece."""
+PARQUET_FOOTER_BYTES, PUFFIN_FOOTER_BYTES = 1 << 20, 16 << 20
+"""Footers of delete files. As objects they take many times as much."""
 
 
 MEND = (
@@ -51,37 +71,75 @@ def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes]
     return low.decode() if low is not None and low == high else None
 
 
-def lost_records(io: FileIO, deletes: Sequence[DeleteFile], sequence_number: int = 0) -> int:
-    """Returns how many records of one data file its delete files hide. A deletion vector has all of them. Of several
-    files of position deletes, as two engines leave them that wrote at the same time, some may have the same positions.
+def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> int:
+    """Returns how many of the `records` of one data file its delete files hide. A deletion vector has all of them. Of
+    several files of position deletes, as two engines leave them that wrote at the same time, some may have the same
+    positions.
 
     `sequence_number` is the data file's: what was deleted before it came is of an earlier registration of it. Raises
-    TableError for deletion vectors that make the table unreadable.
+    TableError for deletion vectors that make the table unreadable, or that have more positions than the data file.
     """
     if vectors := [d for d in deletes if d.format == VECTORS]:
         require_readable(vectors, sequence_number)
-        return vectors[0].records
+        vector = vectors[0]
+        if not 0 <= vector.records <= records:
+            name = vector_name(vector.path, vector.start)
+            raise TableError(miscounted(name, vector.records, vector.records, records))
+        return vector.records
     deletes = [d for d in deletes if d.sequence_number >= sequence_number]
-    if len(deletes) < 2:
+    if len(deletes) < 2 and all(0 <= d.records <= records for d in deletes):
         return sum(d.records for d in deletes)
-    return len(lost_positions(io, deletes))
+    return len(lost_positions(io, deletes, records))
 
 
-def lost_positions(io: FileIO, deletes: Sequence[DeleteFile], sequence_number: int = 0) -> npt.NDArray[np.int64]:
-    """Returns the positions that lost_records counts, each once, in ascending order."""
+def lost_positions(
+    io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0
+) -> npt.NDArray[np.int64]:
+    """Returns the positions that lost_records counts, each once, in ascending order. All are below `records`."""
     import numpy as np
 
     if vectors := [d for d in deletes if d.format == VECTORS]:
         require_readable(vectors, sequence_number)
-        with io.new_input(vectors[0].path).open() as file:
-            file.seek(vectors[0].start)
-            blob = file.read(vectors[0].length)
-        return np.fromiter(vector_positions(blob, vectors[0].path), np.int64)
-    positions = [np.empty(0, np.int64)]
-    for delete in (d for d in deletes if d.sequence_number >= sequence_number):
-        with io.new_input(delete.path).open() as file:
-            positions.append(positions_of_file(file, delete.data_file, delete.path))
-    return np.unique(np.concatenate(positions))
+        found = read_vector(io, vectors[0].path, vectors[0].start, vectors[0].length)
+        if len(found) != vectors[0].records or (found and found.max() >= records):
+            name = vector_name(vectors[0].path, vectors[0].start)
+            raise TableError(miscounted(name, len(found), vectors[0].records, records))
+    else:
+        found = bitmap_of(np.empty(0, np.int64))
+        for delete in (d for d in deletes if d.sequence_number >= sequence_number):
+            with io.new_input(delete.path).open() as file:
+                found |= positions_of_file(file, delete.data_file, delete.path, most_delete_bytes(io), records)
+    return np.array(found.to_array(), np.int64)
+
+
+def read_vector(io: FileIO, path: str, start: int, length: int) -> BitMap64:
+    """Returns the positions of a deletion vector. Raises TableError, naming it, if it is damaged or too long."""
+    name = vector_name(path, start)
+    require_bytes(length, most_delete_bytes(io), f"the {name}")
+    if start < 0 or length < 0:
+        raise TableError(f"the {name} has {length} bytes by its metadata, which are damaged")
+    with io.new_input(path).open() as file:
+        file.seek(start)
+        return vector_positions(file.read(length), path)
+
+
+def require_bytes(size: int, limit: int, name: str) -> None:
+    """Raises TableError for a delete file, or a deletion vector, that takes more bytes than the limit."""
+    if size > limit:
+        raise TableError(f"{name} has, or unpacks to, more than {limit} bytes; {limit_text(DELETES_BYTES)}")
+
+
+def vector_name(path: str, start: int) -> str:
+    """Returns how errors name a deletion vector."""
+    return f"deletion vector in {path} at {start}"
+
+
+def miscounted(name: str, positions: int, count: int, records: int) -> str:
+    """Returns what is wrong with a delete file whose metadata say `count`, of a data file of so many records."""
+    return (
+        f"the {name} has {counted(positions, 'position')}, its metadata say {count} of a file of "
+        f"{counted(records, 'record')}"
+    )
 
 
 def vector_positions(blob: bytes, where: str) -> BitMap64:
@@ -91,7 +149,21 @@ def vector_positions(blob: bytes, where: str) -> BitMap64:
     body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
     if int.from_bytes(blob[:4], "big") != len(body) or body[:4] != VECTOR_MAGIC or zlib.crc32(body) != crc:
         raise TableError(f"{where} is not a deletion vector, or a damaged one")
-    return BitMap64.deserialize(body[4:])
+    try:
+        return BitMap64.deserialize(body[4:])
+    except ValueError:
+        raise TableError(f"{where} is not a deletion vector, or a damaged one") from None
+
+
+def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
+    """Returns the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
+    one of numpy element by element."""
+    import numpy as np
+    from pyroaring import BitMap64
+
+    whole = array("Q")
+    whole.frombytes(np.ascontiguousarray(numbers, np.uint64).view(np.uint8).data)
+    return BitMap64(whole)
 
 
 def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:
@@ -119,13 +191,10 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
 
 
 def puffin_problem(io: FileIO, path: str) -> str | None:
-    """Returns why PyIceberg cannot read a file of deletion vectors; None if it can."""
-    from pyiceberg.table.puffin import PuffinFile
-
-    with io.new_input(path).open() as file:
-        content = file.read()
+    """Returns why PyIceberg cannot read a file of deletion vectors; None if it can. Raises TableError if it is beyond
+    the limit."""
     try:
-        PuffinFile(content)
+        _puffin_file(io, path)
     except ValueError:
         return (
             f"{path} has a deletion vector and is not a Puffin file, as Iceberg's specification asks; not every engine "
@@ -134,29 +203,127 @@ def puffin_problem(io: FileIO, path: str) -> str | None:
     return None
 
 
-def positions_of_file(source: Any, data_file: str, where: str) -> npt.NDArray[np.int64]:
-    """Returns the positions of a data file in position deletes. Raises TableError, naming `where`, when they are
-    damaged."""
+def _puffin_file(io: FileIO, path: str) -> Any:
+    """Returns PyIceberg's object. Raises ValueError if it is not a Puffin file."""
+    from pyiceberg.table.puffin import PuffinFile
+
+    with io.new_input(path).open() as file:
+        content = up_to(file.read, most_delete_bytes(io), DELETES_BYTES, path)
+    if content.startswith(content[-4:]):  # else it is no Puffin file, and has no footer
+        _require_footer(int.from_bytes(content[-12:-8], "little"), PUFFIN_FOOTER_BYTES, path)
+    return PuffinFile(content)
+
+
+def _require_footer(size: int, most: int, where: str) -> None:
+    if size > most:
+        raise TableError(f"{where} has a footer of {size} bytes; of a delete file's footer {most} are read")
+
+
+def positions_of_file(source: Any, data_file: str, where: str, limit: int, records: int | None = None) -> BitMap64:
+    """Returns the positions of a data file in position deletes. `limit`: of their bytes; `records`: of the data file,
+    None if it is not known. Raises TableError, naming `where`, when they are damaged or beyond either."""
     import numpy as np
+    import pyarrow.compute as pc
+
+    found = bitmap_of(np.empty(0, np.int64))
+    for paths, positions in _batches(source, where, limit):
+        named = pc.equal(paths.dictionary, data_file)
+        of_file = positions if pc.all(named).as_py() else positions.filter(named.take(paths.indices))
+        some = bitmap_of(of_file.to_numpy(zero_copy_only=False))
+        if some and records is not None and some.max() >= records:
+            raise TableError(
+                f"{where} has position {some.max()} of {data_file}, which has {counted(records, 'record')}: a position "
+                f"delete file names records that are there"
+            )
+        found |= some
+    return found
+
+
+def shared_positions(source: Any, where: str, limit: int) -> dict[str, BitMap64]:
+    """Returns data file -> its positions in a file of position deletes. Raises TableError as positions_of_file does."""
+    import numpy as np
+
+    found: dict[str, BitMap64] = {}
+    for paths, positions in _batches(source, where, limit):
+        codes, of_rows = paths.indices.to_numpy(zero_copy_only=False), positions.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        names = paths.dictionary.take(paths.indices.take(order[starts])).to_pylist()
+        for name, rows in zip(names, np.split(order, starts)[1:], strict=True):
+            some = bitmap_of(of_rows[rows])
+            found[name] = found[name] | some if name in found else some
+        require_bytes(len(found) * NAME_BYTES, limit, where)
+    return found
+
+
+def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
+    """Yields (file_path, pos) of position deletes in batches; the names are a dictionary: a delete file has one for
+    every position, and is as a rule of one data file."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
-        # each name once: a delete file has one for every position, and is as a rule of one data file
-        deletes = pq.read_table(source, columns=["file_path", "pos"], read_dictionary=["file_path"])
-        parts = [_positions_in(batch, data_file) for batch in deletes.to_batches()]
-    except (pa.ArrowException, OSError) as e:
+        source.seek(0, 2)
+        require_bytes(size := source.tell(), limit, where)
+        source.seek(0)
+        if size <= SMALL_BYTES:
+            source = BytesIO(source.read())
+        source.seek(max(size - 8, 0))
+        if (end := source.read(8))[4:] == PARQUET_MAGIC:
+            _require_footer(int.from_bytes(end[:4], "little"), PARQUET_FOOTER_BYTES, where)
+        source.seek(0)
+        file = pq.ParquetFile(source, read_dictionary=["file_path"])
+        paths = [file.schema.column(number).path for number in range(len(file.schema))]
+        numbers = [paths.index("file_path"), paths.index("pos")]
+        kinds = [file.schema_arrow.field(name).type for name in ("file_path", "pos")]
+        if not pa.types.is_dictionary(kinds[0]) or kinds[1] != pa.int64():
+            raise ValueError(f"columns of {kinds[0]} and {kinds[1]}")
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        unpacked = unpacked_bytes(source, file.metadata, numbers, limit)
+        require_bytes(sum(groups) * POSITION_BYTES + unpacked, limit, where)
+        for batch in file.iter_batches(BATCH_POSITIONS, columns=["file_path", "pos"], use_threads=False):
+            names, positions = batch.column("file_path"), batch.column("pos")
+            if names.null_count or positions.null_count or pc.any(pc.less(positions, 0)).as_py():
+                raise ValueError("rows without a file or a position")
+            yield names, positions
+    except (pa.ArrowException, OSError, ValueError, KeyError) as e:
         raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _positions_in(deletes: Any, data_file: str) -> npt.NDArray[np.int64]:
-    """Returns the positions of a data file among some position deletes, whose names are numbers of a dictionary."""
-    import pyarrow.compute as pc
+def bound_deletes() -> None:
+    """Makes PyIceberg read delete files by the functions above, from now on and in the whole process."""
+    import pyiceberg.io.pyarrow
 
-    paths, positions = deletes.column("file_path"), deletes.column("pos")
-    named = pc.equal(paths.dictionary, data_file)
-    if paths.null_count or not pc.all(named).as_py():
-        positions = positions.filter(named.take(paths.indices))
-    numbers: npt.NDArray[np.int64] = positions.to_numpy(zero_copy_only=False)
-    return numbers
+    pyiceberg.io.pyarrow._read_deletes = _read_deletes
+
+
+def _read_deletes(io: FileIO, data_file: Any) -> dict[str, Any]:
+    """Stands for PyIceberg's own. Returns data file -> its deleted positions, those of a whole Puffin file together
+    within the limit."""
+    import numpy as np
+    import pyarrow as pa
+
+    limit, path, kind = most_delete_bytes(io), str(data_file.file_path), data_file.file_format.value.upper()
+    if kind == VECTORS:
+        found = _vectors_in(_puffin_file(io, path), path, limit)
+    elif kind == POSITIONS:
+        with io.new_input(path).open() as source:
+            found = shared_positions(source, path, limit)
+    else:
+        raise TableError(f"{path} has position deletes as {kind}, and only Parquet can be read")
+    return {
+        name: pa.chunked_array([pa.array(np.array(of_file.to_array(), np.int64))]) for name, of_file in found.items()
+    }
+
+
+def _vectors_in(puffin: Any, path: str, limit: int) -> dict[str, BitMap64]:
+    found, size = dict[str, "BitMap64"](), 0
+    for blob in puffin.footer.blobs:
+        name = blob.properties.get("referenced-data-file")
+        if name is None or blob.compression_codec is not None or blob.offset < 0 or blob.length < 0:
+            raise TableError(f"{path} has a blob that is not a deletion vector, or is packed")
+        found[name] = vector_positions(puffin.get_blob_payload(blob), path)
+        size += blob.length + len(found[name]) * POSITION_BYTES
+        require_bytes(size, limit, path)
+    return found

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
 from cleantail.adopt.equality_deletes import EVERYWHERE, TableFile, applies
-from cleantail.errors import TableError
+from cleantail.lake.clients.bounded_reads import most_delete_bytes
+from cleantail.lake.position_deletes import shared_positions
 from spark_jobs.conversion.key_columns import KeyColumn, comparable, storage_type
 from spark_jobs.engine.columns.task_database import reading, task_database
 from spark_jobs.iceberg.log_files import BATCH_RECORDS, LogFile, column_batches
@@ -127,12 +127,5 @@ def read_positions(store: Store, task: PositionsTask) -> list[tuple[int, dict[st
 
 
 def _positions(io: FileIO, path: str) -> dict[str, BitMap64]:
-    try:
-        with io.new_input(path).open() as stream:
-            rows = pq.read_table(stream, columns=["file_path", "pos"])
-    except (pa.ArrowException, OSError) as e:
-        raise TableError(f"{path} is not a position delete file, or a damaged one: {e}") from None
-    paths, positions = rows["file_path"].combine_chunks().dictionary_encode(), rows["pos"].to_numpy()
-    numbers = paths.indices.to_numpy(zero_copy_only=False)
-    names = paths.dictionary.to_pylist()
-    return {str(name): BitMap64(positions[numbers == n].astype(np.uint64)) for n, name in enumerate(names)}
+    with io.new_input(path).open() as stream:
+        return shared_positions(stream, path, most_delete_bytes(io))

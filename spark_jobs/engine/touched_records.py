@@ -13,6 +13,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION
+from cleantail.lake.position_deletes import bitmap_of
 from cleantail.log.winners import (
     Booleans,
     Longs,
@@ -27,7 +28,6 @@ from cleantail.log.winners import (
 from spark_jobs.engine.columns.key_numbers import KeyNumbers, Rows
 from spark_jobs.engine.columns.records import Records, with_log
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.log_files import alive, column_batches, read_deletes_in_task
 
 COMPETES, LIVE, PAST, DIRTY = 1, 2, 4, 8

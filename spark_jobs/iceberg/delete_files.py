@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
-from cleantail.lake.position_deletes import PATH_ID, positions_of_file, vector_positions
-from spark_jobs.iceberg.deletion_vectors import bitmap_of, puffin_file
+from cleantail.lake.clients.bounded_reads import most_delete_bytes
+from cleantail.lake.position_deletes import PATH_ID, positions_of_file, require_bytes, vector_positions
+from spark_jobs.iceberg.deletion_vectors import puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, FileFacts
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
@@ -62,10 +63,11 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
     """Returns the positions of the data file that a delete file names, by the table's own IO (tasks read them by
     log_files.read_deletes_in_task). Raises TableError where it cannot be read."""
-    content = _content(table, where.path, where.start or 0, where.length)
-    return (
-        positions_in(content, data_file, where.path) if where.start is None else vector_positions(content, where.path)
-    )
+    require_bytes(where.length, limit := most_delete_bytes(), where.path)
+    content = _content(table, where.path, where.start or 0, max(where.length, 0))
+    if where.start is not None:
+        return vector_positions(content, where.path)
+    return positions_of_file(io.BytesIO(content), data_file, where.path, limit)
 
 
 def format_version(table: Any) -> int:
@@ -87,12 +89,6 @@ def position_file(data_file: str, positions: BitMap64) -> bytes:
 
 def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
     return pa.field(name, kind, nullable=False, metadata={FIELD_ID: str(number).encode()})
-
-
-def positions_in(content: bytes, data_file: str, where: str) -> BitMap64:
-    """Returns the positions of a data file in a position delete file. Raises TableError, naming `where`, when it is
-    damaged."""
-    return bitmap_of(positions_of_file(io.BytesIO(content), data_file, where))
 
 
 def _content(table: Any, path: str, start: int, length: int) -> bytes:

@@ -8,11 +8,8 @@
 from __future__ import annotations
 
 import zlib
-from array import array
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import xxhash
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 from pyroaring import BitMap64
@@ -66,14 +63,6 @@ def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
             large.append(b"".join(waiting))
             waiting, size = [], 0
     return [*large, b"".join(waiting)]
-
-
-def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
-    """Returns the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
-    one of numpy element by element."""
-    whole = array("Q")
-    whole.frombytes(np.ascontiguousarray(numbers, np.uint64).view(np.uint8).data)
-    return BitMap64(whole)
 
 
 def file_hash(path: str) -> int:

@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 from cleantail.config.topic_table import KEY, OFFSET, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.position_deletes import positions_of_file, vector_positions
+from cleantail.lake.clients.bounded_reads import most_delete_bytes
+from cleantail.lake.position_deletes import miscounted, positions_of_file, read_vector, vector_name
 from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
-from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
 from spark_jobs.iceberg.file_kinds import note_kind
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
@@ -132,29 +132,22 @@ def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: 
     behind the file's end."""
     positions = BitMap64()
     for each in deletes:
-        found = _positions(io, each, file.path)
+        found = _positions(io, each, file)
         # position deletes may name a record twice
-        miscounted = len(found) > each.count if each.start is None else len(found) != each.count
-        if miscounted or (found and found.max() >= file.records):
-            where = f"position deletes in {each.path}" if each.start is None else _vector_name(each)
-            raise TableError(
-                f"the {where} has {len(found)} positions, "
-                f"its metadata say {each.count} of a file of {counted(file.records, 'record')}"
-            )
+        is_wrong = len(found) > each.count if each.start is None else len(found) != each.count
+        if is_wrong or (found and found.max() >= file.records):
+            is_vector = each.start is not None
+            where = vector_name(each.path, each.start or 0) if is_vector else f"position delete file {each.path}"
+            raise TableError(miscounted(where, len(found), each.count, file.records))
         positions |= found
     return positions
 
 
-def _vector_name(deletes: DeletedPositions) -> str:
-    return f"deletion vector in {deletes.path} at {deletes.start}"
-
-
-def _positions(io: FileIO, deletes: DeletedPositions, data_file: str) -> BitMap64:
+def _positions(io: FileIO, deletes: DeletedPositions, file: LogFile) -> BitMap64:
+    if deletes.start is not None:
+        return read_vector(io, deletes.path, deletes.start, deletes.length)
     with io.new_input(deletes.path).open() as stream:
-        if deletes.start is None:
-            return bitmap_of(positions_of_file(stream, data_file, deletes.path))
-        stream.seek(deletes.start)
-        return vector_positions(stream.read(deletes.length), deletes.path)
+        return positions_of_file(stream, file.path, deletes.path, most_delete_bytes(io), file.records)
 
 
 def all_of(records: int) -> BitMap64:

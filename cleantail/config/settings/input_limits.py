@@ -16,6 +16,7 @@ BATCH_BYTES = "batch.max.bytes"
 YAML_BYTES = "yaml.max.bytes"
 METADATA_BYTES = "metadata.max.bytes"
 MANIFEST_BYTES = "manifest.max.bytes"
+DELETES_BYTES = "deletes.max.bytes"
 INGEST_MS = "ingest.max.ms"
 CHECKS_MS = "checks.max.ms"
 FREE_BYTES = 64 << 20

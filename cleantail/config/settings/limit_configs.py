@@ -7,6 +7,7 @@ from cleantail.config.settings.input_limits import (
     BATCH_BYTES,
     CHECKS_MS,
     DEFAULT_LIMITS,
+    DELETES_BYTES,
     FILE_BYTES,
     FILE_RATIO,
     HEADERS,
@@ -80,6 +81,15 @@ class LimitConfigs(Configs):
         CLEANTAIL,
         low=1,
         high=INT_MAX,
+    )
+    deletes_max_bytes: int = config(
+        DELETES_BYTES,
+        512 << 20,
+        "Of a delete file: what it unpacks to, and 8 bytes for each position. Of a Puffin file or a deletion vector: "
+        "its bytes.",
+        CLEANTAIL,
+        low=1,
+        high=LONG_MAX,
     )
     ingest_max_ms: int = config(
         INGEST_MS,

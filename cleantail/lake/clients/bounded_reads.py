@@ -21,13 +21,15 @@ from threading import Lock
 from typing import Any
 
 from cleantail.codec import Codec
-from cleantail.config.settings.input_limits import MANIFEST_BYTES, METADATA_BYTES, limit_text
+from cleantail.config.settings.input_limits import DELETES_BYTES, MANIFEST_BYTES, METADATA_BYTES, limit_text
 from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.errors import TableError
 
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 4 << 20
 """Metadata of more bytes are parsed one at a time: as objects they take many times as much."""
+DELETES_PROPERTY = f"cleantail.{DELETES_BYTES}"
+"""Property of a FileIO: takes the limit of delete files to tasks."""
 _parsing = Lock()
 _limits = LimitConfigs()
 
@@ -41,6 +43,12 @@ def bound_reads(limits: LimitConfigs) -> None:
 
     FromInputFile.table_metadata = staticmethod(_table_metadata)  # type: ignore[method-assign]
     pyiceberg.manifest.AvroFile = avro_file()  # type: ignore[attr-defined]
+
+
+def most_delete_bytes(io: Any = None) -> int:
+    """Returns the limit of delete files. A task finds it among the properties of its FileIO."""
+    own = io.properties.get(DELETES_PROPERTY) if io is not None else None
+    return int(own) if own else _limits.deletes_max_bytes
 
 
 def metadata_text(input_file: Any) -> bytes:

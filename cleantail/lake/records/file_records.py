@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.position_deletes import VECTORS, puffin_problem
+from cleantail.lake.position_deletes import VECTORS, bound_deletes, puffin_problem
 from cleantail.lake.records.projection import (
     NAME_MAPPING,
     Constants,
@@ -147,6 +147,7 @@ def _with_deletes(
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _read_all_delete_files
 
+    bound_deletes()
     read = list(tasks)
     deleted: Mapping[str, Any] = {}
     try:
@@ -160,5 +161,9 @@ def _with_deletes(
         rows = stored_columns(table, paths, task.file)
         live = np.ones(len(rows), np.bool_)
         for positions in deleted.get(task.file.file_path, ()):
-            live[positions.to_numpy()] = False
+            gone = positions.to_numpy()
+            if len(gone) and gone[-1] >= len(rows):
+                path, found = task.file.file_path, counted(len(rows), "record")
+                raise TableError(f"a delete file has position {gone[-1]} of {path}, which has {found}")
+            live[gone] = False
         yield task.file, rows, pa.array(live)

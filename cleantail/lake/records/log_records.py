@@ -17,6 +17,7 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties
+from cleantail.lake.position_deletes import bound_deletes
 from cleantail.lake.records.file_records import (
     constants_of,
     layout_of_paths,
@@ -126,6 +127,7 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
     keeps."""
     from pyiceberg.io.pyarrow import ArrowScan
 
+    bound_deletes()
     if arrivals is None:
         return scan.to_arrow()
     files = _arrived(scan, arrivals)

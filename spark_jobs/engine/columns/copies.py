@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
+from cleantail.lake.position_deletes import bitmap_of
 from cleantail.log.winners import Booleans, Longs
 from spark_jobs.engine.columns.records import Records
-from spark_jobs.iceberg.deletion_vectors import bitmap_of
 from spark_jobs.iceberg.log_files import LogFile
 
 FileOfLog = tuple[int, int, int]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+from io import BytesIO
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyroaring import BitMap64
 
 from cleantail.errors import TableError
+from cleantail.lake.position_deletes import positions_of_file
 from spark_jobs.iceberg import delete_files
 from spark_jobs.round import approvals
 from spark_jobs.round.keyless_table import side_table
@@ -186,13 +188,17 @@ def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, 
     assert approvals.with_sample(table_of(topic), checked) == checked  # of many records by other plans
 
 
+def positions_of(content, data_file):
+    return positions_of_file(BytesIO(content), data_file, "d-1.parquet", 1 << 20)
+
+
 def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_an_error(tmp_path):
     positions = BitMap64([0, 3, 2**33])
     content = delete_files.position_file("s3://bucket/a.parquet", positions)
-    assert delete_files.positions_in(content, "s3://bucket/a.parquet", "d") == positions
-    assert not delete_files.positions_in(content, "s3://bucket/b.parquet", "d")
+    assert positions_of(content, "s3://bucket/a.parquet") == positions
+    assert not positions_of(content, "s3://bucket/b.parquet")
     with pytest.raises(TableError, match="d-1.parquet is not a position delete file, or a damaged one"):
-        delete_files.positions_in(content[:-9], "s3://bucket/a.parquet", "d-1.parquet")
+        positions_of(content[:-9], "s3://bucket/a.parquet")
     # Iceberg's readers know the columns by their ids
     (tmp_path / "d.parquet").write_bytes(content)
     with PyArrowFileIO().new_input(str(tmp_path / "d.parquet")).open() as file:

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io import load_file_io
 
 from cleantail.codec import Codec
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.errors import TableError
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import load_table, open_catalog, store_properties
+from cleantail.lake.clients.bounded_reads import bound_reads, most_delete_bytes
 from cleantail.lake.neighbours import require_separate_folder
 from cleantail.lake.records.row_lineage import _manifests_of
 from cleantail.lake.table_metadata import table_facts
@@ -203,3 +206,10 @@ def test_the_answer_of_a_rest_catalog_beyond_the_limit_is_the_tables_error(proje
         topic = find_topic("orders", project / "config", os.environ)
         with pytest.raises(TableError, match=r"an answer of the catalog .*metadata\.max\.bytes"):
             load_table(opened, topic, platform)
+
+
+def test_tasks_read_delete_files_by_the_limit_of_the_platform(project, orders_table):
+    platform = limited(project, deletes=7 * MIB)
+    store = store_properties(load_table(open_catalog(platform, {}), orders_table.topic, platform))
+    bound_reads(LimitConfigs())  # as in a task, whose process opens no catalog
+    assert most_delete_bytes(load_file_io(store, str(project))) == 7 * MIB
