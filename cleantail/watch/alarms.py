@@ -1,15 +1,16 @@
-"""Says what is wrong with the logs of a topic: the events that can be seen in table metadata. Pure.
+"""Conditions that are wrong with a topic's logs, from table metadata. Pure.
 
-1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a red check or a person's answer.
+1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a failed check or a person's answer.
 2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and a run that was to clean
    them did not.
-3. ERASURE: a tombstone is there longer than cleantail.erasure.grace.ms after it was due.
-4. HOLD_CAP: tombstones went that a registered reader had not read (semantics.md 3.9).
-5. GAP: records had gone from Kafka before they were read, a source table was changed, or records came that the table
-   cannot hold; for a day, since nothing brings them back.
-6. RECONCILE: deletions may have gone from Kafka before they were read, until a reconciliation is published.
-7. APPROVAL: a round waits for somebody.
-8. REWRITTEN: others took our last round or ingestion out of the table's history; one condition for all logs, for a day.
+3. ERASURE: a tombstone is still there cleantail.erasure.grace.ms after it was due.
+4. HOLD_CAP: a round removed tombstones that a registered reader had not read (semantics.md 3.9).
+5. GAP: Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record.
+   Lasts a day, because nothing brings the records back.
+6. RECONCILE: Kafka may have removed deletions before they were read. Lasts until a reconciliation is published.
+7. APPROVAL: a round waits for approval.
+8. REWRITTEN: another program took our last round or ingestion out of the table's history. One condition for all logs,
+   for a day.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from cleantail.log.triggers import decide
 from cleantail.watch.incidents import Condition
 
 GAP_TOLD_MS = 86_400_000
-"""How long a gap counts as something that is wrong now."""
+"""How long a gap counts as wrong."""
 
 
 def log_alarms(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> list[Condition]:
-    """Returns what is wrong at `now_ms`, by the clock of the run that was to bring it in order."""
+    """Return the conditions at `now_ms`, by the clock of the run that cleans the logs."""
     logs = list(logs)
     conditions = _rewritten(logs, now_ms)
     for log in logs:
         hold = hold_offset(readers, log.partition)
         conditions += [_red(log, configs), _quarantined(log, configs)]
-        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms), _gap(log, now_ms)]
-        conditions += [_forgotten(log)]
+        conditions += [_overdue(log, configs, now_ms), _erasure(log, hold, configs, now_ms)]
+        conditions += [_gap(log, now_ms), _forgotten(log)]
     return [condition for condition in conditions if condition is not None]
 
 
@@ -53,24 +54,23 @@ def _rewritten(logs: Iterable[LogState], now_ms: int) -> list[Condition | None]:
 
 
 def partition_subject(partition: int) -> str:
-    """Returns the subject of a partition's incident: one incident however often it is tried again, released and red
-    again."""
+    """Return the subject of a partition's incident. It stays one incident through retries, releases and new
+    failures."""
     return f"partition {partition}"
 
 
 def quarantine_occurrence(since_ms: int) -> str:
-    """Returns what tells a quarantine from the next of the same partition, as after a release: channels hear of it
-    anew."""
+    """Return what distinguishes a quarantine from the next one of the same partition, as after a release."""
     return f"since {since_ms}"
 
 
 def check_failed(
     partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
 ) -> Condition:
-    """Returns a red check of the run of `now_ms`, as the incident of the quarantine that it leads to.
+    """Return a failed check of the run at `now_ms`, as the incident of the quarantine that follows.
 
-    A partition that a check holds already is held since its first red check. Any other, also after a person's no, is
-    held from now on.
+    A partition that a check already blocks stays in quarantine since its first failed check. Any other partition, also
+    one that a person rejected, is in quarantine from now on.
     """
     since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
@@ -89,8 +89,8 @@ def _retry(retry_at_ms: int) -> str:
 
 
 def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
-    """Returns what check_failed returns, once the quarantine is in the table: for whoever was not told when it was
-    seen."""
+    """Return the condition of `check_failed` once the quarantine is in the table, for channels that missed the message
+    of the run."""
     held = log.state.quarantine
     if held is None or not held.check_failed:
         return None
@@ -101,7 +101,9 @@ def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
 def _kept(held: Quarantine, configs: KafkaConfigs) -> str:
     until_ms = kept_until_ms(held.branch, configs.cleantail_failed_branch_retention_ms)
     return (
-        f"; what was held back is on branch {one_line(held.branch)} until {instant(until_ms)} UTC" if until_ms else ""
+        f"; its unpublished records are on branch {one_line(held.branch)} until {instant(until_ms)} UTC"
+        if until_ms
+        else ""
     )
 
 
@@ -109,7 +111,7 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None:
         return None
-    word = "in quarantine" if held.check_failed else "held back"
+    word = "in quarantine" if held.check_failed else "blocked"
     since = f"{word} since {instant(held.since_ms)} UTC"
     text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{_kept(held, configs)}"
     subject, occurrence = partition_subject(log.partition), quarantine_occurrence(held.since_ms)
@@ -117,7 +119,7 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
 
 
 def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
-    """Returns the condition of the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), with something to
+    """Return the condition of the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), with bytes to
     clean."""
     decision = decide(log, configs, now_ms)
     if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
@@ -131,10 +133,10 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
 def missed_deadlines(
     logs: Iterable[LogState], logs_before: Iterable[LogState], configs: KafkaConfigs, now_ms: int, before_ms: int
 ) -> list[Condition]:
-    """Returns the deadlines that are missed when a run begins, though it will clean the logs now.
+    """Return the deadlines that are missed when a run begins, although it will clean the logs now.
 
-    They were missed at `before_ms` already, when the run before was to clean the logs; `logs_before` are the logs at
-    that time.
+    They were already missed at `before_ms`, when the previous run was to clean the logs. `logs_before` are the logs
+    then.
     """
     late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
     conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]
@@ -142,17 +144,18 @@ def missed_deadlines(
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns when (Unix ms) the run was to start that should have cleaned what was overdue then.
+    """Return when (Unix ms) the run was to start that should have cleaned what was overdue then.
 
-    Records that pass their deadline between two runs of a schedule are not late. Without a schedule they are not late
-    for another max.compaction.lag.ms.
+    Records that pass their deadline between two scheduled runs are not late. Without a schedule they are late after
+    another max.compaction.lag.ms.
     """
     before_ms = run_before(schedule, now_ms)
     return now_ms - configs.max_compaction_lag_ms if before_ms is None else before_ms
 
 
 def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int) -> Condition | None:
-    late = [h for h in log.horizons if h.tombstones and now_ms > _due_ms(h, hold, configs) + _grace(configs)]
+    grace_ms = configs.cleantail_erasure_grace_ms
+    late = [h for h in log.horizons if h.tombstones and now_ms > _due_ms(h, hold, configs) + grace_ms]
     if not (configs.compacts and late):
         return None
     count, first_ms = sum(h.tombstones for h in late), min(_due_ms(h, hold, configs) for h in late)
@@ -162,7 +165,7 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
 
 
 def _gap(log: LogState, now_ms: int) -> Condition | None:
-    """Returns the newest gap of the log, for a day: nothing brings the records back, so nothing else would end it."""
+    """Return the newest gap of the log, for a day."""
     if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
         return None
     gap = log.gaps[-1]
@@ -178,33 +181,28 @@ def _forgotten(log: LogState) -> Condition | None:
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
-    """Returns when (Unix ms) an entry's tombstones are due: at its horizon, or, where a reader has not read them yet,
-    at the end of the longest hold (semantics.md 3.9)."""
+    """Return when (Unix ms) tombstones are due: at their horizon, or at the end of the longest hold if a reader has
+    not read them (semantics.md 3.9)."""
     waits = hold is not None and hold < horizon.end_offset
     return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
 
 
-def _grace(configs: KafkaConfigs) -> int:
-    return configs.cleantail_erasure_grace_ms
-
-
 def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Condition:
-    """Returns the condition of a reader at `offset` who had not read tombstones up to `removed_to` when they were
-    removed: the cap was reached (semantics.md 3.9)."""
+    """Return the condition of a reader at `offset` that had not read tombstones up to `removed_to` when they were
+    removed (semantics.md 3.9)."""
     text = (
         f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} are gone: "
-        "cleantail.readers.hold.cap.ms has passed; load the state anew (cleantail latest)"
+        "cleantail.readers.hold.cap.ms has passed; load the current state again (cleantail latest)"
     )
     subject = f"reader {name} of partition {partition}"
     return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=removed_to)
 
 
 def still_behind(conditions: Iterable[Condition], readers: Iterable[Reader]) -> list[Condition]:
-    """Returns those of the hold cap incidents whose reader is registered, and still before what was removed."""
+    """Return the HOLD_CAP conditions whose reader is registered and has not passed the removed tombstones."""
     behind = {f"reader {r.name} of partition {r.partition}": r.offset for r in readers}
     return [c for c in conditions if c.event is Event.HOLD_CAP and behind.get(c.subject, c.mark + 1) <= c.mark]
 
 
 def round_waits(task_id: str, run_id: str, text: str, link: str) -> Condition:
-    """Returns the condition of a round that waits, in this task of this run, for somebody's approval."""
     return Condition(Event.APPROVAL, f"task {task_id} of run {run_id}", text, link)

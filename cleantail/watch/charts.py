@@ -27,7 +27,7 @@ _TIME_STEPS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Describes a mark on an axis: `at` is its coordinate, `label` what is written there."""
+    """A mark on an axis at the coordinate `at`."""
 
     at: float
     label: str
@@ -43,12 +43,11 @@ class Scale:
     ticks: tuple[Tick, ...]
 
     def y(self, value: float) -> float:
-        """Returns the coordinate of a value."""
         return self.top + self.height * (1 - value / self.most)
 
 
 def scale(most: float, top: float, height: float, label: Callable[[int], str]) -> Scale:
-    """Returns an axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
+    """Return an axis from 0 to a round number at or above `most`. `label` is size, count or duration."""
     step = _step(most, label)
     count = max(-(-int(most) // step), 1)
     end = step * count
@@ -57,8 +56,8 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
 
 
 def _step(most: float, label: Callable[[int], str]) -> int:
-    """Returns the distance of two ticks: 1, 2 or 5 times a power of ten, of the unit in which `label` writes `most`;
-    the first that needs few ticks."""
+    """Return the distance of two ticks: 1, 2 or 5 times a power of ten of the unit of `label`. It is the first that
+    needs few ticks."""
     unit = _unit(most, label)
     step = 1
     while True:
@@ -78,8 +77,7 @@ def _unit(most: float, label: Callable[[int], str]) -> int:
 
 
 def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:
-    """Returns ticks at round moments (UTC) from `first_ms` to `last_ms`, which are `left` and `left + width` of the
-    drawing."""
+    """Return ticks at round moments (UTC). `first_ms` is at `left` of the drawing, `last_ms` at `left + width`."""
     span = last_ms - first_ms
     if span <= 0:
         return ()
@@ -91,7 +89,7 @@ def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tic
 
 
 def moment(at_ms: int, step_ms: int = _MINUTE) -> str:
-    """Returns a moment in UTC, as finely as the steps between two of them ask for."""
+    """Return a moment in UTC, as precise as the step between two of them requires."""
     form = "%H:%M:%S" if step_ms < _MINUTE else "%b %d %H:%M" if step_ms < _DAY else "%Y-%m-%d"
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
@@ -101,12 +99,12 @@ def moment(at_ms: int, step_ms: int = _MINUTE) -> str:
 
 WIDEST_COLUMN = 60.0
 LABEL_WIDTH = 110.0
-"""The room for a moment as it is written, with the distance to the next."""
+"""Width of a moment's label, with the distance to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Describes the drawing and the margins around the chart in it, where labels of the axes are written."""
+    """The drawing, and the margins around its chart for labels of the axes."""
 
     width: float
     height: float
@@ -125,12 +123,12 @@ class Frame:
 
     @property
     def base(self) -> float:
-        """Returns the y of the axis of time."""
+        """The y of the time axis."""
         return self.height - self.bottom
 
     @property
     def end(self) -> float:
-        """Returns the x where the chart ends."""
+        """The x where the chart ends."""
         return self.width - self.right
 
 
@@ -140,8 +138,7 @@ SMALL = Frame(440, 150, 66, 20, 44, 26)
 
 @dataclass(frozen=True, slots=True)
 class SizeChart:
-    """Describes two step lines, oldest left: bytes of files, and live bytes. A single point makes no line, and is still
-    one of `dots`."""
+    """Two step lines, oldest left: bytes of files, and live bytes. A single point is no line but one of `dots`."""
 
     frame: Frame
     files: str
@@ -152,7 +149,7 @@ class SizeChart:
 
 
 def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | None:
-    """Returns the table's size over its kept snapshots; None for a table without any."""
+    """Return the table's size over its kept snapshots, or None without points."""
     if not points:
         return None
     ordered = sorted(points, key=lambda p: p.at_ms)
@@ -167,7 +164,8 @@ def size_chart(points: Sequence[SizePoint], frame: Frame = WIDE) -> SizeChart | 
 
 
 def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
-    """Returns the points of a step line. A size holds until the next commit, so each point is reached horizontally."""
+    """Return the points of a step line. A size is valid until the next commit, so each point is reached
+    horizontally."""
     corners = [(xs[0], ys[0])]
     for x, y in zip(xs[1:], ys[1:], strict=True):
         corners += [(x, corners[-1][1]), (x, y)]
@@ -176,7 +174,7 @@ def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Describes a piece of a column: `kind` says of what, `number` how many."""
+    """A piece of a column, for `number` records of one `kind`."""
 
     kind: str
     number: int
@@ -186,7 +184,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describes a round as a column, stacked from the bottom; `label` is written above it where there is room."""
+    """A round as a column, stacked from the bottom. `label` is written above it if there is room."""
 
     round: Round
     x: float
@@ -200,13 +198,13 @@ class Column:
 
     @property
     def top(self) -> float | None:
-        """Returns the y where the column ends; None for an empty column."""
+        """The y where the column ends, or None for an empty column."""
         return min((part.y for part in self.parts), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChart:
-    """Describes rounds as columns, oldest left; the moments are those of some of the rounds."""
+    """Rounds as columns, oldest left, with the moments of some of them."""
 
     frame: Frame
     columns: tuple[Column, ...]
@@ -215,13 +213,12 @@ class ColumnChart:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Returns the kinds of parts that the columns have."""
         return tuple(dict.fromkeys(part.kind for column in self.columns for part in column.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChart:
-    """Describes one partition over the rounds that were published: what was kept of it, and what went."""
+    """One partition over its published rounds: records that were kept and dropped."""
 
     partition: int
     records: int
@@ -229,27 +226,25 @@ class PartitionChart:
 
 
 def count(number: int) -> str:
-    """Returns a count as the page writes it: 1,234,567."""
+    """Return a count as the page writes it: 1,234,567."""
     return f"{number:,}"
 
 
 def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """Returns how many records each round dropped, by reason; None without rounds."""
+    """Return the records that each round dropped, by reason, or None without rounds."""
     return _columns([(r, dict(r.deleted)) for r in rounds], frame, count)
 
 
 def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """Returns how many ms each round took from its begin to the end of its check; None where no round has its begin
-    written down."""
+    """Return the duration of each round until the end of its check, or None if no round has a recorded begin."""
     timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
     return _columns(timed, frame, duration)
 
 
 def partition_charts(rounds: Sequence[Round], frame: Frame = SMALL) -> list[PartitionChart]:
-    """Returns a chart for each partition of which a round was published: its records before the round, kept and
-    dropped."""
+    """Return a chart for each partition that has a published round."""
     stacks: dict[int, list[tuple[Round, dict[str, int]]]] = {}
-    for round_ in sorted(rounds, key=_time):
+    for round_ in sorted(rounds, key=lambda r: r.checked_at_ms):
         for log in round_.published_logs:
             stack = {"kept": log.records_out, "dropped": sum(log.deleted.values())}
             stacks.setdefault(log.partition, []).append((round_, stack))
@@ -262,7 +257,7 @@ def _columns(
 ) -> ColumnChart | None:
     if not stacks:
         return None
-    ordered = sorted(stacks, key=lambda each: _time(each[0]))
+    ordered = sorted(stacks, key=lambda stack: stack[0].checked_at_ms)
     values = scale(max(sum(stack.values()) for _, stack in ordered), frame.top, frame.inner_height, write)
     pitch = frame.inner_width / len(ordered)
     width = min(pitch * 0.8, WIDEST_COLUMN)
@@ -287,25 +282,21 @@ def _stacked(stack: dict[str, int], values: Scale) -> tuple[Part, ...]:
 
 
 def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
-    """Returns the times of as many rounds as fit without their labels touching."""
+    """Return the times of as many rounds as fit without overlapping labels."""
     pitch = columns[1].x - columns[0].x if len(columns) > 1 else frame.inner_width
     every = -(-int(LABEL_WIDTH) // max(int(pitch), 1))
-    return tuple(Tick(column.middle, moment(_time(column.round))) for column in columns[::every])
-
-
-def _time(round_: Round) -> int:
-    return round_.checked_at_ms
+    return tuple(Tick(column.middle, moment(column.round.checked_at_ms)) for column in columns[::every])
 
 
 SECTIONS = ("clean", "cleanable", "uncleanable", "active")
 SLIVER = 3.0
-"""The least width of a section with records: nobody could point at a thinner one."""
+"""Least width of a section with records: people must be able to point at it."""
 MOST_MARKS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Describes a part `[start, end)` of a log, by offset, with its live bytes and its coordinates on the bar."""
+    """A part `[start, end)` of a log, by offset, with its live bytes and its coordinates on the bar."""
 
     kind: str
     start: int
@@ -317,14 +308,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Describes a log drawn from left to right; `marks` are the x of segment boundaries."""
+    """A log from left to right; `marks` are the x of segment boundaries."""
 
     sections: tuple[Section, ...]
     marks: tuple[float, ...]
 
 
 def log_bar(log: LogState, width: float) -> Bar:
-    """Returns the log's sections over `width`; one too thin to be seen is widened at the cost of the widest."""
+    """Return the log's sections over `width`. A section that is too thin is widened at the cost of the widest."""
     spans = _spans(log)
     widths = _widths([end - start for _, start, end, _ in spans], width)
     starts = [sum(widths[:i]) for i in range(len(widths))]
@@ -334,7 +325,7 @@ def log_bar(log: LogState, width: float) -> Bar:
 
 
 def _spans(log: LogState) -> list[tuple[str, int, int, int]]:
-    """Returns (kind, start, end, bytes) of the sections that have offsets. The active segment is cut off the
+    """Return (kind, start, end, bytes) of the sections that have offsets. The active segment is cut off the
     uncleanable section."""
     end = log.log_end_offset
     active = (
@@ -356,7 +347,6 @@ def _widths(lengths: Sequence[int], width: float) -> list[float]:
 
 
 def _x_of(offset: int, sections: Sequence[Section]) -> float:
-    """Returns the coordinate of an offset on the bar."""
     for section in sections:
         if section.start <= offset < section.end:
             return section.x + (offset - section.start) / (section.end - section.start) * section.width

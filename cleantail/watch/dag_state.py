@@ -14,12 +14,109 @@ from cleantail.human import ago
 from cleantail.rounds import pack_results
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, TopicOutcome
 
+FAILED, RUNNING = "failed", "running"
+"""States of a run, as Airflow names them."""
+NAMED = 3
+"""Number of failed tasks that a sentence names. The page of the topic links all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DagRun:
+    """A run of the DAG. `start_ms` and `end_ms` are Unix ms, None before the start or the end."""
+
+    run_id: str
+    state: str
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A failed task of the last run.
+
+    `map_index` is -1 for a task that is not mapped. `label` is the name of a mapped instance in the UI, as `partitions
+    0, 1`. `reason` is the error of one topic in a group's task.
+    """
+
+    task_id: str
+    map_index: int = -1
+    label: str = ""
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return `compact (partitions 0, 1)`, or just `evaluate`."""
+        if self.map_index < 0:
+            return self.task_id
+        return f"{self.task_id} ({self.label or f'map index {self.map_index}'})"
+
+
+@dataclass(frozen=True, slots=True)
+class DagState:
+    """The DAG that runs a topic. `last` is its newest run that has ended, `active` its newest run that is running or
+    queued, and `failed_tasks` are those of `last`.
+
+    `group` is the group of a DAG that runs other topics too. Then runs that were triggered for another topic are
+    ignored, and `failed_tasks` are those in which this topic failed.
+    """
+
+    dag_id: str = ""
+    group: str = ""
+    exists: bool = True
+    import_error: bool = False
+    paused: bool = False
+    last: DagRun | None = None
+    active: DagRun | None = None
+    failed_tasks: tuple[FailedTask, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the last run failed because of this topic. A later successful run resets this."""
+        return self.ended_red and (not self.group or bool(self.failed_tasks))
+
+    @property
+    def ended_red(self) -> bool:
+        """Return whether the last run failed, because of any topic."""
+        return self.last is not None and self.last.state == FAILED
+
+    @property
+    def running(self) -> bool:
+        return self.active is not None and self.active.state == RUNNING
+
+    @property
+    def stands_still(self) -> bool:
+        """Return whether no run does due work, although the scheduler is running."""
+        return self.paused or not self.exists
+
+
+def failure_text(dag: DagState, now_ms: int) -> str:
+    """Return `its last run failed 3 min ago in task evaluate`, or "" if the last run did not fail."""
+    if not dag.failed or dag.last is None:
+        return ""
+    when_text = f" {ago(dag.last.end_ms, now_ms)}" if dag.last.end_ms is not None else ""
+    names = [task.title for task in dag.failed_tasks[:NAMED]]
+    if len(dag.failed_tasks) > NAMED:
+        names.append(f"{len(dag.failed_tasks) - NAMED} more")
+    tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
+    reasons = "; ".join(dict.fromkeys(task.reason for task in dag.failed_tasks if task.reason))
+    who = f"it failed in the last run of group {dag.group}" if dag.group else "its last run failed"
+    return f"{who}{when_text}{tasks_text}{f': {reasons}' if reasons else ''}"
+
+
+def standstill_text(dag: DagState) -> str:
+    """Return why no run begins by itself, or "" if one does."""
+    if not dag.exists:
+        return f"Airflow has no DAG of its group {dag.group}" if dag.group else "Airflow has no DAG of it"
+    whose = f"the DAG of its group {dag.group}" if dag.group else "its DAG"
+    return f"{whose} is paused" if dag.paused else ""
+
+
 EVALUATE, RUN_PACK, ROLLBACK, CHECK_QUALITY = "evaluate", "run_pack", "rollback", "check_quality"
-"""Tasks of a group's DAG; the stations have the names of the parts of a topic's work."""
+"""Tasks of a group's DAG. Its stations have the names of the parts of a topic's work."""
 SHOWN_AT = {pack_results.EVALUATE: pack_results.COMPACT}
-"""Part of a topic's work -> the station that shows where it ended, where that has another name."""
+"""Part of a topic's work -> the station that shows where it ended, if that has another name."""
 CHECKED_AT = {pack_results.COMPACT: CHECK_QUALITY}
-"""Part of a topic's work -> the station that shows its red checks, where that has another name."""
+"""Part of a topic's work -> the station that shows its failed checks, if that has another name."""
 CRASHED = "the Spark application of its pack ended before its turn"
 REASON_CHARS = 300
 EVERY_TOPIC = ""
@@ -29,10 +126,10 @@ EVERY_TOPIC = ""
 def failures_by_topic(
     plan: Any, results: Mapping[int, Any], failed: Collection[tuple[str, int]], only: str = ""
 ) -> dict[str, tuple[FailedTask, ...]]:
-    """Returns, of the topics that failed, the tasks that show it; what concerns all topics alike is under EVERY_TOPIC.
+    """Return the failed tasks of each topic that failed. Failures of all topics are under EVERY_TOPIC.
 
-    `plan`: the run's GroupPlan as plain JSON, None where it made none; `results`: number of a pack -> its PackResult;
-    `failed`: (task, map index) of the tasks that are red; `only`: the topic that the run was triggered for.
+    `plan` is the run's GroupPlan as plain JSON, or None; `results` maps a pack's number to its PackResult; `failed` has
+    (task, map index) of the failed tasks; `only` is the topic that the run was triggered for.
     """
     by_topic: dict[str, tuple[FailedTask, ...]] = {}
     skipped = _skipped(plan)
@@ -70,7 +167,7 @@ def _outcomes(result: Any) -> dict[str, TopicOutcome]:
 
 
 def _skipped(plan: Any) -> Collection[str]:
-    """Returns the stations that had nothing to do when the run was planned: `run_pack` shows what failed there."""
+    """Return the stations that had nothing to do when the run was planned. `run_pack` shows what failed there."""
     named = plan.get("skipped") if isinstance(plan, dict) else None
     return [str(task) for task in named] if isinstance(named, list | tuple) else []
 
@@ -86,103 +183,6 @@ def _of_outcome(outcome: TopicOutcome, number: int, skipped: Collection[str]) ->
 
 
 def _task(task_id: str, number: int, reason: str) -> FailedTask:
-    """Returns a task without the pack's label, which names other topics."""
+    """Return a task without the pack's label, which names other topics."""
     lines = reason.strip().splitlines()
     return FailedTask(task_id, number, f"pack {number}", lines[0][:REASON_CHARS] if lines else "")
-
-
-FAILED, RUNNING = "failed", "running"
-"""States of a run, as Airflow calls them."""
-NAMED = 3
-"""The number of failed tasks that a sentence names; the page of the topic links all that were read."""
-
-
-@dataclass(frozen=True, slots=True)
-class DagRun:
-    """Describes a run of the DAG. Times are Unix ms, None where it has not begun, or not ended."""
-
-    run_id: str
-    state: str
-    start_ms: int | None = None
-    end_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FailedTask:
-    """Describes a task of the last run that failed.
-
-    `map_index` says which of a mapped task's instances it is, -1 for a task that is not mapped; `label` is what the UI
-    calls that instance, as `partitions 0, 1`. `reason` is what is known of a failure of one topic in a group's task.
-    """
-
-    task_id: str
-    map_index: int = -1
-    label: str = ""
-    reason: str = ""
-
-    @property
-    def title(self) -> str:
-        """Returns `compact (partitions 0, 1)`, or just `evaluate`."""
-        if self.map_index < 0:
-            return self.task_id
-        return f"{self.task_id} ({self.label or f'map index {self.map_index}'})"
-
-
-@dataclass(frozen=True, slots=True)
-class DagState:
-    """Describes the DAG that runs a topic. `last` is its newest run that has ended, `active` its newest that runs or is
-    queued, and `failed_tasks` are those of `last`.
-
-    `group`: whose DAG it is, where that runs other topics as well. Then `last` and `active` are runs that were not
-    triggered for another topic, and `failed_tasks` those in which this topic failed.
-    """
-
-    dag_id: str = ""
-    group: str = ""
-    exists: bool = True
-    import_error: bool = False
-    paused: bool = False
-    last: DagRun | None = None
-    active: DagRun | None = None
-    failed_tasks: tuple[FailedTask, ...] = ()
-
-    @property
-    def failed(self) -> bool:
-        """Returns whether the last run is red, by this topic; a green run after it makes it good."""
-        return self.ended_red and (not self.group or bool(self.failed_tasks))
-
-    @property
-    def ended_red(self) -> bool:
-        """Returns whether the last run is red, by whichever topic."""
-        return self.last is not None and self.last.state == FAILED
-
-    @property
-    def running(self) -> bool:
-        return self.active is not None and self.active.state == RUNNING
-
-    @property
-    def stands_still(self) -> bool:
-        """Returns whether nothing that is due would be done, though the scheduler works."""
-        return self.paused or not self.exists
-
-
-def failure_text(dag: DagState, now_ms: int) -> str:
-    """Returns `its last run failed 3 min ago in task evaluate`; empty where the last run did not fail."""
-    if not dag.failed or dag.last is None:
-        return ""
-    when_text = f" {ago(dag.last.end_ms, now_ms)}" if dag.last.end_ms is not None else ""
-    names = [task.title for task in dag.failed_tasks[:NAMED]]
-    if len(dag.failed_tasks) > NAMED:
-        names.append(f"{len(dag.failed_tasks) - NAMED} more")
-    tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
-    reasons = "; ".join(dict.fromkeys(task.reason for task in dag.failed_tasks if task.reason))
-    who = f"it failed in the last run of group {dag.group}" if dag.group else "its last run failed"
-    return f"{who}{when_text}{tasks_text}{f': {reasons}' if reasons else ''}"
-
-
-def standstill_text(dag: DagState) -> str:
-    """Returns why no run begins by itself; empty where one does."""
-    if not dag.exists:
-        return f"Airflow has no DAG of its group {dag.group}" if dag.group else "Airflow has no DAG of it"
-    whose = f"the DAG of its group {dag.group}" if dag.group else "its DAG"
-    return f"{whose} is paused" if dag.paused else ""

@@ -35,7 +35,6 @@ message to send and the channel's last word after it:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -45,17 +44,16 @@ from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 
 Key = tuple[Event, str]
-"""Event and subject: which incident it is."""
+"""Event and subject identify an incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Describes something that is wrong now. `event` and `subject` together say which incident it is.
+    """Something that is wrong now. `event` and `subject` identify the incident.
 
-    `text` says it in words, `link` leads to it. `partition` is None where a task is meant. `mark` is the offset that a
-    reader must have passed (HOLD_CAP only). `occurrence` changes where the incident begins anew without having been
-    over for anybody. `seen_ms` says when it was seen, by the wall clock (Unix ms), 0 where the look itself sees it;
-    `run_id` says by a task of which run.
+    `partition` is None if a task is meant. `mark` is the offset that a reader must have passed (HOLD_CAP only).
+    `occurrence` changes if the incident begins again without having been over. `seen_ms` is the wall clock (Unix ms) at
+    which the condition was seen, 0 for the look that sees it now. `run_id` is the run of the task that saw it.
     """
 
     event: Event
@@ -74,7 +72,7 @@ class Condition:
 
 
 class IncidentState(StrEnum):
-    """Names what a channel was told of an incident last, or that nobody knows what."""
+    """What a channel was last notified of. UNSURE if that is not known."""
 
     OPEN = "open"
     OVER = "over"
@@ -83,10 +81,10 @@ class IncidentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
-    """Describes what a channel was told last.
+    """The last notification that a channel got.
 
-    UNSURE only: `by` says who is sending to the channel at this moment, and `beside` whether that sender began while
-    another one was sending, whose message may arrive later.
+    UNSURE only: `by` is the task that is sending to the channel now. `beside` is true if that task began while another
+    one was sending, whose message may arrive later.
     """
 
     said: IncidentState
@@ -97,8 +95,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Describes a condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has
-    one."""
+    """A condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has one."""
 
     condition: Condition
     since_ms: int
@@ -112,8 +109,8 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Holds the incidents of one topic. `looked_ms` says when the last run that has looked at everything began (wall
-    clock)."""
+    """The incidents of one topic. `looked_ms` is the wall clock at which the last run that looked at everything
+    began."""
 
     incidents: Mapping[Key, Incident] = field(default_factory=dict)
     looked_ms: int = 0
@@ -121,10 +118,10 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Describes what a task of a run has seen.
+    """What a task of a run has seen.
 
-    `is_known` says of a condition whether the look could have seen that it is over. `now_ms` is the run's clock;
-    `began_ms` says when the run began, by the wall clock. `whole` marks a look at everything, at the end of a run.
+    `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the run's clock,
+    `began_ms` the wall clock at which the run began. `whole` marks a look at everything, at the end of a run.
     """
 
     conditions: tuple[Condition, ...]
@@ -136,7 +133,7 @@ class Look:
 
 
 def observed(book: Book, look: Look) -> Book:
-    """Returns the book after a look. What the look could not see stays as it is."""
+    """Return the book after a look. Incidents that the look could not see stay as they are."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
@@ -151,7 +148,7 @@ def observed(book: Book, look: Look) -> Book:
 
 
 def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
-    """Returns the incident after its condition was seen: begun, begun anew, or lasting."""
+    """Return the incident after its condition was seen: it begins, begins again, or lasts."""
     if old is None:
         return Incident(condition, now_ms)
     if not old.is_open:
@@ -167,14 +164,14 @@ def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
 
 
 def _may_end(condition: Condition, look: Look) -> bool:
-    """Returns whether a look may end an incident that it did not see (rules 3 and 4 of the module docstring)."""
+    """Return whether a look may end an incident that it did not see (rules 3 and 4)."""
     is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
     return is_later and look.is_known(condition)
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Describes a channel: its name among the topic's, and the events that it is sent."""
+    """A channel: its name among the topic's channels, and the events that it gets."""
 
     name: str
     events: Collection[Event]
@@ -182,7 +179,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Describes one message about all incidents of an event: what has begun (also anew), what is over, what lasts."""
+    """One message about all incidents of an event: those that began (also again), ended, and last."""
 
     event: Event
     begun: tuple[Incident, ...]
@@ -199,7 +196,7 @@ class Notification:
 
 
 def due_notifications(book: Book, listener: Listener) -> list[Notification]:
-    """Returns what this channel is to be told now, one message for each event. Messages of which all is over come
+    """Return the messages that this channel needs now, one for each event. Messages about ended incidents alone come
     first."""
     notifications = []
     for event in sorted({event for event, _ in book.incidents if event in listener.events}):
@@ -213,7 +210,7 @@ def due_notifications(book: Book, listener: Listener) -> list[Notification]:
 
 
 def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
-    """Returns which message an incident needs for a channel, by the table of the module's docstring, or None."""
+    """Return which message a channel needs about an incident, by the table of the module's docstring, or None."""
     word = incident.last_words.get(listener.name)
     if not incident.is_open:
         return IncidentState.OVER if word and word.said is not IncidentState.OVER else None
@@ -227,7 +224,7 @@ def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | 
 
 
 def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> bool:
-    """Returns whether the incident is a quarantine of which the channel hears as a failed check."""
+    """Return whether the channel gets this quarantine as a failed check."""
     event, subject = incident.condition.key
     if event is not Event.QUARANTINED or Event.CHECK_FAILED not in listener.events:
         return False
@@ -236,8 +233,7 @@ def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> 
 
 
 def before_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Returns the book to write before the message goes out: until the channel has answered, its last word is not
-    known."""
+    """Return the book to store before a message is sent. The channel's last word is unsure until it answers."""
     last_words = {}
     for incident in notification.incidents:
         word = _last_word(book, incident, listener)
@@ -248,19 +244,18 @@ def before_sending(book: Book, listener: Listener, notification: Notification, b
 
 
 def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Returns the book to write when the channel gave no answer: this task sends nothing more, and nobody knows what
-    was heard.
+    """Return the book to store if the channel gave no answer, so that this task no longer counts as sending.
 
-    Not to write it is safe too; the next sender then takes this one for still at work.
+    Not storing it is safe too: the next sender then assumes that this task is still sending.
     """
     last_words = {i.condition.key: _unsure_word(book, i, listener, by) for i in notification.incidents}
     return _with_last_words(book, listener, notification, last_words)
 
 
 def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Returns the book to write when the channel has got the message.
+    """Return the book to store when the channel has the message.
 
-    Where another task has sent to it about the same meanwhile, nobody knows which message was the last.
+    If another task has sent to it about the same event meanwhile, it is unknown which message came last.
     """
     last_words = {}
     for incident in notification.incidents:
@@ -273,7 +268,7 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
 
 
 def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
-    """Returns the last word where nobody knows what was heard. The mark of another task that is still sending stays."""
+    """Return the last word UNSURE. The mark of another task that is still sending stays."""
     word = _last_word(book, incident, listener)
     another_is_sending = word is not None and word.by not in ("", by)
     return replace(word, beside=True) if word and another_is_sending else LastWord(IncidentState.UNSURE)
@@ -296,8 +291,8 @@ def _with_last_words(
 
 
 def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
-    """Returns the book without the words of channels that no longer exist, and without incidents that are over for all
-    that do."""
+    """Return the book without the last words of removed channels, and without incidents that are over for all
+    channels."""
     current = list(listeners)
     kept = {}
     for key, incident in book.incidents.items():
@@ -309,14 +304,11 @@ def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
 
 
 BOOK_VERSION = 2
-"""The version that this code writes; it reads version 1 as well."""
-_SINCE = re.compile(r"(partition \d+) (since \d+)")
-"""Finds partition and begin in the subject of a quarantine in version 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KeptIncident:
-    """Describes an incident as it is kept: running installations have books that say `words`."""
+    """An incident as it is stored. `words` are its last words."""
 
     condition: Condition
     since_ms: int
@@ -328,23 +320,7 @@ class _KeptIncident:
 class _KeptBook:
     incidents: tuple[_KeptIncident, ...]
     looked_ms: int
-    version: int = BOOK_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class _IncidentOfVersion1:
-    """Describes an incident with the channels that were told of it, and of its end."""
-
-    condition: Condition
-    since_ms: int
-    over_ms: int | None
-    told: tuple[str, ...]
-    heard_over: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _BookOfVersion1:
-    incidents: tuple[_IncidentOfVersion1, ...]
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,43 +329,21 @@ class _Version:
 
 
 _BOOK_JSON: Codec[_KeptBook] = Codec(_KeptBook)
-_BOOK_1_JSON: Codec[_BookOfVersion1] = Codec(_BookOfVersion1)
 _VERSION_JSON: Codec[_Version] = Codec(_Version)
 
 
 def book_as_json(book: Book) -> str:
-    """Returns the book as one text, in which equal books are equal."""
+    """Return the book as one text. Equal books have equal texts."""
     incidents = (incident for _, incident in sorted(book.incidents.items()))
     kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_words) for i in incidents)
-    return _BOOK_JSON.text(_KeptBook(tuple(kept), book.looked_ms))
+    return _BOOK_JSON.text(_KeptBook(tuple(kept), book.looked_ms, BOOK_VERSION))
 
 
 def parse_book(text: str) -> Book:
-    """Returns the book of a text. Raises TableError where it is no book of this version or the one before: a person may
-    have edited it."""
+    """Return the book of a text. Raises TableError for any other text: a person may have edited it."""
     version = _VERSION_JSON.value(text, "the book").version
-    if version == 1:
-        return _of_version_1(_BOOK_1_JSON.value(text, "the book of version 1").incidents)
     if version != BOOK_VERSION:
         raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")
     kept = _BOOK_JSON.value(text, "the book")
     incidents = (Incident(i.condition, i.since_ms, i.over_ms, i.words) for i in kept.incidents)
     return Book({incident.condition.key: incident for incident in incidents}, kept.looked_ms)
-
-
-def _of_version_1(kept: Iterable[_IncidentOfVersion1]) -> Book:
-    """Returns the incidents of a book of version 1, in which every channel that has heard of an incident is unsure of
-    it.
-
-    Version 1 knew who was told, but not in which order: it reported the end of a quarantine after the beginning of the
-    next one. So each channel is told once more what is true.
-    """
-    incidents: dict[tuple[Event, str], Incident] = {}
-    for old in sorted(kept, key=lambda incident: (incident.over_ms is None, incident.since_ms)):
-        match = _SINCE.fullmatch(old.condition.subject)
-        condition = replace(old.condition, subject=match[1], occurrence=match[2]) if match else old.condition
-        heard = {name: LastWord(IncidentState.UNSURE) for name in (*old.told, *old.heard_over)}
-        before = incidents.get(condition.key)
-        last_words = {**before.last_words, **heard} if before else heard
-        incidents[condition.key] = Incident(condition, old.since_ms, old.over_ms, last_words)
-    return Book(incidents)

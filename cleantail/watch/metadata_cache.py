@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 ERRORS_LIVE_S = 10.0
 UNLISTED_LIVE_S = 10.0
-"""How many seconds a read is right for a catalog that does not list where its tables' metadata is."""
+"""How many seconds a read stays valid if the catalog does not list the locations of its tables' metadata."""
 
 
 class Read(Protocol):
-    """Says what a read gives: `error` is empty where it went well."""
+    """Result of a read. `error` is empty if it succeeded."""
 
     @property
     def error(self) -> str: ...
@@ -65,12 +65,12 @@ class Read(Protocol):
 
 R = TypeVar("R", bound=Read)
 REST_S = 2.0
-"""How long a read waits at most for those who make a page of what is read."""
+"""Longest time that a background read waits for a request that renders a page."""
 
 
 @dataclass(slots=True)
 class _Entry(Generic[R]):
-    """Holds the newest read of a topic's table, and what is known meanwhile: the result of the read before it."""
+    """The newest read of a topic's table, and the result of the read before it."""
 
     policy: str
     location: str
@@ -80,7 +80,7 @@ class _Entry(Generic[R]):
 
 
 class TableReads(Generic[R]):
-    """Keeps the newest read of each table, of `most` tables where that is given."""
+    """Keeps the newest read of each table; at most `most` tables if given."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class TableReads(Generic[R]):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
-        """Takes how a table is read: `read` gets a topic and the location of its metadata, empty where the catalog
-        lists none; `failed` makes the result of a read that raised, from its `error`."""
+        """`read` gets a topic and the location of its metadata, "" if the catalog lists none. `failed` makes the
+        result of a read that raised, from its `error`."""
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}
@@ -101,23 +101,24 @@ class TableReads(Generic[R]):
     def of(
         self, topics: Iterable[Topic], key_of: Callable[[Topic], tuple[str, str]], within_s: float
     ) -> dict[str, R | None]:
-        """Returns topic name -> what was read, by the key (policy, location) of each; of a read that takes longer the
-        one before it, None where there is none."""
+        """Return topic name -> what was read, by the key (policy, location) of each topic.
+
+        A read that takes longer than `within_s` is replaced by the previous one, or None.
+        """
         keys = [(topic, *key_of(topic)) for topic in topics]
-        with self.at_rest(), self._lock:  # the first of many reads would hold up the beginning of the others
+        with self.at_rest(), self._lock:  # else the first read would delay the start of the others
             entries = {topic.topic: self._current(topic, policy, location) for topic, policy, location in keys}
         wait([entry.read for entry in entries.values()], timeout=within_s)
         return {name: e.read.result() if e.read.done() else e.before for name, e in entries.items()}
 
     def forget(self, name: str) -> None:
-        """Makes the next call read the topic's table anew, and wait for that."""
+        """Make the next call read the topic's table again and wait for it."""
         with self._lock:
             self._entries.pop(name, None)
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Lets the block go first: no read begins meanwhile. They would take turns with it, since all of them compute
-        in one interpreter."""
+        """Begin no read during the block. Reads would compete with it for the one interpreter."""
         self._rest(1)
         try:
             yield
@@ -133,7 +134,7 @@ class TableReads(Generic[R]):
                 self._may_read.set()
 
     def _current(self, topic: Topic, policy: str, location: str) -> _Entry[R]:
-        """Returns the read of a table at this location, begun where there is none; called with the lock held."""
+        """Return the read of a table at this location; begin it if necessary. The lock is held."""
         entry = self._entries.pop(topic.topic, None)
         if entry is None or (entry.policy, entry.location) != (policy, location) or self._is_stale(entry):
             before = entry if entry is not None and entry.policy == policy else None
@@ -141,12 +142,11 @@ class TableReads(Generic[R]):
             entry = _Entry(policy, location, self._clock(), self._pool.submit(self._try, topic, location), known)
         while self._most is not None and len(self._entries) >= self._most:
             self._entries.pop(next(iter(self._entries)))
-        self._entries[topic.topic] = entry  # the last that was asked for is the last to go
+        self._entries[topic.topic] = entry  # the entry requested last is evicted last
         return entry
 
     def _is_stale(self, entry: _Entry[R]) -> bool:
-        """Returns whether to read again: errors are tried again after a while, and so are tables of a catalog that
-        lists no locations."""
+        """Return whether to read again: after errors, and if the catalog lists no locations, after a while."""
         if not entry.read.done():
             return False
         done = entry.read.result()
@@ -162,7 +162,7 @@ class TableReads(Generic[R]):
 
 
 def error_text(error: Exception) -> str:
-    """Returns what to say of a table that cannot be read."""
+    """Return the message of a table that cannot be read."""
     return str(error if isinstance(error, CleantailError) else explained(error) or f"{type(error).__name__}: {error}")
 
 
@@ -173,7 +173,7 @@ COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_
 
 
 class EvidenceTotals:
-    """Keeps the counters of one evidence table. It is safe to use from many threads, and does one read at a time."""
+    """Keeps the counters of one evidence table. Thread-safe; does one read at a time."""
 
     def __init__(self, load: Callable[[], Table | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._load = load
@@ -186,10 +186,10 @@ class EvidenceTotals:
         self._totals: Totals | None = None
 
     def current(self, location: str, within_s: float) -> Totals | None:
-        """Returns the totals of the table whose metadata is at `location`.
+        """Return the totals of the table whose metadata is at `location`.
 
-        Where the read takes longer than `within_s`, these are the totals of before, None if none were read yet: half a
-        read would look like counters that fall.
+        If the read takes longer than `within_s`, return the previous totals, or None. Half a read would look like
+        counters that fall.
         """
         with self._lock:
             if self._read is None or self._is_stale(location, *self._read):
@@ -220,7 +220,7 @@ class EvidenceTotals:
 
 
 def _data_files(table: Table, earlier: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Returns manifest -> its live data files. A manifest never changes, so one of `earlier` is not opened again."""
+    """Return manifest -> its live data files. A manifest never changes, so one of `earlier` is not opened again."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
     return {m.manifest_path: earlier.get(m.manifest_path) or _entries(table, m) for m in manifests}
@@ -247,19 +247,19 @@ def _totals(table: Table, paths: Iterable[str]) -> Totals:
 
 
 FOLDER, FILE = "page", "summaries.db"
-"""Where the summaries are kept in CLEANTAIL_HOME: so a server that has just started need not read every table anew."""
+"""Where the summaries are kept in CLEANTAIL_HOME, so that a restarted server need not read every table again."""
 READERS, READERS_OF_WHOLE = 4, 2
 LOCATIONS_LIVE_S = 2.0
 MOST_WHOLE = 16
-"""The number of tables that are kept as a whole."""
+"""Number of tables that are kept as a whole."""
 MOST_EVIDENCE = 64
-"""The number of topics whose rounds are kept at once."""
+"""Number of topics whose rounds are kept."""
 
 Seen = TypeVar("Seen", ObservedTable, TableSummary)
 
 
 class MetadataCache:
-    """Keeps the tables of one platform. It is safe to use from many threads."""
+    """Keeps the tables of one platform. Thread-safe."""
 
     def __init__(self, platform: Platform, clock: Callable[[], float] = time.monotonic) -> None:
         self._platform = platform
@@ -278,23 +278,22 @@ class MetadataCache:
         self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
-        """Returns topic name -> what its table says, for few topics. Raises OutsideError where the catalog cannot be
+        """Return topic name -> its whole table, for a few topics. Raises OutsideError if the catalog cannot be
         reached."""
         locations = self._current_locations()
         return self._whole.of(topics, lambda topic: (topic.table, locations.get(topic.table, "")), within_s)
 
     def summaries(self, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
-        """Returns topic name -> its table in short, for any number of topics. Raises OutsideError where the catalog
+        """Return topic name -> its table in short, for any number of topics. Raises OutsideError if the catalog
         cannot be reached."""
         locations = self._current_locations()
         return self._summaries.of(topics, lambda t: (self._digest(t), locations.get(t.table, "")), within_s)
 
     def with_namespaces(self, topics: Sequence[Topic], seen: Mapping[str, Seen | None]) -> dict[str, Seen | None]:
-        """Returns what was observed, with the topics' readers and releases as they are now: a position moves, and a
-        quarantine is lifted, without a commit to the table.
+        """Return the tables with the topics' current readers and releases, which change without a commit to the table.
 
-        The catalog is asked once for each namespace. A broken position makes its topic unreadable, as runs of the topic
-        would fail by it.
+        Each namespace is read once. A broken reader's position makes its topic unreadable, because runs of the topic
+        fail too.
         """
         now: dict[str, Seen | None] = dict(seen)
         for namespace, of_namespace in _by_namespace(topics).items():
@@ -313,7 +312,7 @@ class MetadataCache:
         return now
 
     def rounds(self, topic: Topic) -> list[Round]:
-        """Returns the topic's rounds in the evidence table, newest first."""
+        """Return the topic's rounds in the evidence table, newest first."""
         table = load_evidence(self._open(), self._platform)
         if table is None:
             return []
@@ -328,12 +327,12 @@ class MetadataCache:
         return rounds
 
     def totals(self, within_s: float) -> Totals | None:
-        """Returns counters over the whole evidence table; None while it is read for the first time. Raises OutsideError
-        where the catalog cannot be reached."""
+        """Return counters over the whole evidence table, or None during the first read. Raises OutsideError if the
+        catalog cannot be reached."""
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
     def at_rest(self) -> AbstractContextManager[None]:
-        """Returns a block in which no further table is read for its summary."""
+        """Read no further table for its summary during the block."""
         return self._summaries.at_rest()
 
     @property
@@ -341,7 +340,7 @@ class MetadataCache:
         return f"{self._platform.catalog.namespace}.{EVIDENCE}"
 
     def forget(self, topic: Topic) -> None:
-        """Makes the next call ask the catalog again: after a change of our own."""
+        """Make the next call ask the catalog again, after a change of our own."""
         self._locations = (float("-inf"), {})
         self._whole.forget(topic.topic)
         self._summaries.forget(topic.topic)
@@ -371,8 +370,7 @@ class MetadataCache:
         return ObservedTable() if table is None else observed_table(table)
 
     def _read_summary(self, topic: Topic, location: str) -> TableSummary:
-        """Returns the summary that is kept of this location; else reads the table, as far as none is kept of where its
-        metadata really is."""
+        """Return the kept summary of this location. If there is none, read the table."""
         if location and (kept := self._kept_summary(topic, location)) is not None:
             return kept
         table = load_table(self._open(), topic, self._platform)
@@ -385,7 +383,7 @@ class MetadataCache:
             return summary  # it names files, whose names may hold values
         key, text = f"{self._digest(topic)} {table.metadata_location}", SUMMARY_JSON.text(summary)
         self._kept.keep(topic.topic, key, text)
-        if not location:  # soon asked for again, of the same metadata as likely as not
+        if not location:  # likely to be requested again soon, of the same metadata
             with self._kept_lock:
                 self._loaded[topic.topic] = (key, text)
         return summary

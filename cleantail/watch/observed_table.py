@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """Describes a topic's table in short, or the error. `exists`: whether there is a table.
+    """A topic's table in short, or the error. `exists` is false if there is no table.
 
-    `saved` is as the kept snapshots know it, `last_round_at_ms` the wall clock of the last round among them. `readers`
-    are those of now, and are not kept.
+    `saved` covers the kept snapshots. `last_round_at_ms` is the wall clock of the last round among them. `readers` are
+    the current ones and are not kept.
     """
 
     exists: bool = False
@@ -48,19 +48,18 @@ class TableSummary:
     error: str = ""
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableSummary:
-        """Returns the summary with what the table's namespace says now."""
+        """Return the summary with the current readers and releases, which are properties of the table's namespace."""
         if not (self.exists and (readers or releases)):
             return self
         states = lifted({log.partition: log.state for log in self.logs}, releases, self.table_uuid)
         return replace(self, readers=readers, logs=tuple(log.with_state(states[log.partition]) for log in self.logs))
 
     def states(self, topic: Topic, now_ms: int) -> tuple[LogState, ...]:
-        """Returns every log of the table as it is at a moment, by partition number."""
+        """Return the state of every log at a moment, by partition number."""
         return tuple(log_state_at(log, topic.config, now_ms, self.source) for log in self.logs)
 
 
 def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> TableSummary:
-    """Returns the summary of a table that was read."""
     points = tuple(sizes)
     figures = (
         log_figures(p, facts.files_of(p), facts.states.get(p, PartitionState()), facts.arrived_of(p), topic.config)
@@ -78,8 +77,7 @@ def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> T
 
 
 def summary_digest(topic: Topic) -> str:
-    """Returns a digest of what a summary follows from beside the table: this version, and parts of the topic's YAML.
-    Where it is equal, an equal table has an equal summary."""
+    """Return a digest of everything a summary depends on besides the table: the code, and parts of the topic's YAML."""
     policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
     return hashlib.sha256(f"{code_digest()} {policy}".encode()).hexdigest()[:32]
 
@@ -89,10 +87,10 @@ SUMMARY_JSON: Codec[TableSummary] = Codec(TableSummary)
 
 @dataclass(frozen=True, slots=True)
 class ObservedTable:
-    """Describes a topic's table as it was read, or the error.
+    """A topic's whole table as it was read, or the error.
 
-    `facts` is None where there is no table. `sizes` are by snapshot. `undoable` are the rounds that can be undone,
-    newest first, and `undone` those that rollbacks have undone (Unix ms, names).
+    `facts` is None if there is no table. `undoable` are the rounds that can be undone, newest first. `undone` are the
+    rounds that rollbacks have undone (Unix ms, names).
     """
 
     facts: TableFacts | None = None
@@ -102,20 +100,21 @@ class ObservedTable:
     error: str = ""
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> ObservedTable:
-        """Returns what was observed with what the table's namespace says now."""
+        """Return the table with the current readers and releases, which are properties of its namespace."""
         if self.facts is None or not (readers or releases):
             return self
         return replace(self, facts=self.facts.with_namespace(readers, releases))
 
 
 def observed_table(table: Table) -> ObservedTable:
-    """Reads a table's metadata and manifests."""
+    """Read a table's metadata and manifests."""
     history = list(history_of(table))
     return ObservedTable(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
 
 
 def size_points(table: Table) -> tuple[SizePoint, ...]:
-    """Returns one point a snapshot of main's history. Branches of rounds are left out: readers never saw them."""
+    """Return one point for each snapshot of main's history. Branches of rounds are left out, because readers never
+    see them."""
     summaries = (
         (s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None
     )

@@ -115,7 +115,7 @@ def test_a_partition_that_a_person_holds_back_has_no_failed_check():
     rejected = PartitionState(quarantine=Quarantine(5_000, "compact", "rejected by anna", 1, 6_000))
     [found] = log_alarms([log_state(state=rejected)], (), configs(), 9_999)
     assert found.event is Event.QUARANTINED
-    assert found.text.startswith("partition 0 is held back since")
+    assert found.text.startswith("partition 0 is blocked since")
 
 
 def test_a_quarantine_names_the_branch_and_how_long_it_is_kept():
@@ -123,7 +123,9 @@ def test_a_quarantine_names_the_branch_and_how_long_it_is_kept():
     alarms = log_alarms([replace(HELD, state=held)], (), configs(cleantail_failed_branch_retention_ms=5_000), 9_999)
     assert len(alarms) == 2
     for found in alarms:
-        assert found.text.endswith("; what was held back is on branch failed_r_u0_10 until 1970-01-01 00:00:15 UTC")
+        assert found.text.endswith(
+            "; its unpublished records are on branch failed_r_u0_10 until 1970-01-01 00:00:15 UTC"
+        )
 
 
 def test_a_round_that_waits_is_an_incident_of_its_task_and_run():
