@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +35,45 @@ READER_GROUP = "cleantail"
 _NOTHING = "nothing was appended"
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """Says until when (Unix ms) all tasks of a read together may read: `within_ms` after it began.
+
+    It is a time of day, not a budget, since a task may wait for a core, or be started again by Spark, after the driver
+    has sent it. A task whose host has a clock that is behind gets `within_ms` from its start at most.
+    """
+
+    within_ms: int
+    until_ms: int
+
+    @classmethod
+    def after(cls, within_ms: int) -> Deadline:
+        """Return the deadline of a read that begins now."""
+        return cls(within_ms, int(time.time() * 1000) + within_ms)
+
+    def left_ms(self) -> int:
+        """Return how long is left, 0 if nothing is."""
+        return min(max(self.until_ms - int(time.time() * 1000), 0), self.within_ms)
+
+
 class RangeReader:
     """Is one consumer of one topic, which has to be closed."""
 
     def __init__(
-        self, settings: Mapping[str, str], topic: str, isolation: str, stall_ms: int, within_ms: int | None = None
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        isolation: str,
+        stall_ms: int,
+        deadline: Deadline | None = None,
     ) -> None:
-        """`within_ms`: how long it may read altogether, where others wait for it. Raises CleantailError for settings
-        that librdkafka does not take."""
+        """`deadline`: of the read, if other topics wait for it. Raises CleantailError for settings that librdkafka does
+        not take."""
         from confluent_kafka import Consumer, KafkaException
 
         self._topic, self._stall_s = topic, stall_ms / 1000
-        self._within_ms, self._began_s = within_ms, time.monotonic()
+        self._deadline = deadline
+        self._ends_s = time.monotonic() + deadline.left_ms() / 1000 if deadline else None
         self._settings = settings
         self._fetched_to: dict[int, int] = {}
         self._complaint = Complaint(settings)
@@ -77,6 +105,7 @@ class RangeReader:
         self._consumer.assign([TopicPartition(self._topic, each.partition, each.start)])
         position, fetched_to, progressed_s = each.start, -1, time.monotonic()
         while position < each.end:
+            self._require_time_left(each.partition, position)
             messages = self._consumer.consume(self._records, POLL_S)
             records, position_after = self._records_of(messages, each, position)
             if records:
@@ -88,14 +117,12 @@ class RangeReader:
             elif time.monotonic() - progressed_s > self._stall_s:
                 raise self._stalled(each.partition, max(position, fetched_to))
             self._require_fit(each.partition, position)
-            if self._within_ms is not None and position < each.end:
-                self._require_time_left(each.partition, position, self._within_ms)
 
-    def _require_time_left(self, partition: int, position: int, within_ms: int) -> None:
-        if (time.monotonic() - self._began_s) * 1000 > within_ms:
+    def _require_time_left(self, partition: int, position: int) -> None:
+        if self._deadline is not None and self._ends_s is not None and time.monotonic() >= self._ends_s:
             raise SourceError(
-                f"topic {self._topic}: partition {partition} was read up to offset {position} within {within_ms} ms, "
-                f"and the others of its pack wait; {_NOTHING}; {limit_text(INGEST_MS)}"
+                f"topic {self._topic}: partition {partition} was read up to offset {position} within "
+                f"{self._deadline.within_ms} ms, and the others of its pack wait; {_NOTHING}; {limit_text(INGEST_MS)}"
             )
 
     def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:

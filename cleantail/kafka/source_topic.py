@@ -9,7 +9,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.forgotten import hindrance_of
-from cleantail.kafka.range_reader import RangeReader
+from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic, plan_read
 from cleantail.kafka.source_lag import without_outcome
 from cleantail.log.source_position import SourcePosition
@@ -26,13 +26,15 @@ class SourceTopic:
     topic: Topic
     brokers: Brokers
     settings: Mapping[str, str] = field(repr=False)
-    within_ms: int | None = None
+    deadline: Deadline | None = None
 
     @classmethod
     def of(cls, topic: Topic, settings: Mapping[str, str], within_ms: int | None = None) -> SourceTopic:
-        """`within_ms`: how long a task may read, where others wait. Raises CleantailError for settings that librdkafka
-        does not take."""
-        return cls(topic, Brokers(settings, topic.stall_timeout_ms), settings, within_ms)
+        """`within_ms`: how long all of its tasks may read, where others wait. Raises CleantailError for settings that
+        librdkafka does not take."""
+        deadline = Deadline.after(within_ms) if within_ms is not None else None
+        stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
+        return cls(topic, Brokers(settings, stall_ms), settings, deadline)
 
     def describe(self) -> BrokerTopic:
         """Asks the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
@@ -56,8 +58,8 @@ class SourceTopic:
     def open_reader(self) -> Callable[[], RangeReader]:
         """Returns what a task calls; it travels to the task inside of the function, and not with the data."""
         settings, name = dict(self.settings), self.topic.kafka_topic
-        isolation, stall_ms, within_ms = self.topic.source.isolation, self.topic.stall_timeout_ms, self.within_ms
-        return lambda: RangeReader(settings, name, isolation, stall_ms, within_ms)
+        isolation, stall_ms, deadline = self.topic.source.isolation, self.topic.stall_timeout_ms, self.deadline
+        return lambda: RangeReader(settings, name, isolation, stall_ms, deadline)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
         """Returns what the brokers have. Raises CleantailError where a key that is gone there need not have been

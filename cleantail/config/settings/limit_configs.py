@@ -94,8 +94,8 @@ class LimitConfigs(Configs):
     ingest_max_ms: int = config(
         INGEST_MS,
         3_600_000,
-        "How long a topic of a group may be read from its brokers in one run, and a task of its comparison may read: "
-        "the others of its pack wait. What was appended stays, and the next run goes on there.",
+        "How long a topic of a group may be read from its brokers in one run, by all tasks together, and again for its "
+        "comparison: the others of its pack wait. What was appended stays, and the next run goes on there.",
         CLEANTAIL,
         low=1,
         high=LONG_MAX,

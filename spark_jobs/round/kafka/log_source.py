@@ -12,7 +12,7 @@ from cleantail.config.topic import Topic
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.group_progress import tell_group
-from cleantail.kafka.range_reader import RangeReader
+from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.table_position import TablePosition, table_position
 from spark_jobs.round.kafka.records import ArrowReader, MessageReader
@@ -52,13 +52,13 @@ class LogSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class BrokerLogs:
     """Is a topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown.
-    `most_headers`: of a record; `within_ms`: how long a task may read, None for as long as it takes."""
+    `most_headers`: of a record; `deadline`: of the read, None if it may take as long as it takes."""
 
     topic: Topic
     brokers: Brokers
     settings: Mapping[str, str] = field(repr=False)
     most_headers: int = DEFAULT_LIMITS.headers
-    within_ms: int | None = None
+    deadline: Deadline | None = None
     progress_text: str = "asking the brokers"
     is_one_commit: bool = False
     is_current: bool = True
@@ -74,8 +74,8 @@ class BrokerLogs:
 
     def open_reader(self) -> Callable[[], ArrowReader]:
         settings, name, isolation = dict(self.settings), self.topic.kafka_topic, self.topic.source.isolation
-        stall_ms, most_headers, within_ms = self.topic.stall_timeout_ms, self.most_headers, self.within_ms
-        return lambda: MessageReader(RangeReader(settings, name, isolation, stall_ms, within_ms), most_headers)
+        stall_ms, most_headers, deadline = self.topic.stall_timeout_ms, self.most_headers, self.deadline
+        return lambda: MessageReader(RangeReader(settings, name, isolation, stall_ms, deadline), most_headers)
 
     def tell(self, next_offsets: Mapping[int, int]) -> None:
         tell_group(self.settings, self.topic, next_offsets)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
+from cleantail.kafka.range_reader import Deadline
 from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
 from cleantail.kafka.table_position import TablePosition, require_own_table
 from cleantail.log.log_state import late_warnings
@@ -72,7 +72,8 @@ def read_topic(
     require_own_table(topic)
     stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
     brokers = Brokers(settings, stall_ms)
-    source = BrokerLogs(topic, brokers, settings, platform.limits.record_max_headers, within_ms)
+    deadline = Deadline.after(within_ms) if within_ms is not None else None
+    source = BrokerLogs(topic, brokers, settings, platform.limits.record_max_headers, deadline)
     return read_source(spark, topic, platform, source, now_ms, progress, lock_within_s)
 
 
@@ -120,18 +121,17 @@ class TopicRead:
         self._record_gaps(at.position)
         ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
-        began_s, within_ms = time.monotonic(), getattr(self.source, "within_ms", None)
         budget = ALL_OFFSETS if self.source.is_one_commit else PORTION_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
             if portion.last:
                 break
-            if within_ms is not None and (time.monotonic() - began_s) * 1000 > within_ms:
-                raise SourceError(
-                    f"topic {self.topic.kafka_topic} was not read to its end within {within_ms} ms: what was appended "
-                    f"stays, and the next run goes on there; {limit_text(INGEST_MS)}"
-                )
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
+            if (deadline := self._deadline) is not None and not deadline.left_ms():
+                raise SourceError(
+                    f"topic {self.topic.kafka_topic} was not read to its end within {deadline.within_ms} ms: what was "
+                    f"appended stays, and the next run goes on there; {limit_text(INGEST_MS)}"
+                )
         return portions
 
     def _portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
@@ -217,6 +217,10 @@ class TopicRead:
         )
 
     @property
+    def _deadline(self) -> Deadline | None:
+        return self.source.deadline if isinstance(self.source, BrokerLogs) else None
+
+    @property
     def _cores(self) -> int:
         return int(self.table.spark.sparkContext.defaultParallelism)
 
@@ -244,7 +248,8 @@ class TopicRead:
                 raise
             raise error from None
         except (SourceError, OutsideError):
-            self._plan_again()
+            if self._deadline is None or self._deadline.left_ms():
+                self._plan_again()
             raise
 
     def _plan_again(self) -> None:

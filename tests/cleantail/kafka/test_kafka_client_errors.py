@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import KafkaError
 
 from cleantail.errors import CleantailError, SourceError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_messages import Complaint, passes, without_values
-from cleantail.kafka.range_reader import RangeReader
+from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import Range
 from cleantail.kafka.restore.client_errors import lasting, problem
 from cleantail.kafka.restore.target_client import TargetBrokers
@@ -78,7 +80,18 @@ def test_what_a_broker_says_while_it_comes_up_again_is_asked_again():
 
 def test_a_read_for_which_others_wait_ends_in_time_whatever_the_brokers_do():
     settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    reader = RangeReader(settings, "t", "read_committed", stall_ms=3_600_000, within_ms=1)
+    reader = RangeReader(settings, "t", "read_committed", stall_ms=3_600_000, deadline=Deadline.after(1))
     with pytest.raises(SourceError, match=r"partition 3 was read up to offset 5 within 1 ms, .*ingest\.max\.ms"):
         list(reader.batches(Range(3, 5, 9)))
     reader.close()
+
+
+def test_tasks_of_one_read_share_its_time_whenever_they_begin():
+    """Also a task whose host has a clock that is behind has no more than the whole of it."""
+    over, behind = Deadline(60_000, int(time.time() * 1000) - 1), Deadline(1, int(time.time() * 1000) + 3_600_000)
+    for deadline in (over, behind):
+        reader = RangeReader({"bootstrap.servers": "127.0.0.1:1"}, "t", "read_committed", 3_600_000, deadline)
+        time.sleep(0.002)
+        with pytest.raises(SourceError, match=r"up to offset 5 within \d+ ms, .*ingest\.max\.ms"):
+            next(reader.batches(Range(3, 5, 9)))
+        reader.close()

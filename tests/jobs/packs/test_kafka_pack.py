@@ -7,9 +7,13 @@ import time
 
 import pytest
 
+from cleantail.errors import SourceError
+from cleantail.kafka import read_plan
 from cleantail.rounds.pack_results import PackRequest
 from differential.broker import free_port
 from spark_jobs.packs.pack_run import run_pack
+from spark_jobs.round.kafka.log_source import BrokerLogs
+from spark_jobs.round.kafka.reading import read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -55,5 +59,72 @@ def test_a_topic_that_takes_its_brokers_too_long_is_left_to_the_next_run_and_hol
     request = PackRequest((slow, quick), int(time.time() * 1000) + 60_000)
     first, second = run_pack(spark, workshop.platform(), request).topics
     assert (first.ok, first.station, first.may_retry) == (False, "ingest", False), first.error
-    assert "ingest.max.ms" in first.error and len(landed(slow)) == 2
+    assert "not read to its end within 5000 ms: what was appended stays" in first.error
+    assert "ingest.max.ms" in first.error and len(landed(slow)) == 1
     assert (second.error, second.ingested is not None and second.ingested.records) == ("", 1)
+
+
+@pytest.fixture
+def limited(workshop):
+    """limited(ms): sets how long a topic may be read."""
+
+    def limit(within_ms):
+        text = {"platform": {"limits": {"ingest.max.ms": within_ms}, "spark": {"master": "local[1]"}}}
+        (workshop.config / "defaults.yaml").write_text(json.dumps(text))
+
+    return limit
+
+
+def test_tasks_that_wait_for_brokers_one_after_the_other_share_the_time_of_their_topic(
+    kafka, workshop, spark, landed, limited, monkeypatch
+):
+    """Four tasks on two cores: each waits for less than the limit, and all of them for more."""
+    limited(8000)
+    slow, quick = (workshop.topic(f"packed-waves-{name}", source=kafka.source()) for name in ("slow", "quick"))
+    kafka.create(slow, 4)
+    kafka.create(quick)
+    for partition in range(4):
+        kafka.send(slow, [(b"a", b"x")] * 2, partition=partition)
+    kafka.send(quick, [(b"a", b"x")])
+    real = BrokerLogs.open_reader
+
+    def slowly(logs):
+        open_reader, pause_s = real(logs), 6 if logs.topic.topic == slow else 0
+        return lambda: (time.sleep(pause_s), open_reader())[1]
+
+    monkeypatch.setattr(BrokerLogs, "open_reader", slowly)
+    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 1)
+    request = PackRequest((slow, quick), int(time.time() * 1000) + 60_000)
+    first, second = run_pack(spark, workshop.platform(), request).topics
+    assert (first.ok, first.station, first.may_retry) == (False, "ingest", False), first
+    assert "within 8000 ms, and the others of its pack wait" in first.error and "ingest.max.ms" in first.error
+    assert landed(slow) == []
+    assert (second.error, second.ingested is not None and second.ingested.records) == ("", 1)
+
+
+def test_brokers_that_stop_while_they_are_read_cost_their_topic_the_limit_once(
+    kafka, workshop, spark, landed, limited, monkeypatch
+):
+    limited(8000)
+    source = kafka.source(**{"stall.timeout.ms": 3_600_000})
+    topic = workshop.topic("packed-stopped", source=source)
+    kafka.create(topic, 6)
+    for partition in range(6):
+        kafka.send(topic, [(b"a", b"x")] * 2, partition=partition)
+    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 1)
+    platform, find, settings = workshop.platform(), workshop.find(topic), {"bootstrap.servers": kafka.address}
+    began = []
+    frozen = kafka.frozen()
+
+    def progress(step):
+        if step.startswith("reading"):
+            began.append(time.monotonic())
+            frozen.__enter__()
+
+    try:
+        with pytest.raises(SourceError, match=r"within 8000 ms, .*ingest\.max\.ms"):
+            read_topic(spark, find, platform, settings, int(time.time() * 1000), progress, None, 8000)
+        assert time.monotonic() - began[0] < 12
+    finally:
+        frozen.__exit__(None, None, None)
+    assert landed(topic) == []
