@@ -104,7 +104,7 @@ def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -
     texts = {
         Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not know of it",
         Codes._UNKNOWN_TOPIC: f"there is no topic {topic}",
-        Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or made anew, while it was read",
+        Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or recreated, while it was read",
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not read topic {topic} (Kafka's ACL: Read and Describe)",
         Codes.CLUSTER_AUTHORIZATION_FAILED: "this login may not describe the cluster",
         Codes.SASL_AUTHENTICATION_FAILED: refused,

@@ -130,7 +130,7 @@ def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
     if position.topic_id in ("", broker.topic_id):
         return
     what = (
-        f"topic {broker.topic} was made anew"
+        f"topic {broker.topic} was recreated"
         if position.topic == broker.topic and (position.cluster_id in ("", broker.cluster_id) or not broker.cluster_id)
         else f"topic {broker.topic} of cluster {broker.cluster_id} is not the topic that the table was read from, "
         f"{position.topic} of cluster {position.cluster_id}"

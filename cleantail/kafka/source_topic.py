@@ -41,11 +41,11 @@ class SourceTopic:
         return self.brokers.describe(self.topic.kafka_topic)
 
     def describe_again(self, before: BrokerTopic) -> BrokerTopic:
-        """Asks the brokers once more. Raises SourceError where the topic was made anew since."""
+        """Asks the brokers once more. Raises SourceError where the topic was recreated since."""
         now = self.describe()
         if now.topic_id != before.topic_id:
             raise SourceError(
-                f"topic {before.topic} was made anew while it was read: its id was {before.topic_id} and is "
+                f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is "
                 f"{now.topic_id}; {_NOTHING}"
             )
         return now

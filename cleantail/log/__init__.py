@@ -1,1 +1,1 @@
-"""The rules of one log: its segments and sections, what is remembered of it, and what a round leaves behind. Pure."""
+"""The rules of one log: segments, sections, what is due, what a round must keep, and what the table remembers. Pure."""

@@ -1,12 +1,29 @@
-"""Offsets of an adopted table that has none: made of Iceberg's row lineage (format version 3). Pure.
+"""Columns of an adopted table as Spark SQL expressions for the columns of a topic table. Pure.
 
-The specification gives each record an id, and the sequence number of the commit that wrote or changed it last. Readers
-inherit both from the metadata of the data file, or find them in the file where a rewrite has kept them. So:
+The rounds and the `latest` view use the same text, so that both read the same record. It contains types and paths of
+the mapping, which cannot contain a quote. By column of a topic table:
 
-1. A record's offset is its sequence number, then its row id, as the bits of one whole number. No two records have the
-   same, and what is committed later is higher.
-2. A rewrite that keeps the lineage, as the specification asks, keeps the offsets, wherever the records lie then. One
-   that does not makes new records of them: they are above the clean point, and a round looks at them again.
+1. `partition`, `offset` and `timestamp_type` are whole numbers, cast to the type in a topic table.
+2. `timestamp` is a timestamp, or a long of Unix ms.
+3. `key` is bytes. Text, dates, booleans, whole numbers and UUIDs count as the bytes of their text, decimals with all
+   digits of their scale. Timestamps count as the text of their microseconds since 1970. Fractions count as the text of
+   their bits (a Java double's, with one NaN and one zero): equal numbers are equal keys.
+4. A key of several columns has, for each part, its length in bytes, a colon and its bytes, or a hyphen for null: only
+   ("eu", null) is `2:eu-`. If all parts are null, the record has no key.
+5. `value` is bytes or the bytes of its text. Any other type becomes JSON, and so do several columns. Null stays null:
+   it marks a tombstone. With `deleted` only the mark decides: a marked value is null, an unmarked null is empty.
+6. `headers` is a list of structs of key and value.
+7. A column that the mapping leaves out is null in every record, except `value`: an empty value is not a tombstone.
+8. With `order` the offset is made of row lineage, the partition is 0 if none is mapped, and there is one more column:
+   `order`, a whole number. For a timestamp that is its microseconds since 1970.
+
+Row lineage (format version 3) gives each record an id, and the sequence number of the commit that last wrote or changed
+it. Readers inherit both from the metadata of the data file, or find them in a file whose rewrite has kept them:
+
+1. An offset is the sequence number, then the row id, as the bits of one whole number. It is unique, and a later
+   commit's is higher.
+2. A rewrite that keeps the lineage, as the specification asks, keeps the offsets. One that does not makes new records:
+   they are above the clean point, and a round reads them again.
 3. Offsets have gaps. The limits are 16.7 million commits and 549 billion row ids.
 """
 
@@ -43,29 +60,29 @@ LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 """The field ids that Iceberg's specification reserves for them."""
 ROW_ID_BITS = 39
 MOST_COMMITS = (1 << 63 - ROW_ID_BITS) - 2
-"""The highest sequence number: an offset is below the highest number that Kafka has for one."""
+"""The highest sequence number: an offset stays below Kafka's highest."""
 OFFSET_SQL = f"(shiftleft(`{LAST_UPDATED}`, {ROW_ID_BITS}) | `{ROW_ID}`)"
 """The offset as Spark SQL over a table of format version 3."""
 WHOLE = ("tinyint", "smallint", "int", "bigint")
 """Spark's names of the types of whole numbers."""
 AS_TEXT = (*WHOLE, "boolean", "date", "string")
-"""Types that count as the bytes of their text, in Spark as in Arrow."""
+"""Types that count as the bytes of their text, in Spark and in Arrow."""
 PLAIN_SCALE, MOST_SCALE = 6, 37
-"""Up to which scale a decimal's text never has an exponent, and up to which it can be written without one."""
+"""Up to the first scale a decimal's text never has an exponent. Up to the second it can be written without one."""
 FRACTIONS = ("float", "double")
 TIMES = ("timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the records of a data file inherit: the row id of its first record (None where no commit has assigned one),
-    and the sequence number of the commit that added the file."""
+    """What the records of a data file inherit: the row id of its first record (None if no commit has assigned one), and
+    the sequence number of the commit that added the file."""
 
     first_row_id: int | None
     updated: int
 
     def or_earlier(self, other: Lineage | None) -> Lineage:
-        """Returns the earlier of two registrations of one file."""
+        """Return the earlier of two registrations of one file."""
         if other is None:
             return self
         ids = [each.first_row_id for each in (self, other) if each.first_row_id is not None]
@@ -74,7 +91,7 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The lowest and the highest number that a column of lineage has in a file, and whether some records have none."""
+    """The lowest and the highest number in a file's column of lineage, and whether some records have none."""
 
     low: int
     high: int
@@ -82,12 +99,12 @@ class Span:
 
 
 Spans = tuple[Span | None, Span | None]
-"""What a file has itself of row ids and of sequence numbers; None for a column that it has not."""
+"""The row ids and sequence numbers that a file itself has; None for a missing column."""
 
 
 def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> Spans | None:
-    """Returns the spans by what a manifest says of a file's columns, by field id; None where it has nothing of those of
-    lineage. That does not say that the file has none: writers may leave their metrics out."""
+    """Return the spans from a manifest's metrics of a file's columns, by field id; None if it has none of lineage. The
+    file may still have such columns: writers may omit their metrics."""
     ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
     if not all(number in nulls and number in lower and number in upper for number in ids):
         return None
@@ -96,32 +113,32 @@ def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper
 
 
 def _long(bound: bytes) -> int:
-    """Returns the number of a bound in Iceberg's single-value serialization: the lowest byte is the first."""
+    """Decode a bound in Iceberg's single-value serialization, which is little-endian."""
     return int.from_bytes(bound, "little", signed=True)
 
 
 def require_row_ids(lineage: Lineage | None, path: str) -> Lineage:
-    """Returns the lineage. Raises TableError where the file's records have no row ids."""
+    """Return the lineage. Raises TableError if the file's records have no row ids."""
     if lineage is None or lineage.first_row_id is None:
         raise TableError(
-            f"{path} has no row ids, and its records have no other offset. They are of Iceberg's format version 3, and "
-            "assigned by the first commit of it: `cleantail adopt TABLE --upgrade` makes one"
+            f"{path} has no row ids, and its records have no other offset. The first commit in Iceberg's format "
+            "version 3 assigns them: `cleantail adopt TABLE --upgrade` makes one"
         )
     return lineage
 
 
 def offset_of(updated: int, row_id: int, path: str) -> int:
-    """Returns the offset of a record. Raises TableError beyond the limits."""
+    """Return the offset of a record. Raises TableError beyond the limits."""
     if updated > MOST_COMMITS or row_id >> ROW_ID_BITS:
         raise TableError(
-            f"{path} has sequence number {updated} and row id {row_id}: without a column of offsets they can be at "
+            f"{path} has sequence number {updated} and row id {row_id}. Without a column of offsets they can be at "
             f"most {MOST_COMMITS} and {(1 << ROW_ID_BITS) - 1}. Copy the records into a new table"
         )
     return updated << ROW_ID_BITS | row_id
 
 
 def offset_range(records: int, lineage: Lineage, path: str, spans: Spans = (None, None)) -> tuple[int, int]:
-    """Returns bounds of a file's offsets, both inclusive. Raises TableError beyond the limits, and without row ids."""
+    """Return inclusive bounds of a file's offsets. Raises TableError beyond the limits, and without row ids."""
     row_ids, updated = spans
     first = require_row_ids(lineage, path).first_row_id or 0
     ids = _widened(row_ids, first, first + max(records - 1, 0))
@@ -130,7 +147,7 @@ def offset_range(records: int, lineage: Lineage, path: str, spans: Spans = (None
 
 
 def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
-    """Returns the range of what records have themselves, and of what those inherit that have nothing."""
+    """Return the range of the records' own numbers and of inherited ones."""
     if span is None:
         return low, high
     return (min(span.low, low), max(span.high, high)) if span.has_nulls else (span.low, span.high)
@@ -139,8 +156,8 @@ def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
 def record_offsets(
     positions: range, lineage: Lineage, path: str, row_ids: pa.Array | None = None, updated: pa.Array | None = None
 ) -> pa.Array:
-    """Returns the offsets of a file's records at these positions. `row_ids`, `updated`: the columns that the file has
-    itself. Raises TableError as offset_range does."""
+    """Return the offsets of a file's records at these positions. `row_ids` and `updated` are the columns that the file
+    itself has. Raises TableError as offset_range does."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -158,7 +175,7 @@ def record_offsets(
 
 
 def problem_of(column: str, kind: str) -> str | None:
-    """Returns what is wrong with a type (Spark's name of it) for a column, or None where it fits."""
+    """Return why a type (Spark's name of it) does not fit a column, or None if it fits."""
     if column in (PARTITION, OFFSET, TIMESTAMP_TYPE):
         return None if kind in WHOLE else "a whole number is needed"
     if column == KEY:
@@ -168,7 +185,7 @@ def problem_of(column: str, kind: str) -> str | None:
     if column == ORDER:
         return None if kind in (*WHOLE, *TIMES) else "a whole number, or a timestamp is needed"
     if column == TOMBSTONE:
-        return None if kind in AS_TEXT else "text, a truth value or a whole number is needed"
+        return None if kind in AS_TEXT else "text, a boolean or a whole number is needed"
     if column == TIMESTAMP:
         return None if kind in (*TIMES, "bigint") else "a timestamp, or a long of Unix ms is needed"
     if column == HEADERS:
@@ -177,13 +194,12 @@ def problem_of(column: str, kind: str) -> str | None:
 
 
 def _is_decimal(kind: str) -> bool:
-    """Returns whether the type is a decimal whose text can be written with all digits of its scale (3)."""
+    """Return whether the type is a decimal whose text can be written with all digits of its scale (3)."""
     return kind.startswith("decimal(") and int(kind.rstrip(")").partition(",")[2]) <= MOST_SCALE
 
 
 def expressions(columns: Columns, kinds: Mapping[str, str]) -> dict[str, str]:
-    """Returns, for each column of a topic table, SQL over the stored columns. `kinds` maps a path to Spark's name of
-    its type."""
+    """Return topic table column -> SQL over the stored columns. `kinds` maps a path to Spark's name of its type."""
     ordered = {} if columns.has_offsets else {ORDER: _whole(quoted(columns.of(ORDER)[0]), kinds[columns.of(ORDER)[0]])}
     return {name: _expression(name, columns, kinds) for name in COLUMNS} | ordered
 
@@ -211,7 +227,7 @@ def _expression(name: str, columns: Columns, kinds: Mapping[str, str]) -> str:
 
 
 def _key(column: str, kind: str) -> str:
-    """Returns SQL that gives the bytes of a key, or of a part of one (3)."""
+    """Return SQL of the bytes of a key, or of a part of one (3)."""
     if kind.startswith("decimal("):
         return _decimal(column, int(kind.rstrip(")").partition(",")[2]))
     if kind in FRACTIONS:
@@ -222,7 +238,7 @@ def _key(column: str, kind: str) -> str:
 
 
 def _whole(column: str, kind: str) -> str:
-    """Returns SQL that gives a whole number: of a timestamp its microseconds since 1970."""
+    """Return SQL of a whole number. For a timestamp that is its microseconds since 1970."""
     if kind == "timestamp":
         return f"unix_micros({column})"
     if kind == "timestamp_ntz":
@@ -231,8 +247,11 @@ def _whole(column: str, kind: str) -> str:
 
 
 def _decimal(column: str, scale: int) -> str:
-    """Returns SQL that gives the bytes of a decimal's text with all digits of its scale. Of a number that is nearly 0
-    Spark's own text may have an exponent, by a setting of the session: one more, or less, has none."""
+    """Return SQL of the bytes of a decimal's text with all digits of its scale.
+
+    For a number close to 0 Spark's text may have an exponent, by a setting of the session. The number plus or minus 1
+    has none.
+    """
     plain = f"CAST({column} AS STRING)"
     if scale > PLAIN_SCALE:
         small = f"try_cast({column} AS DECIMAL({scale}, {scale}))"
@@ -243,14 +262,14 @@ def _decimal(column: str, scale: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Returns SQL that gives the bytes of a key of several parts (4), each given as SQL of its bytes."""
+    """Return SQL of the bytes of a key of several parts (4), each given as SQL of its bytes."""
     lengths = (f"CAST(CAST(octet_length({part}) AS STRING) AS BINARY)" for part in parts)
     whole = (f"coalesce(concat({length}, X'3A', {part}), X'2D')" for length, part in zip(lengths, parts, strict=True))
     return f"IF({' AND '.join(f'{part} IS NULL' for part in parts)}, NULL, concat({', '.join(whole)}))"
 
 
 def _value(columns: Columns, kinds: Mapping[str, str]) -> str:
-    """Returns SQL that gives the bytes of a value, by rule 5, and of one that the mapping leaves out, by rule 7."""
+    """Return SQL of the bytes of a value (5, 7)."""
     parts, empty = columns.of(VALUE), "CAST(X'' AS BINARY)"
     if len(parts) > 1:
         fields = ", ".join(f"'{path}', {quoted(path)}" for path in parts)
@@ -266,18 +285,16 @@ def _value(columns: Columns, kinds: Mapping[str, str]) -> str:
 
 
 def _marked(deleted: Deleted) -> str:
-    """Returns SQL that says whether a record is marked as one that deletes its key. The model allows no text here that
-    could be more than a text."""
+    """Return SQL of whether a record is marked as deleted. The model allows no text here that needs quoting."""
     texts = ", ".join(f"'{value}'" for value in deleted.values)
     return f"coalesce(CAST({quoted(deleted.column)} AS STRING) IN ({texts}), false)"
 
 
 def _bytes(column: str, kind: str) -> str:
-    """Returns SQL that gives bytes: of anything that is none, the bytes of its text."""
+    """Return SQL of bytes, or of the bytes of a text."""
     return column if kind == "binary" else f"CAST(CAST({column} AS STRING) AS BINARY)"
 
 
 def _json(column: str) -> str:
-    """Returns SQL that makes JSON of a value that is no bytes; null stays null. Who wants the value itself reads the
-    table."""
+    """Return SQL that renders a non-binary value as JSON. Null stays null."""
     return f"IF({column} IS NULL, NULL, CAST(to_json(named_struct('value', {column})) AS BINARY))"

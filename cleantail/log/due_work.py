@@ -1,12 +1,14 @@
-"""The `delete` half of a policy: whole virtual segments past retention.ms or retention.bytes (semantics.md 1.1).
+"""What is due in the logs of one topic, and why the rest is not: the one answer for a run, the plan and the page. Pure.
 
-1. Only whole segments go, from the oldest on, and never the active one (semantics.md 1.2).
-2. First by size: the oldest segments go while the log stays at or above retention.bytes without them.
-3. Then by age, of what that leaves: segments go as long as the youngest record of each is older than retention.ms. The
-   comparison is strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
-4. The log start moves to the base of the first segment that stays, or to the log end where none does. It never moves
-   back.
-5. -1 switches a limit off.
+Only work that a run would do counts as due. In the order of `resolve_due_work`:
+
+1. The triggers decide which logs are compacted (cleantail.log.triggers).
+2. Retention is decided for every log, also for one with a failed check: its disk would fill otherwise. A log that a
+   user rejected rests. If a run has several rounds, only the first decides retention: removals make segments younger or
+   smaller, and the result would differ from that of one round (semantics.md 3.8).
+3. A compacted log is cleaned up to first uncleanable. If only retention is due, the work ends at the clean point.
+4. Expired tombstones are removed even if no new record came (semantics.md 3.4). They wait for the slowest reader
+   (semantics.md 3.9), and for the pause of a quarantine.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
 from cleantail.log.triggers import Decision, decide, in_order_of_work, quarantine_pause
 
 NO_DELETE = "cleanup.policy has no delete"
-"""The reason where retention is no part of the policy."""
+"""The reason if retention is not part of the policy."""
 DECIDED = "the first round of this run has moved the log start"
 """The reason in the later rounds of a run (semantics.md 3.8)."""
 NEEDED = "needed"
@@ -34,7 +36,7 @@ NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Says where the log start moves to, and why. `log_start_offset` is the present one where nothing is `due`."""
+    """Where the log start moves to, and why. `log_start_offset` is the present one if nothing is `due`."""
 
     log_start_offset: int
     due: bool
@@ -42,13 +44,20 @@ class Retention:
 
 
 def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
-    """Returns UnifiedLog.deleteOldSegments' new log start for one log at `now_ms`, by the rules of the module
-    docstring."""
+    """Return UnifiedLog.deleteOldSegments' new log start for one log (semantics.md 1.1).
+
+    1. Only whole segments are removed, from the oldest on, and never the active one (semantics.md 1.2).
+    2. First by size: segments are removed while the log stays at or above retention.bytes without them.
+    3. Then by age: segments are removed while the youngest record of each is older than retention.ms. The comparison is
+       strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
+    4. The log start moves to the base of the first segment that stays, or to the log end. It never moves back.
+    5. -1 switches a limit off.
+    """
     if not configs.deletes:
         return Retention(log.log_start_offset, False, NO_DELETE)
-    # 1. what may go at all: never the active segment
+    # 1. never the active segment
     deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
-    # 2. and 3. what goes by size, and of the rest by age
+    # 2. and 3. by size, and of the rest by age
     past_size = _count_past_size(log.segments, deletable, configs.retention_bytes)
     past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
     count = past_size + past_age
@@ -63,7 +72,7 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Returns both limits in words, and when the oldest segment passes the one of age, if it ever does."""
+    """Return both limits in words, and when the oldest segment passes the limit of age."""
     by_age = "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
     text = f"{by_age} or retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
@@ -73,8 +82,7 @@ def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
 
 
 def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """Returns how many segments, from the oldest on, have a youngest record older than retention.ms (strict, as in
-    Kafka)."""
+    """Count the segments, from the oldest on, whose youngest record is older than retention.ms."""
     if retention_ms < 0:
         return 0
     count = 0
@@ -86,7 +94,7 @@ def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> 
 
 
 def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
-    """Returns how many of the oldest segments can go while the log stays at or above retention.bytes."""
+    """Count the oldest segments without which the log stays at or above retention.bytes."""
     if retention_bytes < 0:
         return 0
     excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
@@ -99,14 +107,24 @@ def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment],
 
 @dataclass(frozen=True, slots=True)
 class ReconcileDecision:
-    """Says whether a run reconciles, and why or why not."""
+    """Whether a run reconciles, and why."""
 
     due: bool = False
     reason: str = NO_SOURCE
 
 
 def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = False) -> ReconcileDecision:
-    """Decides for one run, by the rules of the module docstring. `asked`: it was triggered with `reconcile`."""
+    """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
+
+    1. A topic that is not read from Kafka has nothing to compare with.
+    2. A run that was triggered with `reconcile` (`asked`) compares if the table has a log.
+    3. Any other run compares if the brokers may have forgotten deletions of a log before they were read
+       (cleantail.kafka.forgotten). A log with a hindrance does not count: its comparison would be refused, so it only
+       has a warning.
+    4. With `cleantail.reconcile: trigger` a needed reconciliation waits for a user to trigger it.
+
+    Logs in a quarantine's pause are left out later.
+    """
     # 1. the source
     if topic.source.kafka is None:
         return ReconcileDecision()
@@ -127,11 +145,11 @@ def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = Fals
 
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """Says what a run at this moment would do with each log; decisions and retentions are in the order of the logs.
+    """What a run would do with each log. Decisions and retentions are in the order of the logs.
 
-    `compact` holds the partitions to compact, the most urgent first, and `retain` those of which only retention is due.
-    `ends` maps a partition to the exclusive end of its work, `tombstones` to how many tombstones to remove. `holds` are
-    the positions of the readers. `sweep_reason` says which tombstones go and which wait, and for whom.
+    `compact` holds the partitions to compact, the most urgent first, `retain` those of which only retention is due.
+    `ends` maps a partition to the exclusive end of its work, `tombstones` to the number of tombstones to remove.
+    `sweep_reason` says which tombstones are removed, and which wait for whom.
     """
 
     decisions: tuple[Decision, ...]
@@ -145,12 +163,11 @@ class DueWork:
 
     @property
     def sweep(self) -> tuple[int, ...]:
-        """Returns the partitions with tombstones to remove."""
+        """Return the partitions with tombstones to remove."""
         return tuple(p for p, count in self.tombstones.items() if count)
 
     @property
     def any_due(self) -> bool:
-        """Returns whether a run would do something."""
         return bool(self.compact or self.retain or self.sweep)
 
 
@@ -164,10 +181,10 @@ def resolve_due_work(
     retry_quarantined: bool = False,
     later_round: bool = False,
 ) -> DueWork:
-    """Returns the work of a run at `now_ms`, by the steps of the module docstring.
+    """Return the work of a run at `now_ms`, by the steps of the module docstring.
 
-    `force` passes over the ratio and every pause, `retry_quarantined` over the pauses alone. `later_round`: an earlier
-    round of the same run has decided retention.
+    `force` skips the ratio and every pause, `retry_quarantined` only the pauses. `later_round`: an earlier round of the
+    same run has decided retention.
     """
     decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
@@ -196,8 +213,7 @@ def resolve_due_work(
 def _ends(
     logs: Sequence[LogState], retentions: Sequence[Retention], compact: Sequence[int], retain: Sequence[int]
 ) -> dict[int, int]:
-    """Returns partition -> the exclusive end of its work: where only retention is due, that is as far as the log is
-    clean."""
+    """Return partition -> the exclusive end of its work."""
     return {
         s.partition: max(s.first_uncleanable_offset if s.partition in compact else s.first_dirty_offset, start)
         for s, start in zip(logs, (r.log_start_offset for r in retentions), strict=True)
@@ -206,17 +222,16 @@ def _ends(
 
 
 def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], now_ms: int) -> str:
-    """Returns which tombstones a run would remove, which wait for whom, and when the next are due.
+    """Return which tombstones a run would remove, which wait for whom, and when the next are due.
 
-    `logs` are those that can be swept, `due` is how many of their tombstones are due, and `waiting` are the readers
-    that hold others.
+    `logs` can be swept, `due` is the number of their due tombstones, `waiting` are the readers that block others.
     """
-    # 1. what there is: due, kept as guards, held by readers, coming
+    # 1. tombstones that are due, kept as guards, blocked by readers, not due yet
     horizons = [h for s in logs for h in s.horizons if h.tombstones]
     guards, held = sum(s.state.guards for s in logs), waiting_text(waiting, beside_due=due > 0)
     past = sum(h.tombstones for h in horizons if h.horizon_ms <= now_ms)
     coming = [f"{instant(at_ms)} UTC" for at_ms in sorted(h.horizon_ms for h in horizons) if at_ms > now_ms]
-    # 2. the first of these that there is
+    # 2. the first kind that exists decides the text
     if due:
         texts = [_counted(due, "is past its horizon", "are past their horizon"), held]
     elif guards:

@@ -1,12 +1,19 @@
-"""Holds the positions of registered readers, for which the removal of tombstones waits (semantics.md 3.9). Pure.
+"""When a tombstone may be removed: its horizon has come, the log is clean up to it, and readers have read it. Pure.
 
-1. A position is the next offset that the reader will read, as Kafka's committed offsets are. So a reader at offset 7
-   has read the tombstone at 6 and not the one at 7.
-2. Of a log's readers the slowest decides. Where nobody is registered, nothing waits.
-3. The hold has a cap (cleantail.log.horizons). Where that lets a tombstone go that a reader has not read, the reader
-   is left behind, and an alert says so.
+The horizon of a tombstone is the clock of the first round that kept it, plus delete.retention.ms (semantics.md 1.5). It
+is set once: no later change of the config moves it. The ledger of a log (cleantail.log.partition_state.Horizon) has its
+tombstones in entries: each is a span of offsets with one horizon. An expiry removes a tombstone if all of these hold:
 
-Module cleantail.lake.runs.reader_properties keeps the positions in the namespace of the topic's table.
+1. now >= its horizon (semantics.md 1.5).
+2. It is below the clean point. Late records move that back: the tombstone may have to beat one of them (semantics.md
+   3.5).
+3. The slowest registered reader has read it, or cleantail.readers.hold.cap.ms has passed since its horizon
+   (semantics.md 3.9). Without a registered reader nothing waits.
+4. This very run did not set its horizon. A tombstone takes at least two cleanings, also with delete.retention.ms 0.
+
+A reader's position is the next offset that it will read, as Kafka's committed offsets are. If the cap lets a tombstone
+go that a reader has not read, the reader is left behind, and an alert reports it. The ledger counts tombstones by
+entry. If a reader is inside an entry, all of the entry's tombstones count, as an upper limit.
 """
 
 from __future__ import annotations
@@ -22,13 +29,12 @@ from cleantail.log.partition_state import Horizon, with_starts
 from cleantail.log.work_units import PartitionWork
 
 NAMED = 3
-"""The number of readers that a sentence names; the page, `cleantail status` and `cleantail plan` list all."""
+"""Number of readers that a message names. The page, `cleantail status` and `cleantail plan` list all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Describes a reader's position in one log: it has read everything below `offset`, and said so at `at_ms` (Unix
-    ms)."""
+    """A reader's position in one log: it has read everything below `offset`, and reported that at `at_ms` (Unix ms)."""
 
     topic: str
     name: str
@@ -38,19 +44,19 @@ class Reader:
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
-    """Returns the position of the log's slowest reader; None where nobody is registered (2)."""
+    """Return the position of the log's slowest reader; None if none is registered."""
     return min((r.offset for r in readers if r.partition == partition), default=None)
 
 
 def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> list[Reader]:
-    """Returns the readers that had not read a tombstone when it was removed (3). `last_removed` maps a partition to the
+    """Return the readers that had not read a tombstone when it was removed. `last_removed` maps a partition to the
     highest offset of a removed tombstone."""
     return [r for r in readers if r.partition in last_removed and r.offset <= last_removed[r.partition]]
 
 
 def new_horizon_ms(configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns the horizon (Unix ms) of the tombstones that a round of this clock is the first to keep (semantics.md
-    1.5). It is Kafka's longest time at most, which never comes: so delete.retention.ms may say "for ever"."""
+    """Return the horizon (Unix ms) of tombstones that a round is the first to keep (semantics.md 1.5). It is at most
+    Kafka's longest time, which never comes: delete.retention.ms may mean "for ever"."""
     return min(now_ms + configs.delete_retention_ms, LONG_MAX)
 
 
@@ -62,13 +68,12 @@ def due_spans(
     hold_cap_ms: int = 0,
     fresh_from: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Returns the offset spans (end exclusive) whose tombstones may go, by the rules of the module docstring.
+    """Return the offset spans (end exclusive) whose tombstones may be removed, by the rules of the module docstring.
 
-    1. An entry is due when now has reached its horizon.
-    2. `end_offset` is the clean point. Late records may have moved it back into an entry, which then is due in part.
-    3. From `hold_offset` on the slowest reader has not read: these tombstones wait for `hold_cap_ms` more at most.
-    4. `fresh_from` is where the compaction of this same run began, and None but with delete.retention.ms 0: the
-       horizons that it has set beyond would be due at once, and are left for a later run.
+    `end_offset` is the clean point. If late records moved it back into an entry, the entry is due in part. Tombstones
+    from `hold_offset` on wait for the slowest reader, at most `hold_cap_ms` longer. `fresh_from` is where the
+    compaction of this run began: the horizons that it set from there on are left for a later run. It is None unless
+    delete.retention.ms is 0.
     """
     spans = [
         (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
@@ -79,36 +84,34 @@ def due_spans(
 
 
 def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Returns the offset (exclusive) up to which readers let an entry's tombstones go."""
+    """Return the offset (exclusive) up to which readers let an entry's tombstones go."""
     return horizon.end_offset if past_readers(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger as this run is to take it: entries that it has set itself get a horizon that is not due yet.
-
-    The check goes by it, which knows horizons and no rule about the run that set them.
-    """
+    """Return the ledger as this run applies it: entries that it set itself get a horizon that is not due yet. The check
+    reads horizons only, and has no rule about the run that set them."""
     return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
 
 
 def _is_fresh(horizon: Horizon, now_ms: int, fresh_from: int | None) -> bool:
-    """Returns whether this very run has set the horizon, and it is due at once (delete.retention.ms 0)."""
+    """Return whether this run has set the horizon, and it is due at once (delete.retention.ms 0)."""
     return fresh_from is not None and horizon.end_offset > fresh_from and horizon.horizon_ms == now_ms
 
 
 def past_readers(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> bool:
-    """Returns whether no reader holds back a tombstone of the entry: all have read it, or the cap has passed."""
+    """Return whether no reader blocks the entry's tombstones: all have read it, or the cap has passed."""
     return hold_offset is None or horizon.end_offset <= hold_offset or now_ms >= horizon.horizon_ms + hold_cap_ms
 
 
 def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> list[tuple[int, int]]:
-    """Returns the due spans of one log's share of an expiry."""
+    """Return the due spans of one log in an expiry."""
     return due_spans(horizons, work.end_offset, now_ms, work.hold_offset, work.hold_cap_ms, work.fresh_from)
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger with a note in each entry of how far it is swept. The counts of tombstones are still those of
-    before: the check counts anew."""
+    """Return the ledger with each entry's `swept_to` after an expiry. The counts of tombstones do not change: the check
+    counts them again."""
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
     return tuple(
         replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
@@ -119,13 +122,11 @@ def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tupl
 def due_tombstones(
     log: LogState, now_ms: int, hold_offset: int | None = None, hold_cap_ms: int = 0, clean_to: int | None = None
 ) -> int:
-    """Returns how many live tombstones an expiry would remove.
+    """Return how many live tombstones an expiry would remove.
 
-    1. Only those below the clean point count. `clean_to` is the end of a compaction of the same run that comes before
-       the expiry, None where there is none: it moves the clean point.
-    2. Of an entry that a reader holds in part, all count: how many are below the reader's offset is not known.
-    3. Guards do not count: the last sweep left them, since they beat records that no round has cleaned yet. After a
-       compaction of the same run they do.
+    `clean_to` is the end of a compaction earlier in the same run, or None: it moves the clean point. Guards do not
+    count: the last sweep left them because they beat records that no round has cleaned yet. After such a compaction
+    they do.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)
@@ -136,21 +137,17 @@ def due_tombstones(
 
 
 def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Returns how many live tombstones past their horizon wait for a reader alone.
-
-    Of an entry that is held in part, all count.
-    """
+    """Return how many live tombstones past their horizon wait for a reader alone."""
     come = (h for h in log.horizons if now_ms >= h.horizon_ms)
     return sum(h.tombstones for h in come if not past_readers(h, now_ms, hold_offset, hold_cap_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Describes a reader's position in one log, and the tombstones past their horizon that wait for it.
+    """A reader's position in one log, and the tombstones past their horizon that wait for it.
 
-    `behind` counts the offsets from its position to the log end. `tombstones` says how many wait; where `at_most` is
-    set, some of them may lie below its position. `until_ms` (Unix ms) says when cleantail.readers.hold.cap.ms lets the
-    last of them go; None where none waits.
+    `behind` counts the offsets from its position to the log end. `at_most`: some of the `tombstones` may be below its
+    position. `until_ms` (Unix ms) is when the cap lets the last of them go, or None if none waits.
     """
 
     name: str
@@ -164,8 +161,7 @@ class Hold:
 
     @property
     def until_text(self) -> str:
-        """Returns `2026-11-29 14:20:00 UTC`; empty where none waits, or where the cap is further than a calendar
-        goes."""
+        """Return `2026-11-29 14:20:00 UTC`; empty if none waits, or if the cap is beyond the calendar."""
         in_calendar = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
         return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and in_calendar else ""
 
@@ -173,8 +169,10 @@ class Hold:
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
 ) -> tuple[Hold, ...]:
-    """Returns the position of every reader of these logs, also of one that holds nothing back, in the order of the logs
-    and then of the readers."""
+    """Return the position of every reader of these logs, in the order of the logs, then of the readers.
+
+    Without `compact` in cleanup.policy no tombstone is ever removed, so none waits.
+    """
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
@@ -194,16 +192,14 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
 
 
 def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """Yields each entry of the ledger that a reader at `offset` holds back (1, 2), with the offset from which its
-    tombstones are still there: a sweep may have taken those below."""
+    """Yield each entry that a reader at `offset` blocks, with the offset from which its tombstones are still there."""
     for start, h in with_starts(log.horizons):
         if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, offset, cap_ms):
             yield max(start, h.swept_to), h
 
 
 def slowest(holds: Iterable[Hold]) -> list[Hold]:
-    """Returns, of each log in which tombstones wait, the reader that decides: the slowest, and of equal ones the
-    first."""
+    """Return, for each log in which tombstones wait, its slowest reader, the first of equal ones."""
     by_log: dict[int, Hold] = {}
     for hold in holds:
         slowest_yet = by_log.get(hold.partition)
@@ -213,11 +209,12 @@ def slowest(holds: Iterable[Hold]) -> list[Hold]:
 
 
 def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
-    """Returns `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
+    """Return `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
     UTC`.
 
-    `holds` are those of `slowest`; the text is empty where there are none. With `beside_due` the sentence before it has
-    said how many tombstones go.
+
+    `holds` are those of `slowest`; empty text without any. With `beside_due` the sentence before has counted the
+    tombstones that are due.
     """
     if not holds:
         return ""
@@ -240,7 +237,7 @@ def _readers(holds: Sequence[Hold]) -> str:
 
 
 def _until(holds: Sequence[Hold]) -> str:
-    """Returns when the last of them goes whoever has read it: where several wait, others may go before."""
+    """Return the latest time at which the holds end, regardless of readers. Beyond the calendar it names the config."""
     last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"
@@ -248,7 +245,7 @@ def _until(holds: Sequence[Hold]) -> str:
 
 
 def hold_lines(holds: Iterable[Hold]) -> list[str]:
-    """Returns a line for each reader and log: where it is, how far behind, and what it holds back until when."""
+    """Return a line for each reader and log: where it is, how far behind, and what it blocks until when."""
     return [
         f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds
@@ -257,6 +254,6 @@ def hold_lines(holds: Iterable[Hold]) -> list[str]:
 
 def _held_text(hold: Hold) -> str:
     if not hold.tombstones:
-        return "holds nothing back"
+        return "blocks nothing"
     count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"
-    return f"holds back {count}{f' until {hold.until_text}' if hold.until_text else ''}"
+    return f"blocks {count}{f' until {hold.until_text}' if hold.until_text else ''}"

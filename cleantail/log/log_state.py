@@ -1,22 +1,20 @@
-"""The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones.
+"""The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones. Pure.
 
-Everything that decides (triggers, retention, the plan of a round) and everything that shows (`cleantail status`) starts
-from a LogState. It is computed from metadata only, and `now_ms` is an argument. `resolve_log_state` has these steps, of
-which the first three need no clock (cleantail.log.log_state):
+All decisions (triggers, retention, the plan of a round) and reports start from a LogState. It is computed from metadata
+alone. `log_figures` takes the steps that need no clock, and their result can be cached. `log_state_at` takes the rest.
 
-1. Files with live records are rolled into segments (semantics.md 3.1). Records that arrived below the checkpoint since
-   the last round are late.
-2. The log start is the lowest live offset, but never below what retention has set. The log end is one past the highest
-   offset that was ever seen, since it never moves back.
-3. First dirty is the checkpoint (semantics.md 1.2). Outside the log it is reset to the log start, with a warning. Late
-   records move it back to the lowest of them (semantics.md 3.5).
-4. The newest segment is active while it is younger than the effective segment.ms; no round touches it. First
-   uncleanable is the lowest of the log end, the last stable offset where records beyond it were read (semantics.md
-   3.10), the base of the active segment, and the base of the first dirty segment with a record younger than
-   min.compaction.lag.ms; it is never below first dirty (semantics.md 1.2).
-5. Records without a key are counted in the two dirty sections, since cleantail.keyless.policy may hold the log back.
-6. Clean bytes are those of the inactive segments that begin below first dirty, cleanable bytes those of whole segments
-   between the two bounds, and uncleanable bytes the rest, with the active segment.
+1. Files with live records are rolled into segments (semantics.md 3.1). A file whose records are all deleted belongs to
+   no segment, as Kafka drops a segment that was cleaned empty.
+2. The log start is the lowest live offset. A backfill may lower it, but not below what retention has set, and not with
+   `delete` in the policy. The log end is one past the highest offset ever seen. It never moves back.
+3. First dirty is the checkpoint, or the log start before the first round. A checkpoint outside the log is reset to the
+   log start, with a warning (semantics.md 1.2). Late records move it back to the lowest of them (semantics.md 3.5).
+4. The newest segment is active while it is younger than the effective segment.ms. No round touches it. First
+   uncleanable is at least first dirty, and otherwise the lowest of these (semantics.md 1.2, 3.10): log end, last stable
+   offset, base of the active segment, base of the first dirty segment with a record younger than min.compaction.lag.ms.
+5. Records without a key are counted in both dirty sections, because cleantail.keyless.policy may block the log.
+6. Clean bytes are those of inactive segments that begin below first dirty. Cleanable bytes are those of whole segments
+   between the two bounds. All other bytes are uncleanable.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ from cleantail.log.segments import DataFile, Segment, is_active, registered_twic
 from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition, SnapshotGap
 
 KEYLESS_RULE = "invalid_left"
-"""The rule of cleantail.log.rules that such a log breaks."""
+"""The rule of cleantail.log.rules that a log with such records breaks."""
 POLICY = "cleantail.keyless.policy"
 
-_WILL = {"fail": "hold this partition back", "quarantine": "move them to the side table", "drop": "drop them"}
-ANEW = "a replay or a backfill, or was the topic made anew?"
+_WILL = {"fail": "block this partition", "quarantine": "move them to the side table", "drop": "drop them"}
+ANEW = "a replay, a backfill, or was the topic recreated?"
 
 
 @dataclass(frozen=True, slots=True)
 class KeylessRecords:
-    """Says how many records without a key there are: files tell how many were written, not which of them are
-    deleted."""
+    """A count of records without a key. Metadata counts the null keys that were written, not those that were deleted
+    since, so the count has a lower and an upper limit."""
 
     at_least: int = 0
     at_most: int = 0
@@ -51,11 +49,8 @@ class KeylessRecords:
 
 
 def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: int) -> KeylessRecords:
-    """Returns how many records without a key there are with offsets in [start, end).
-
-    All or none of the keyless records of a file that reaches beyond the interval may lie inside: they count for the
-    upper limit only.
-    """
+    """Count the records without a key in [start, end). A file that reaches beyond the interval adds to the upper limit
+    only."""
     at_least = at_most = 0
     for file in files:
         if file.lower_offset < end_offset and file.upper_offset >= start_offset:
@@ -66,10 +61,10 @@ def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: in
 
 
 def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
-    """Returns what will become of the records without a key, and by which knob.
+    """Return what will happen to the records without a key, and which config decides it (semantics.md 3.7).
 
-    `below` are those in the part of the log that can be cleaned now, `above` those in the rest of its dirty part. The
-    note is empty where there are none, and where nothing is compacted.
+    `below` are in the part that can be cleaned now, `above` in the rest of the dirty part. Empty if there are none, or
+    if nothing is compacted.
     """
     policy = configs.cleantail_keyless_policy
     records, round_text = (below, "the next round") if below.at_most else (above, "the round that reaches them")
@@ -79,17 +74,17 @@ def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaCon
 
 
 def held_reason(count: int, first_offset: int) -> str:
-    """Returns why a log is held back, for its quarantine: `1 record without a key, the first at offset 7; …`."""
+    """Return the reason of a quarantine: `1 record without a key, the first at offset 7; …`."""
     return f"{KeylessRecords(count, count)}, the first at offset {first_offset}; {POLICY} is fail"
 
 
 @dataclass(frozen=True, slots=True)
 class LogFigures:
-    """Describes one log by its files and what the table remembers of it; the numbers are those of LogState.
+    """One log by its files and by what the table remembers of it. The numbers are those of LogState.
 
     keyless          files with records without a key that reach into the dirty part
-    new_tombstones   those that arrived since the last round
-    warnings         why the clean point is not the checkpoint, where it is not
+    new_tombstones   tombstones that arrived since the last round
+    warnings         why first dirty is not the checkpoint
     """
 
     partition: int
@@ -106,7 +101,7 @@ class LogFigures:
     warnings: tuple[str, ...]
 
     def with_state(self, state: PartitionState) -> LogFigures:
-        """Returns the figures of a log whose quarantine a person has lifted: nothing else of its state is another."""
+        """Return the figures with a state that differs only in a quarantine that a user has lifted."""
         return self if state is self.state else replace(self, state=state)
 
 
@@ -117,10 +112,7 @@ def log_figures(
     arrived: Sequence[DataFile],
     configs: KafkaConfigs,
 ) -> LogFigures:
-    """Returns the figures of one log, by the steps of the module docstring.
-
-    `files` are the log's data files, `arrived` those with records that the last round had not seen.
-    """
+    """Return the figures of one log (steps 1 to 3). `arrived` are the files that the last round had not read."""
     # 1. the virtual segments of what is live, and what arrived late
     late_offset = _late_offset(arrived, state)
     live = [f for f in files if f.live_records]
@@ -147,7 +139,6 @@ def log_figures(
 
 
 def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaConfigs) -> int:
-    """Returns the first offset that a reader may see. Retention moves it for good; else a backfill may lower it."""
     lowest = min((f.lower_offset for f in live), default=0)
     if state.log_start_offset is None:
         return lowest
@@ -156,10 +147,9 @@ def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaCo
 
 
 def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
-    """Returns the offset below which no record is part of the log, whenever it arrived: the log start never moves back
-    (semantics.md 1.2).
+    """Return the offset below which no record belongs to the log: the log start never moves back (semantics.md 1.2).
 
-    A policy with `delete` keeps the log start that the state remembers; another keeps what retention had set before.
+    A policy with `delete` keeps the remembered log start. Any other keeps what retention had set before.
     """
     return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
 
@@ -167,7 +157,7 @@ def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
 def _first_dirty(
     state: PartitionState, late_offset: int | None, log_start: int, log_end: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Returns LogCleanerManager.cleanableOffsets' first dirty offset, and warnings where it had to move (1.2, 3.5)."""
+    """Return LogCleanerManager.cleanableOffsets' first dirty offset, and a warning if it is not the checkpoint."""
     checkpoint = state.checkpoint
     if checkpoint is None:
         return log_start, ()
@@ -183,7 +173,7 @@ def _first_dirty(
 
 
 def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | None:
-    """Returns the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
+    """Return the lowest offset that arrived below the checkpoint since the last round (semantics.md 3.5), or None."""
     lowest = min((f.lower_offset for f in arrived), default=None)
     if lowest is None or state.checkpoint is None or lowest >= state.checkpoint:
         return None
@@ -193,45 +183,46 @@ def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | No
 def late_warnings(
     lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
 ) -> tuple[str, ...]:
-    """Returns a warning for each log that gets such records. `lowest` maps a partition to the lowest offset that an
-    ingestion brings."""
+    """Return an ingestion's warning for each log that gets records below what rounds have cleaned.
+
+    Such records may be a replay or a backfill (semantics.md 3.5). They may also belong to a recreated topic whose old
+    files are gone, so that ingestion has nothing to compare them with (cleantail.log.rules.Contradiction). `lowest`
+    maps a partition to the lowest offset that the ingestion brings.
+    """
     arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
     return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
 
 
 def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:
-    """Returns the warning of one log, empty where nothing arrives below what was cleaned or dropped."""
     start = kept_log_start(state, configs)
     beginning = f"partition {partition}: records from offset {low} on are below the"
     if low < start:
-        return f"{beginning} log start {start}, which retention has moved there: the next round drops them ({ANEW})"
+        return f"{beginning} log start {start}, which retention has set: the next round drops them ({ANEW})"
     if state.checkpoint is not None and low < state.checkpoint:
-        return f"{beginning} clean point {state.checkpoint}, to where rounds have removed what was superseded ({ANEW})"
+        return f"{beginning} clean point {state.checkpoint}, up to which rounds removed superseded records ({ANEW})"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Describes one log at one moment.
+    """One log at one moment. Its sections (semantics.md 1.2), with exclusive ends: clean `[log_start, first_dirty)`,
+    cleanable `[first_dirty, first_uncleanable)`, uncleanable `[first_uncleanable, log_end)`.
 
-    The clean section is `[log_start, first_dirty)`, the cleanable one `[first_dirty, first_uncleanable)` and the
-    uncleanable one `[first_uncleanable, log_end)` (semantics.md 1.2): an end is always exclusive.
-
-    checkpoint                   what the table remembers; None before the first round
-    active_base_offset           base of the active segment; None where no segment is active
+    checkpoint                   None before the first round
+    active_base_offset           base of the active segment; None if no segment is active
     ..._bytes                    data-file bytes x live fraction
     records                      live records
     earliest_dirty_timestamp_ms  lowest positive first timestamp of a dirty inactive segment, in Unix ms
-    horizons                     the ledger: entries of tombstones with the time from which they may go
+    horizons                     the ledger: entries of tombstones with the time from which they may be removed
     tombstones_without_horizon   tombstones that no round has kept yet, so their clock has not started
     known_sequence_number        data files with a higher one arrived after the last round
-    late_offset                  lowest offset that arrived below the checkpoint since then; None where none did
+    late_offset                  lowest offset that arrived below the checkpoint since then, or None
     state                        what the table remembers of the log, from which this was computed
     ..._keyless                  records without a key in the two dirty sections
-    registered_twice             which files a sink has registered more than once, in words; empty without any
-    gaps                         what was never read of the source, oldest first: offsets that had gone from Kafka,
+    registered_twice             names the files that a sink registered more than once; empty if none
+    gaps                         what was never read from the source, oldest first: offsets that Kafka no longer had,
                                  changes of a source table, records that the table cannot hold
-    forgotten                    where deletions may have gone from Kafka before they were read; None where none may
+    forgotten                    offsets in which Kafka may have dropped deletions before they were read, or None
     """
 
     partition: int
@@ -261,13 +252,13 @@ class LogState:
 
     @property
     def dirty_ratio(self) -> float:
-        """Returns cleanable / (clean + cleanable) bytes; 0 for an empty log, never NaN (semantics.md 1.2)."""
+        """Return cleanable / (clean + cleanable) bytes; 0 for an empty log, never NaN (semantics.md 1.2)."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def repaired(self) -> bool:
-        """Returns whether the checkpoint lay outside the log and was reset (semantics.md 1.2)."""
+        """Return whether the checkpoint was outside the log and was reset (semantics.md 1.2)."""
         return self.checkpoint is not None and not self.log_start_offset <= self.checkpoint <= self.log_end_offset
 
     @property
@@ -276,12 +267,12 @@ class LogState:
 
     @property
     def active_bytes(self) -> int:
-        """Returns the live bytes of the newest segment while it is active, which no round touches."""
+        """Return the live bytes of the active segment."""
         return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
 
     @property
     def young_bytes(self) -> int:
-        """Returns the live bytes of the uncleanable segments that are not active: min.compaction.lag.ms holds them."""
+        """Return the live bytes of inactive uncleanable segments, which are younger than min.compaction.lag.ms."""
         rolled = self.segments[:-1] if self.active_base_offset is not None else self.segments
         return sum(s.bytes for s in rolled if s.end_offset_exclusive > self.first_uncleanable_offset)
 
@@ -303,16 +294,15 @@ def resolve_log_state(
     now_ms: int,
     source: ReadPosition | None = None,
 ) -> LogState:
-    """Returns the numbers of LogCleanerManager.grabFilthiestCompactedLog for one log, by the steps of the module
-    docstring. The arguments are those of log_figures and log_state_at."""
+    """Return the state of one log (steps 1 to 6), as LogCleanerManager.grabFilthiestCompactedLog computes it."""
     return log_state_at(log_figures(partition, files, state, arrived, configs), configs, now_ms, source)
 
 
 def log_state_at(
     figures: LogFigures, configs: KafkaConfigs, now_ms: int, source: ReadPosition | None = None
 ) -> LogState:
-    """Returns the state at `now_ms` of a log of which the figures are known, by the steps 4 to 6. `source` is how far
-    the topic was read in Kafka, or in a source table, where it is read from there."""
+    """Return the state at `now_ms` (steps 4 to 6). `source` is the position at which the topic was last read, if it is
+    read from Kafka or from a source table."""
     partition, state, segments = figures.partition, figures.state, figures.segments
     first_dirty, log_end = figures.first_dirty_offset, figures.log_end_offset
     # 4. the segments that a round may touch, and up to where
@@ -321,7 +311,7 @@ def log_state_at(
     dirty = [s for s in inactive if s.end_offset_exclusive > first_dirty]
     stable_end = min(log_end, source.open_from.get(partition, log_end)) if source else log_end
     bound = _first_uncleanable(dirty, active, first_dirty, stable_end, configs.min_compaction_lag_ms, now_ms)
-    # 5. the records without a key, for which `fail` would hold the log back
+    # 5. the records without a key, for which `fail` would block the log, and other warnings
     files, warnings = figures.keyless, figures.warnings
     keyless = (keyless_between(files, first_dirty, bound), keyless_between(files, max(first_dirty, bound), log_end))
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
@@ -333,7 +323,7 @@ def log_state_at(
     if state.rewritten and state.rewritten.counts_at(now_ms):
         warnings = (state.rewritten.text, *warnings)
     if twice := figures.registered_twice:
-        warnings = (*warnings, f"{twice}: readers see their records as often, and a round keeps each once")
+        warnings = (*warnings, f"{twice}: readers see each record that often, and the next round keeps each once")
     # 6. the numbers
     dirty_timestamps = [s.first_timestamp_ms for s in dirty if s.first_timestamp_ms > 0]
     return LogState(
@@ -367,10 +357,10 @@ def log_state_at(
 def _first_uncleanable(
     dirty: Sequence[Segment], active: Segment | None, first_dirty: int, stable_end: int, min_lag_ms: int, now_ms: int
 ) -> int:
-    """Returns first uncleanable: max(first dirty, min of stable end, active base, first dirty segment within the lag).
+    """Return max(first dirty, min of stable end, active base, first dirty segment within the lag).
 
-    `stable_end` is the last stable offset. In an archive that is the log end, since what was ingested had been
-    committed, unless it was read with read_uncommitted (semantics.md 1.2, 3.10).
+    `stable_end` is the last stable offset. It is the log end unless the topic was read with read_uncommitted
+    (semantics.md 1.2, 3.10).
     """
     bounds = [stable_end]
     if active is not None:

@@ -1,14 +1,16 @@
-"""Says what a topic table remembers of each of its logs, and how that is written into a table property.
+"""What a topic table remembers of each of its logs, and how a table property stores it. Pure.
 
-1. The state changes only in the commit that changes the data (semantics.md 3.2). So a reader of the table sees both or
-   neither, and Airflow's database holds no truth about data.
+1. The state changes only in the commit that changes the data (semantics.md 3.2). A reader of the table sees both or
+   neither. Airflow's database holds no truth about data.
 2. The ledger of horizons has one entry for each round: (end offset, horizon). A tombstone has the horizon of the first
    round whose end offset is above it (semantics.md 3.3).
-3. A horizon is set once: entries are added, and none is moved, whatever becomes of delete.retention.ms (semantics.md
-   1.5).
-4. A tombstone that arrives below the clean point gets an entry of its own, since the round at hand is the first that
+3. A horizon is set once. Entries are added, and none is moved if delete.retention.ms changes (semantics.md 1.5).
+4. A tombstone that arrives below the clean point gets an entry of its own, because the current round is the first that
    keeps it (semantics.md 1.5, 3.5).
-5. Entries without a live tombstone are dropped, all but the last, so that the ledger stays short.
+5. Entries without a live tombstone are dropped, except the last one, so that the ledger stays short.
+
+Records that the table cannot hold (cleantail.config.unholdable) are listed in a property of their own, by the ingestion
+that left them out. Status, alerts and evidence read them there.
 """
 
 from __future__ import annotations
@@ -28,27 +30,27 @@ from cleantail.human import counted, one_line, whole_number
 PROPERTY_LEFT_OUT = "cleantail.unholdable"
 """Table property: what was left out, as JSON, oldest first."""
 LEFT_OUT_KEPT = 200
-"""The number of the newest entries that the property keeps; the evidence has all of them."""
+"""Number of entries that the property keeps, the newest ones. The evidence has all of them."""
 DELETED_REASON = "unholdable"
-"""The reason under which the evidence and the metrics count them."""
+"""The reason under which the evidence and the metrics count records that were left out."""
 PROPERTY_PARTITION = "cleantail.partition."
-"""Table property, with the partition number at its end: the PartitionState of that log as JSON."""
+"""Table property, followed by the partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."
-"""Table property, with the SHA-256 of a source file's content at its end: that file is in the table (exactly once)."""
+"""Table property, followed by the SHA-256 of a source file: the table has that content, exactly once."""
 STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 CHECK_FAILED = "check failed"
-"""The beginning of a quarantine's reason where a check failed, and no person said no."""
+"""The beginning of a quarantine's reason if a check failed. A rejection has another reason."""
 REWRITTEN_TOLD_MS = 86_400_000
 UNKNOWN_SNAPSHOT = 0
-"""The snapshot of a round that an earlier version published, without a mark."""
+"""Stands for the snapshot of a round that left no mark."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LeftOut:
-    """Describes records of a partition, between two offsets, that a table cannot hold for one reason.
+    """Records of a partition, between two offsets, that a table cannot hold for one reason.
 
-    `policy` is what became of them, `at_ms` when they were read (Unix ms).
+    `policy` is what happened to them, `at_ms` when they were read (Unix ms).
     """
 
     partition: int
@@ -61,7 +63,6 @@ class LeftOut:
 
     @property
     def text(self) -> str:
-        """Returns what was left out, for a sentence."""
         became = "moved to the side table" if self.policy == "quarantine" else "dropped"
         offsets = f"offset {self.first_offset}"
         if self.last_offset > self.first_offset:
@@ -73,17 +74,17 @@ class LeftOut:
 
     @property
     def subject(self) -> str:
-        """Returns what an alert says that it is about."""
+        """Return the subject of an alert."""
         return f"partition {self.partition}"
 
     @property
     def occurrence(self) -> str:
-        """Returns what tells these from the next of their partition."""
+        """Return the key that separates these records from the next ones of their partition."""
         return f"{self.reason} to {self.last_offset}"
 
     @property
     def config(self) -> str:
-        """Returns what let the ingestion go on."""
+        """Return the config that let the ingestion continue."""
         return f"{POLICY}: {self.policy}"
 
 
@@ -91,14 +92,14 @@ _LEFT_OUT_JSON: Codec[tuple[LeftOut, ...]] = Codec(tuple[LeftOut, ...])
 
 
 def left_out_of(properties: Mapping[str, str], table: str) -> tuple[LeftOut, ...]:
-    """Returns what a table's properties say was left out, oldest first. Raises TableError."""
+    """Parse a table's property, oldest first. Raises TableError."""
     text = properties.get(PROPERTY_LEFT_OUT)
     return _LEFT_OUT_JSON.value(text, f"{table}: property {PROPERTY_LEFT_OUT}") if text else ()
 
 
 def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftOut]) -> dict[str, str]:
-    """Returns the property as it is after an ingestion, which may leave out again what a rollback has undone; nothing
-    if it has left out nothing."""
+    """Return the property after an ingestion; nothing if it left out nothing. An ingestion after a rollback may leave
+    out the same records again: they are listed once."""
     new = tuple(new)
     if not new:
         return {}
@@ -110,11 +111,12 @@ def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftO
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """Describes one entry of the ledger: tombstones from the entry before it up to `end_offset` (exclusive) may go when
-    now >= `horizon_ms`.
+    """An entry of the ledger: tombstones from the entry before up to `end_offset` (exclusive) may be removed when now
+    >= `horizon_ms`.
 
-    `tombstones` says how many of them were alive when the last round published. Those below `swept_to` have been
-    removed, as far as the slowest reader had read.
+
+    `tombstones` were alive when the last round published. Those below `swept_to` were removed, up to where the slowest
+    reader had read.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -127,8 +129,8 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """Says of a log's last published reconciliation up to which offset (exclusive) its keys were compared with the
-    brokers', and when (Unix ms)."""
+    """The last published reconciliation of a log: keys below `end_offset` (exclusive) were compared with the brokers'
+    at `at_ms` (Unix ms)."""
 
     __pydantic_config__ = _NO_MORE
 
@@ -138,11 +140,10 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Says why a log is not published, since when, and when the scheduler may try again (all Unix ms).
+    """Why a log is blocked, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed or that a person rejected: compact, expire, reconcile or retain.
-    `branch` keeps what a failed round would have published, for inspection (failed_branches); it is empty where nothing
-    is kept.
+    `kind` is that of the round whose check failed or that a user rejected: compact, expire, reconcile or retain.
+    `branch` keeps what a failed round would have published (cleantail.log.quarantine). It is empty if nothing is kept.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -156,14 +157,14 @@ class Quarantine:
 
     @property
     def check_failed(self) -> bool:
-        """Returns whether a check failed; False where a person has said no, or nobody said yes in time."""
+        """Return whether a check failed; False if a user rejected the round, or no user approved it in time."""
         return self.reason.startswith(CHECK_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Says that others took a snapshot of ours out of the history of `main` (cleantail.rounds.rewritten_history), and
-    when that was noted (Unix ms, by the clock of the run); None as long as no commit took note of it."""
+    """Another program took a snapshot of ours out of the history of `main` (cleantail.rounds.rewritten_history).
+    `at_ms` is when a run noted it (Unix ms, by the run's clock), or None while no commit has noted it."""
 
     __pydantic_config__ = _NO_MORE
 
@@ -176,28 +177,25 @@ class Rewritten:
 
     @property
     def text(self) -> str:
-        """Return what happened, for a sentence."""
         what = f"snapshot {self.snapshot_id}" if self.snapshot_id != UNKNOWN_SNAPSHOT else "the last round"
         return (
             f"history was rewritten: another program took {what} out of main (a rollback, or "
-            "CREATE OR REPLACE TABLE). The log is cleaned from its start, horizons begin again, and what was rolled "
-            "away of the source is read again"
+            "CREATE OR REPLACE TABLE). The log is cleaned from its start, horizons begin again, and records that the "
+            "rollback removed are read from the source again"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Describes what the table remembers of one log.
+    """What the table remembers of one log.
 
-    `checkpoint` is the first dirty offset as of the last round; None before the first round. `known_sequence_number` is
-    the Iceberg data sequence number of the snapshot that the last round read: a file above it came later.
-    `earlier_rounds` holds (end offset, sequence number) of rounds that had ended above the checkpoint, before late
-    records moved it back; the ends ascend. `guards` counts due tombstones that stay until the records which they beat
-    are cleaned. `head_tombstones` counts live tombstones at or above the checkpoint in the files known then.
-    `proven_ms` says when the uniqueness of all keys was last proven from nothing. `retained_from` is the log start that
-    retention has set; None where it never has, and a backfill may still lower the log start. `reconciled` is None
-    before the first reconciliation with a source. `rewritten` is None unless others rewrote the table's history.
-    `left_out` comes from a property of its own, which only ingestions write.
+    `checkpoint` is the first dirty offset after the last round, None before the first. `known_sequence_number` is the
+    data sequence number of the snapshot that the last round read: a file above it came later. `earlier_rounds` holds
+    (end offset, sequence number) of rounds that had ended above the checkpoint, before late records moved it back; ends
+    ascend. `guards` counts due tombstones that stay until the records which they beat are cleaned. `head_tombstones`
+    counts live tombstones at or above the checkpoint in the files known then. `proven_ms` is when all keys were last
+    proven unique from nothing. `retained_from` is the log start that retention has set, None if it never has: then a
+    backfill may lower the log start. `left_out` comes from a property of its own, which only ingestions write.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -219,20 +217,18 @@ class PartitionState:
     left_out: tuple[LeftOut, ...] = ()
 
     def is_reconciled(self, end_offset: int, at_ms: int) -> bool:
-        """Returns whether a reconciliation of that time (Unix ms) or a later one has compared everything below an
-        offset."""
+        """Return whether a reconciliation at `at_ms` (Unix ms) or later has compared everything below an offset."""
         done = self.reconciled
         return done is not None and done.end_offset >= end_offset and done.at_ms >= at_ms
 
     @property
     def ledger_end_offset(self) -> int:
-        """Returns the offset below which every tombstone has a horizon, but for those that came late; 0 without a
-        ledger."""
+        """Return the offset below which every tombstone has a horizon, except late ones; 0 without a ledger."""
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """Returns the state as one line of JSON with sorted keys, so that equal states are equal texts. `reconciled`
-        and `rewritten` are there only if they are known."""
+        """Return the state as one line of JSON with sorted keys: equal states are equal texts. Unknown optional fields
+        are left out."""
         plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
         known = {"reconciled": self.reconciled, "rewritten": self.rewritten, "left_out": None}
         kept = {name: value for name, value in plain.items() if known.get(name, True)}
@@ -241,7 +237,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(PartitionState):
-    """Describes a state as its text has it. What every version has written is required here."""
+    """The stored form of a state. Fields that every state has are required."""
 
     horizons: tuple[Horizon, ...]
     quarantine: Quarantine | None
@@ -252,8 +248,8 @@ _STATE_JSON: Codec[_Written] = Codec(_Written)
 
 
 def parse_partition_state(text: str, where: str) -> PartitionState:
-    """Parses what `as_json` wrote. Raises TableError, naming `where`, when this version cannot read the property: one
-    with an unknown field it cannot, since what is read is written again, and would lose it."""
+    """Parse what `as_json` wrote. Raises TableError, naming `where`, if the property has an unknown version or field:
+    the state is written back, and would lose it."""
     try:
         return PartitionState(**_fields(_STATE_JSON.value(text, "it")))
     except TableError as e:
@@ -265,7 +261,7 @@ def _fields(state: PartitionState) -> dict[str, Any]:
 
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
-    """Returns the states that a table's properties hold, by partition number."""
+    """Return partition -> state, from a table's properties. Raises TableError."""
     states = {
         _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
         for name, text in properties.items()
@@ -278,7 +274,7 @@ def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int,
 
 
 def ingested_files(properties: Mapping[str, str]) -> frozenset[str]:
-    """Returns the digests of the files whose records a table has, of its properties."""
+    """Return the digests of the source files whose records the table has."""
     return frozenset(name[len(PROPERTY_INGESTED) :] for name in properties if name.startswith(PROPERTY_INGESTED))
 
 
@@ -296,25 +292,24 @@ def with_starts(horizons: Sequence[Horizon]) -> list[tuple[int, Horizon]]:
 
 
 def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> list[tuple[int, int]]:
-    """Returns the offset spans (end exclusive) of the entries with live tombstones, as far as they lie below
-    `below_offset`."""
+    """Return the spans (end exclusive) of entries with live tombstones, cut at `below_offset`."""
     spans = [(start, min(h.end_offset, below_offset)) for start, h in with_starts(horizons) if h.tombstones]
     return [(start, end) for start, end in spans if start < end]
 
 
 def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger after a round that ended at `end_offset`. An entry is added where the ledger ends below it;
-    none is moved (semantics.md 1.5)."""
+    """Return the ledger after a round that ended at `end_offset`. It adds an entry if the ledger ends below that
+    offset."""
     if horizons and horizons[-1].end_offset >= end_offset:
         return horizons
     return (*horizons, Horizon(end_offset, horizon_ms))
 
 
 def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger with a horizon of their own for tombstones that arrived below the clean point.
+    """Return the ledger with a horizon of their own for tombstones that arrived below the clean point.
 
-    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5). For these that is the round
-    at hand, not the one that once cleaned the offsets around them.
+    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5). For these that is the
+    current round, not the one that once cleaned the offsets around them.
     """
     for offset in sorted(offsets):
         horizons = _split_at(horizons, offset, horizon_ms)
@@ -322,16 +317,13 @@ def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], hori
 
 
 def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """Returns the ledger with the entry around `offset` split in up to three, so that this offset alone has
-    `horizon_ms`.
-
-    A neighbour below that has the same horizon already is extended instead of a new entry being made.
-    """
+    """Split the entry around `offset` in up to three, so that this offset alone has `horizon_ms`. If the neighbour
+    below has that horizon already, it is extended instead."""
     index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
     if index is None:
         return horizons
     if horizons[index].horizon_ms == horizon_ms and offset >= horizons[index].swept_to:
-        return horizons  # the entry says it all, and a sweep still comes to it
+        return horizons  # the entry has this horizon already, and a sweep still reaches the offset
     before, entry, after = horizons[:index], horizons[index], horizons[index + 1 :]
     start = before[-1].end_offset if before else 0
     head = (replace(entry, end_offset=offset),) if offset > start else ()
@@ -342,9 +334,9 @@ def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tu
 
 
 def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
-    """Returns the ledger without the entries that have no live tombstone, all but the last, so that it stays short.
+    """Drop the entries that have no live tombstone, except the last one.
 
-    The offsets of a dropped entry fall to the next one. That affects no tombstone: none is alive there, and one that
-    comes late gets a horizon of its own.
+    The offsets of a dropped entry fall to the next one. No tombstone is alive there, and a late one gets its own
+    horizon.
     """
     return (*(h for h in horizons[:-1] if h.tombstones), *horizons[-1:])

@@ -1,12 +1,10 @@
-"""Says what a published round leaves in the state of a log. Pure.
+"""What a published round changes in the state of a log. Pure.
 
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
-2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, and not the checkpoint.
-3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger: no tombstone
-   goes by it.
-4. A compaction lifts the quarantine of its log once its checks are green. An expiry, a reconciliation, and a round that
-   only moved the log start lift one of their own kind: they say nothing of the records that another check held back
-   (cleantail.log.quarantine has what puts a log there).
+2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, but not the checkpoint.
+3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger.
+4. A compaction lifts any quarantine of its log. An expiry, a reconciliation, and a round that only moves the log start
+   lift a quarantine of their own kind only: they prove nothing about the records that another check blocked.
 """
 
 from __future__ import annotations
@@ -18,22 +16,22 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 
 COMPACT = "compact"
-"""The kind of a round that compacts logs, or only moves their log start; of a quarantine that a compaction left."""
+"""The kind of a round that compacts logs or only moves their log start, and of a quarantine."""
 EXPIRE = "expire"
-"""The kind of a round that removes tombstones past their horizon, and of a quarantine that it left."""
+"""The kind of a round that removes tombstones past their horizon, and of a quarantine."""
 RECONCILE = "reconcile"
-"""The kind of a round that removes keys which are gone at the source, and of a quarantine that it left."""
+"""The kind of a round that removes keys which are gone at the source, and of a quarantine."""
 RETAIN = "retain"
-"""The kind of a quarantine, and of no round: it was left by a round which only moved the log start."""
+"""The kind of a quarantine after a round that only moved the log start. No round has this kind."""
 
 
 def after_round(
     state: PartitionState, work: PartitionWork, measure: LogMeasure, sequence_number: int, now_ms: int
 ) -> PartitionState:
-    """Returns the state that a published round leaves: the checkpoint follows the data (semantics.md 1.4, 3.2).
+    """Return the state after a compaction, or after a round that only moved the log start.
 
-    Where the round removed records for `retention`, the log start was moved for good. `sequence_number` is that of the
-    snapshot which the round read.
+    If records were removed for `retention`, the log start was moved for good. `sequence_number` is that of the snapshot
+    which the round read.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -59,18 +57,15 @@ def _is_of(state: PartitionState, kind: str) -> bool:
 
 
 def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
-    """Returns whether all keys of a log are to be proven unique from nothing, and not only the keys that the round
-    touches."""
     return proven_ms is None or now_ms - proven_ms >= interval_ms
 
 
 def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
-    """Returns the spans in which a round looks for tombstones that came late, as (from, to, sequence number)
+    """Return the spans (from, to, sequence number), `to` exclusive, in which a round looks for late tombstones
     (semantics.md 3.5).
 
-    `to` is exclusive. The sequence number is that of the snapshot which the last round over the span had read. A file
-    with a higher one came after it: a tombstone in that file has no horizon yet, though the ledger reaches beyond its
-    offset.
+    The sequence number is that of the snapshot which the last round over the span had read. A tombstone in a file with
+    a higher one has no horizon yet, although the ledger reaches beyond its offset.
     """
     low, spans = work.first_dirty_offset, []
     for round_end, sequence_number in _rounds_before(state):
@@ -82,12 +77,10 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
 
 
 def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
-    """Returns the rounds that were the last to pass over some offset below the ledger's end, as (end offset, sequence
-    number); ends ascend.
+    """Return the last round over each span below the ledger's end, as (end offset, sequence number); ends ascend.
 
-    The last round went up to the checkpoint, and earlier ones may have gone further, each up to its end. Where the
-    checkpoint was lost, the last known sequence number holds up to the ledger's end: the ledger still says what was
-    cleaned.
+    The last round ended at the checkpoint, and earlier ones may have gone further. If the checkpoint was lost, the last
+    known sequence number counts up to the ledger's end.
     """
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
     without_checkpoint = (state.ledger_end_offset, state.known_sequence_number)
@@ -100,8 +93,7 @@ def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
 
 
 def after_expiry(state: PartitionState, measure: LogMeasure, now_ms: int) -> PartitionState:
-    """Returns the state after an expiry: the ledger and the number of guards change, the checkpoint stays the last
-    round's. An expiry lifts the quarantine of a failed expiry, and no other."""
+    """Return the state after an expiry: the ledger and the number of guards change."""
     return replace(
         state,
         horizons=without_swept(measure.horizons),
@@ -112,8 +104,7 @@ def after_expiry(state: PartitionState, measure: LogMeasure, now_ms: int) -> Par
 
 
 def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
-    """Returns the state after a reconciliation, which says how far the keys were compared. It lifts the quarantine of a
-    failed reconciliation, and no other."""
+    """Return the state after a reconciliation: how far the keys were compared."""
     return replace(
         state,
         reconciled=Reconciled(work.end_offset, now_ms),

@@ -1,15 +1,20 @@
-"""Says what every round must have kept, by the measure that counts violations (cleantail.log.rules). Pure.
+"""The rules that every round must keep, and what a check counts in each log to prove them. Pure.
 
-1. Each measure of RULES is 0 in a log whose round is right; one that is not holds that log back alone. A round is
-   judged by the rules that its kind can break.
-2. A round takes nothing that readers count on (semantics.md 1.4.2, 1.5, 1.6): `missing_winners`, `foreign_records`,
+1. Each measure of RULES is 0 in a log whose round is right. Any other number blocks that log alone. A round is judged
+   by the rules that its kind can break.
+2. A round removes nothing that readers rely on (semantics.md 1.4.2, 1.5, 1.6): `missing_winners`, `foreign_records`,
    `data_files_changed`, `head_changed` and `early_tombstones`.
-3. A round leaves nothing that was to go: `duplicate_keys` (semantics.md 1.6), `overdue_tombstones` (1.5, 3.4),
+3. A round leaves nothing that had to be removed: `duplicate_keys` (semantics.md 1.6), `overdue_tombstones` (1.5, 3.4),
    `invalid_left` (3.7), `resurrected` (2, hazard 2) and `gone_at_source_left` (3.12).
 4. A round does not decide between records that contradict each other: `contradicting_offsets` (semantics.md 3.5).
 5. A round counts all that it removes, and once: `imbalance`.
-6. Each measure of WARNINGS is about the records that came in (semantics.md 2, hazard 4): a violation is reported and
-   holds nothing back.
+6. Each measure of WARNINGS counts faults of the records that came in (semantics.md 2, hazard 4). A violation is
+   reported and blocks nothing.
+
+Kafka assigns an offset once. So a second record at an offset has to be a copy of the first, equal in key, value,
+timestamp and headers (semantics.md 3.5). A second record that differs belongs to another log: the topic was recreated,
+or the records are another topic's. The table does not show which of the two is right. So ingestion refuses the file,
+and a round's check blocks the log (Contradiction). Messages name no key and no value.
 """
 
 from __future__ import annotations
@@ -26,19 +31,19 @@ from cleantail.human import counted
 from cleantail.log.partition_state import Horizon
 
 COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
-"""The columns in which a copy equals its record. The type of the timestamp belongs to the topic, not to the record."""
+"""The columns in which a copy equals its record. The timestamp's type belongs to the topic, not to the record. No
+headers and an empty list of headers are equal."""
 MEASURE = "contradicting_offsets"
-"""The rule (cleantail.log.rules) that such offsets break."""
+"""The rule that such offsets break."""
 CANDIDATE, HIDDEN, LIVE = 0, 1, 2
-"""The part that a record plays in the comparison. A candidate is compared with every other record of its offset. A
-record that is hidden by a delete file, or live in the table, is only what candidates are compared with: two of these
-may differ."""
+"""The part of a record in the comparison. A candidate is compared with every other record of its offset. Two records
+that a delete file hides, or that are live in the table, may differ."""
 OTHERS = {
     CANDIDATE: "two different records",
-    HIDDEN: "the table had another record there, which is hidden by now but still in its data file",
+    HIDDEN: "the table had another record there, which a delete file hides but its data file still has",
     LIVE: "the table has another record there",
 }
-"""The highest part among the records of an offset -> how a refusal says where the other record is."""
+"""The highest part among the records of an offset -> where a refusal locates the other record."""
 RULES = {
     "duplicate_keys": "keys are unique below the clean point",
     "missing_winners": "every key of the input still has its winner",
@@ -58,22 +63,32 @@ WARNINGS = {
     "malformed_versions": "version headers have 8 bytes; others count as missing",
     "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
 }
-"""Measure -> what new records should keep to (semantics.md 2)."""
+"""Measure -> what new records should comply with (semantics.md 2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMeasure:
-    """Holds the measures of one log: `_in` counts what the round read, `_out` what is on the branch that it wrote. The
-    numbers are those of the module docstring."""
+    """The measures of one log: `_in` before the round, `_out` on the branch that it wrote.
+
+    1. `records_` and `tombstones_` count all records of the log, also those above the round's end. Tombstones are
+       counted as far as the round had to read. `deleted` is reason -> records that the round removes.
+    2. Kafka's counts of a round (semantics.md 1.7): `records_read` and `records_kept` are the records in [log start,
+       end) before and after, `map_records` those in [first dirty, end), `map_keys` their distinct keys. None if they
+       were not counted.
+    3. Violations of the rule of that name. Too few records break a rule as too many do, so `violations` has no sign.
+    4. Dirty records whose version does not count (semantics.md 2), and the lowest offset with two different records, in
+       words.
+    5. The log's next state, written in the commit that changes the data (cleantail.log.partition_state.PartitionState).
+    """
 
     partition: int
-    # 1. all records, and those that go
+    # 1. all records, and removed ones
     records_in: int = 0
     records_out: int = 0
     tombstones_in: int = 0
     tombstones_out: int = 0
     deleted: Mapping[str, int] = field(default_factory=dict)
-    # 2. the records that the round looked at, as Kafka counts them
+    # 2. the records that the round read, as Kafka counts them
     records_read: int | None = None
     records_kept: int | None = None
     map_records: int | None = None
@@ -103,20 +118,20 @@ class LogMeasure:
 
     @property
     def removed(self) -> int:
-        """Returns how many records the round removes from the log, whatever the reason."""
+        """Return how many records the round removes from the log."""
         return sum(self.deleted.values())
 
     def violations(self, rules: Iterable[str]) -> dict[str, int]:
-        """Returns rule -> how often the log breaks it; none of these numbers is below 0."""
+        """Return rule -> how often the log breaks it, at least 0."""
         return {rule: abs(getattr(self, rule)) for rule in rules}
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Describes the offsets of one log that have two different records.
+    """The offsets of one log that have two different records.
 
-    `offsets` says how many there are, `first_offset` which is the lowest, and `differing` which of COMPARED differ
-    there. `other` is the highest part among the records at the lowest offset, which says where the other record is.
+    `offsets` is their number, `first_offset` the lowest, and `differing` the columns of COMPARED that differ there.
+    `other` is the highest part among the records at that offset.
     """
 
     partition: int
@@ -127,34 +142,32 @@ class Contradiction:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Contradiction:
-        """Returns the contradiction that a row of transforms.contradictions.first_by_log describes."""
+        """Read a row of transforms.contradictions.first_by_log."""
         first = row["first"]
         differing = tuple(name for name in COMPARED if first[name])
         return cls(row[PARTITION], row["offsets"], first[OFFSET], differing, first["part"])
 
     @property
     def difference(self) -> str:
-        """Returns `key differs`, or `key, value and headers differ`."""
+        """Return `key differs`, or `key, value and headers differ`."""
         *first_columns, last_column = self.differing
         subject = f"{', '.join(first_columns)} and {last_column}" if first_columns else last_column
         return f"{subject} {'differ' if first_columns or last_column == HEADERS else 'differs'}"
 
     @property
     def text(self) -> str:
-        """Returns the text of a finding: how many offsets there are, and what is wrong at the first."""
+        """Return the finding: the number of offsets, and what is wrong at the first."""
         number = "1 offset has" if self.offsets == 1 else f"{self.offsets} offsets have"
         return f"{number} two different records, the lowest is {self.first_offset}: {self.difference}"
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Returns what `cleantail check` writes: numbers, and a text that holds nothing of a record."""
+        """Return what `cleantail check` writes. It contains nothing of a record."""
         return {PARTITION: self.partition, "offsets": self.offsets, "text": self.text}
 
 
 def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> str:
-    """Returns what ingestion says where it appends nothing.
-
-    `contradictions` holds one for each log, and `files` the files with a record at the lowest offset of the first log.
-    """
+    """Return why ingestion appends nothing. `contradictions` has one for each log, `files` those with a record at the
+    lowest offset of the first log."""
     first, total = contradictions[0], sum(c.offsets for c in contradictions)
     position = f"partition {first.partition}, offset {first.first_offset}"
     logs = f" in {counted(len(contradictions), 'partition')}" if len(contradictions) > 1 else ""
@@ -162,16 +175,16 @@ def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> s
     fact = f"{OTHERS[first.other]}: {first.difference}{count_text}; nothing was appended"
     return (
         f"{', '.join(str(file) for file in files)}: {position}: {fact}. "
-        "An offset has one record: was the topic made anew, so that its offsets begin again, or is this another "
+        "An offset has one record. Was the topic recreated, so that its offsets begin again, or is this another "
         'topic\'s file? See "Two different records at one offset" in docs/operations.md'
     )
 
 
 def rule_text(measure: str) -> str:
-    """Returns the rule whose violations a measure counts."""
+    """Return the rule whose violations a measure counts."""
     return RULES.get(measure) or WARNINGS[measure]
 
 
 def severity_of(measure: str) -> str:
-    """Returns Great Expectations' word: `critical` holds the log back, `warning` is only reported."""
+    """Return Great Expectations' word: `critical` blocks the log, `warning` is only reported."""
     return "critical" if measure in RULES else "warning"

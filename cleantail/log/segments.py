@@ -1,20 +1,18 @@
-"""Virtual segments: the data files of one log, in offset order, rolled as Kafka would roll them.
+"""Virtual segments: the data files of one log, in offset order, rolled as Kafka would roll them (semantics.md 3.1).
 
-An Iceberg table has files, not log segments. These rules make one of the other (semantics.md 3.1), and every bound,
-ratio and retention decision is computed on the result. Nothing here opens a file.
+An Iceberg table has files, not log segments. Every bound, ratio and retention decision is computed on virtual segments.
 
-1. Files are taken in the order of their first offsets. A file belongs to the segment that its first offset falls into.
-2. A segment is rolled where one more file would pass segment.bytes, or where the time from the segment's first
-   timestamp to the file's largest one passes the effective segment.ms, min(segment.ms, max.compaction.lag.ms). Files
+1. Files are taken in the order of their first offsets. A file belongs to the segment of its first offset.
+2. A segment is rolled if one more file would pass segment.bytes. It is also rolled if the time from the segment's first
+   timestamp to the file's largest one passes the effective segment.ms: min(segment.ms, max.compaction.lag.ms). Files
    with the same first offset stay together.
-3. A file that reaches over the base of the next segment (a backfill) is cut there. It lends the later segments its
-   largest timestamp only, so that no late file glues the active segment to the tail.
+3. A file that reaches over the base of the next segment (a backfill) is cut there. It passes on its largest timestamp,
+   so that no late file joins the active segment to the tail.
 4. The newest segment is active until it is as old as the effective segment.ms. Kafka rolls only when the next record
-   comes; a quiet archive would then never be cleaned.
-   A file without timestamps has the time of its append in all of these rules, where Kafka takes the time of the segment
-   file. If the snapshot of the append has expired, the file is older than every kept snapshot: it is not active.
-5. Bytes are file bytes x live fraction: delete files shrink a log without rewriting it.
-6. A file that a sink has registered twice in the table is one file; a round keeps each of its records once.
+   comes: a quiet archive would never be cleaned. A file without timestamps has the time of its append, where Kafka
+   takes the time of the segment file. If the snapshot of the append has expired, the file is not active.
+5. Bytes are file bytes x live fraction: delete files shrink a log without a rewrite.
+6. A file that a sink registered twice counts once. A round keeps each of its records once.
 """
 
 from __future__ import annotations
@@ -27,19 +25,18 @@ from cleantail.human import be, counted
 NO_TIMESTAMP_MS = -1
 """Kafka's RecordBatch.NO_TIMESTAMP: the record carries none."""
 NAMED_FILES = 3
-"""So many files are named in a sentence."""
+"""Number of files that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """Describes one data file of one log, as the Iceberg manifests say. Both offset bounds are inclusive.
+    """One data file of one log, as the Iceberg manifests describe it. Both offset bounds are inclusive.
 
-    A file of an adopted table that holds several logs is one DataFile for each. `iceberg_partition` says in which
-    Iceberg partition an adopted table's file lies; files of two partitions cannot become one. `null_keys` counts the
-    records without a key when the file was written, `null_values` the tombstones. `registered`: how often the table
-    names the file (`once`); what else is said here is of it once. `appended_ms` is when it was appended, or if that
-    snapshot has expired (`append_kept` is False) the time of the next snapshot that is kept; only files without
-    timestamps have it.
+    A file of an adopted table that holds several logs is one DataFile for each. Files of two `iceberg_partition`s
+    cannot be merged. `null_keys` and `null_values` count records without a key, and tombstones, when the file was
+    written. `registered` counts how often the table names the file (see `once`). Only files without timestamps have
+    `appended_ms`: the time of their append. If that snapshot has expired, `append_kept` is False, and it is the time of
+    the next snapshot that is kept.
     """
 
     path: str
@@ -62,14 +59,14 @@ class DataFile:
 
     @property
     def first_ms(self) -> int:
-        """Returns the lowest timestamp, else the time of the append; NO_TIMESTAMP_MS if that is not known any more."""
+        """Return the lowest timestamp, else the time of the append; NO_TIMESTAMP_MS if neither is known."""
         if self.min_timestamp_ms >= 0:
             return self.min_timestamp_ms
         return self.appended_ms if self.append_kept else NO_TIMESTAMP_MS
 
     @property
     def largest_ms(self) -> int:
-        """Returns the largest timestamp, else the time of the append, or a later one."""
+        """Return the largest timestamp, else the time of the append, or a later one."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.appended_ms
 
     @property
@@ -78,18 +75,17 @@ class DataFile:
 
     @property
     def live_bytes(self) -> int:
-        """Returns file bytes x live fraction (semantics.md 3.1): at least one, as long as a record is alive."""
+        """Return file bytes x live fraction (semantics.md 3.1), at least 1 while a record is alive."""
         return max(self.size_bytes * self.live_records // self.records, 1) if self.live_records else 0
 
     def records_between(self, start_offset: int, end_offset: int) -> int:
-        """Returns an upper limit of the records with offsets in [start, end), as the file's bounds tell."""
+        """Return an upper limit of the records in [start, end), from the file's bounds."""
         offsets = min(self.upper_offset + 1, end_offset) - max(self.lower_offset, start_offset)
         inside = self.lower_offset >= start_offset and self.upper_offset < end_offset
         return self.records if inside else max(min(self.records, offsets), 0)
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """Returns an upper limit of the live bytes in [start, end): the share of records_between, as if all records
-        were equally long."""
+        """Return an upper limit of the live bytes in [start, end), as if all records were equally long."""
         return self.live_bytes * self.records_between(start_offset, end_offset) // self.records if self.records else 0
 
     @property
@@ -98,8 +94,7 @@ class DataFile:
 
 
 def once(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Returns each file once, with how often it is registered: as its last registration is, which has the fewest
-    deletes, since what was deleted before it came is not of it."""
+    """Merge the registrations of each file. The last registration counts: deletes older than it do not apply to it."""
     by_log: dict[tuple[str, int], list[DataFile]] = {}
     for file in files:
         by_log.setdefault((file.path, file.partition), []).append(file)
@@ -110,12 +105,12 @@ def once(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
 
 
 def registered_twice_note(files: Iterable[DataFile]) -> str:
-    """Returns which files are registered more than once, by number and name; empty where none is."""
+    """Name the files that are registered more than once, with their number; empty if none is."""
     return twice_text([file.path for file in files if file.registered > 1])
 
 
 def twice_text(paths: Sequence[str]) -> str:
-    """Returns the same of their names: `2 files are registered more than once: a.parquet, b.parquet`."""
+    """Return `2 files are registered more than once: a.parquet, b.parquet`; empty for no paths."""
     if not paths:
         return ""
     names = ", ".join(path.rpartition("/")[2] for path in paths[:NAMED_FILES])
@@ -125,7 +120,7 @@ def twice_text(paths: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Describes a virtual segment: `[base_offset, end_offset_exclusive)`, its live bytes and its record timestamps.
+    """A virtual segment: `[base_offset, end_offset_exclusive)`, its live bytes and its record timestamps.
 
     The end is one past the last record, so a gap of offsets before the next base belongs to no segment.
     """
@@ -149,7 +144,6 @@ class Segment:
         )
 
     def joined(self, file: DataFile) -> Segment:
-        """Returns this segment with one more file, whose offsets follow."""
         return Segment(
             base_offset=self.base_offset,
             end_offset_exclusive=max(self.end_offset_exclusive, file.upper_offset + 1),
@@ -161,10 +155,8 @@ class Segment:
 
 
 def roll_segments(files: Iterable[DataFile], segment_bytes: int, segment_ms: int) -> tuple[Segment, ...]:
-    """Returns the data files of one log as disjoint virtual segments in offset order (semantics.md 3.1).
-
-    `segment_ms` is the effective one, min(segment.ms, max.compaction.lag.ms).
-    """
+    """Roll the data files of one log into disjoint segments in offset order. `segment_ms` is the effective one (rule
+    2)."""
     segments: list[Segment] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
         if segments and not _must_roll(segments[-1], file, segment_bytes, segment_ms):
@@ -175,8 +167,7 @@ def roll_segments(files: Iterable[DataFile], segment_bytes: int, segment_ms: int
 
 
 def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms: int) -> bool:
-    """Returns Kafka's LogSegment.shouldRoll on whole files: whether the sum would pass the size, or the time span the
-    age."""
+    """Return Kafka's LogSegment.shouldRoll, on whole files."""
     same_base = file.lower_offset == current.base_offset
     too_big = current.bytes + file.live_bytes > segment_bytes
     if current.first_timestamp_ms == NO_TIMESTAMP_MS:  # appended before every kept snapshot
@@ -187,8 +178,7 @@ def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms:
 
 
 def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
-    """Returns the segments cut at the next base; one that reached over it passes on its end and its largest
-    timestamp."""
+    """Cut each segment at the next base. A segment that reached over it passes on its end and its largest timestamp."""
     cut: list[Segment] = []
     reach = Segment(0, 0, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0)
     for segment, following in zip(segments, [*segments[1:], None], strict=False):  # none for an empty log
@@ -207,12 +197,11 @@ def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def is_active(newest: Segment, now_ms: int, segment_ms: int) -> bool:
-    """Returns whether the newest segment is younger than the effective segment.ms (semantics.md 3.1)."""
     return newest.first_timestamp_ms != NO_TIMESTAMP_MS and now_ms - newest.first_timestamp_ms < segment_ms
 
 
 def split(total: int, weights: list[int]) -> list[int]:
-    """Splits `total` into whole parts by weight, without losing any."""
+    """Split `total` into whole parts by weight. Their sum is `total`."""
     whole, total_so_far, weight_so_far = sum(weights), 0, 0
     parts = []
     for weight in weights:

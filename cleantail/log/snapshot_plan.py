@@ -1,10 +1,20 @@
-"""Says what a source table is at one moment: the snapshots of its branch, and what each has done. Pure.
+"""Which snapshots of a source table a read takes next, and every reason to refuse. Pure.
 
-1. A snapshot's summary counts what its writer has added and removed. A count that is left out is 0, as long as the
-   writer counts at all.
-2. Of a writer that counts nothing anything is possible: its snapshot may have added files, and unless it is an append
-   it may have removed some.
-3. A `replace` writes records anew that were there before. It neither brings nor removes any.
+1. A first read takes the source's newest snapshot whole. Each later read follows the branch's ancestry, from the
+   snapshot after the last one that was read.
+2. An `append` brings its files: one scan reads those of all the appends of a commit. A `replace` is skipped: it
+   rewrites records that came before. Any other operation brings the files that it added, by a scan of its own.
+3. A snapshot that removed files or added deletes has changed what was read before. That is an error, unless on_change
+   is `continue`.
+4. If the last snapshot, or one after it, is missing from the history, new records cannot be told from old ones. That is
+   an error too, or else a read of everything at or beyond the next offset of each partition.
+5. A recreated table of the same name is an error. It has another uuid. After CREATE OR REPLACE TABLE it has the same
+   uuid and a history that begins again. A branch that was read and has no snapshot any more is an error, too.
+6. One commit brings at least one snapshot, and further ones up to PORTION_BYTES to read and MOST_ONE_BY_ONE scans of
+   their own. Later commits bring the rest.
+7. What a read passes over is a gap. The position keeps it, and its lowest log shows it as a warning.
+
+What a snapshot did is read from its summary (SourceSnapshot.of_summary).
 """
 
 from __future__ import annotations
@@ -29,28 +39,27 @@ _REMOVALS = (
     "removed-delete-files",
     "removed-dvs",
 )
-"""Iceberg's entries of a snapshot's summary that count what it has taken away."""
+"""Summary entries of Iceberg that count what a snapshot removed."""
 _ADDITIONS = ("added-data-files", "added-records")
-"""Those that count what it has brought."""
+"""Summary entries of Iceberg that count what a snapshot added."""
 _KEEPS_COUNTS = "total-records"
-"""The entry by which it is known that a writer counts at all: what it did not do is left out of a summary."""
+"""The summary entry that shows whether a writer counts at all. Such a writer leaves out counts that are 0."""
 CONTINUE = "continue"
 PORTION_BYTES = 4 << 30
-"""How much the files take, about, that one commit brings: so much of the work a crash can cost."""
+"""Approximate bytes of files that one commit brings: a crash costs at most this much work."""
 MOST_ONE_BY_ONE = 50
-"""How many snapshots that are no appends one commit brings at most: each is a scan of its own."""
+"""Maximum number of snapshots in one commit that are not appends. Each is a scan of its own."""
 _NOTHING = "nothing was appended"
 _ANOTHER_LOG = (
     "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
-    f"it from its start; the table of before stays as it is; {_NOTHING}"
+    f"it from its start. The present table stays as it is; {_NOTHING}"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Describes a snapshot of the source. `removes`: whether it has taken records away, or may have; `adds`: whether it
-    has added data files, or may have, and how many bytes; `total_bytes`: of all files that it has, 0 where its writer
-    does not say."""
+    """A snapshot of the source. `removes` and `adds`: whether it has, or may have, removed records or added data files.
+    `total_bytes` are those of all its files, 0 if its writer does not count them."""
 
     snapshot_id: int
     parent_id: int | None
@@ -65,8 +74,11 @@ class SourceSnapshot:
     def of_summary(
         cls, snapshot_id: int, parent_id: int | None, at_ms: int, operation: str, summary: Mapping[str, str]
     ) -> SourceSnapshot:
-        """Returns what a snapshot has done, by its operation and its summary, as the rules of the module docstring read
-        these."""
+        """Read what a snapshot did from its operation and its summary.
+
+        A missing count is 0 if the writer counts at all. The snapshot of a writer that counts nothing may have added
+        files, and unless it is an append or a replace, it may have removed some.
+        """
         removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
         unknown = not (removed or added or _KEEPS_COUNTS in summary)
         removes = operation != REPLACE and (removed or (unknown and operation != APPEND))
@@ -75,24 +87,23 @@ class SourceSnapshot:
 
     @property
     def is_read_by_itself(self) -> bool:
-        """Returns whether it has added files which no scan of appends brings."""
+        """Return whether it added files that no scan of appends brings."""
         return self.adds and self.operation not in (APPEND, REPLACE)
 
     @property
     def text(self) -> str:
-        """Names it in a sentence."""
         return f"snapshot {self.snapshot_id} of {instant(self.at_ms)} UTC ({self.operation})"
 
 
 def _count(summary: Mapping[str, str], name: str) -> int:
-    """Returns a count of the summary; 0 also for a text that is no number, which another writer may have put there."""
+    """Return a count of the summary; 0 if another writer put something else there."""
     return whole_number(summary.get(name, "0")) or 0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """Describes the source at one moment. `history`: the ancestry of its branch, newest first, as far as it is kept;
-    `kept`: the ids of all its snapshots, each with that of its parent."""
+    """The source at one moment. `history` is the ancestry of its branch, newest first, as far as it is kept. `kept`
+    maps the id of each snapshot to that of its parent."""
 
     catalog: str
     table: str
@@ -103,17 +114,16 @@ class SourceTable:
 
     @property
     def name(self) -> str:
-        """Returns the table with its catalog."""
         return f"{self.catalog}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """Says what one commit of a read brings: what came after the snapshot `start_id` up to `end`.
+    """What one commit of a read brings: everything after the snapshot `start_id` up to `end`.
 
-    `start_id` is None where `end` is read whole, without what lies below `from_offsets`. `appends`: whether an append
-    is among them; `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing was left.
-    `bytes`: what the files take that are read, by the counts of their writer.
+    If `start_id` is None, `end` is read whole, without records below `from_offsets`. `appends`: whether an append is
+    among them. `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing is left for the
+    next commit. `bytes` are those of the files to read, as their writer counts them.
     """
 
     start_id: int | None
@@ -127,7 +137,7 @@ class SnapshotPlan:
 
     @property
     def brings_records(self) -> bool:
-        """Returns whether there is anything to read: rewrites bring nothing."""
+        """Return whether there is anything to read. Rewrites bring nothing."""
         return self.start_id is None or self.appends or bool(self.one_by_one)
 
 
@@ -138,36 +148,51 @@ def plan_snapshots(
     now_ms: int,
     most_bytes: int = PORTION_BYTES,
 ) -> SnapshotPlan | None:
-    """Plans the next commit of a read, by the rules of the module docstring; None where nothing is new. Raises
-    SourceError with what is wrong, and which config goes on behind it where one does."""
+    """Plan the next commit of a read, by the rules of the module docstring; None if nothing is new.
+
+    Raises SourceError with the reason, and with the config that lets the read continue, if there is one.
+    """
     # 5. the table is the one that was read
     if position is not None and position.table_uuid != source.uuid:
-        raise SourceError(_another_table(position, source))
+        which = (
+            "was recreated"
+            if position.name == source.name
+            else f"is not the table that the topic was read from, {position.name}"
+        )
+        raise SourceError(
+            f"table {source.name} {which}: its uuid is {source.uuid}, and the topic was read from "
+            f"{position.table_uuid}. {_ANOTHER_LOG}"
+        )
     # 5. its branch has snapshots, or never had one
     if not source.history:
         if position is None:
             return None
         raise SourceError(
-            f"{source.name}: branch {source.branch} has no snapshot, and was read up to {position.snapshot_id}; "
+            f"{source.name}: branch {source.branch} has no snapshot, but was read up to {position.snapshot_id}; "
             f"{_NOTHING}"
         )
     # 1. a first read takes the newest snapshot whole, a later one what came after the last
     if position is None:
         return SnapshotPlan(None, source.history[0], bytes=source.history[0].total_bytes)
     since = _since(position.snapshot_id, source.history)
-    if since is None:  # 4. the history does not tell what came
+    if since is None:  # 4. the history does not lead back to the last one
         return _beyond(position, source, on_change, now_ms)
     if not since:
         return None
-    # 3. what was read before has not changed, or somebody said to go on
+    # 3. what was read before has not changed, or on_change is continue
     if (changes := [s for s in since if s.removes]) and on_change != CONTINUE:
-        raise SourceError(_change_text(changes, source))
+        more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
+        raise SourceError(
+            f"{source.name}: {changes[0].text}{more} removed or changed records that may have been read. "
+            "source.table.on_change: continue reads what it has added, passes over what it has removed, and notes it; "
+            f"{_NOTHING}"
+        )
     return _portion(position.snapshot_id, source, since, now_ms, most_bytes)
 
 
 def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSnapshot] | None:
-    """Returns the snapshots after this one, oldest first; None where the history does not lead back to it. The last
-    snapshot itself need not be kept, as long as the one after it names it as its parent."""
+    """Return the snapshots after this one, oldest first; None if the history does not lead back to it. The snapshot
+    itself may have expired, if the one after it names it as its parent."""
     newer: list[SourceSnapshot] = []
     for snapshot in history:
         if snapshot.snapshot_id == snapshot_id:
@@ -179,8 +204,8 @@ def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSn
 
 
 def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int | None:
-    """Returns a snapshot that a plan on `source` reads, and that is not kept `later`; None where all are. The one that
-    was read last may have gone before the plan was made: nothing of it is read."""
+    """Return a snapshot that a plan on `source` reads and that `later` no longer has; None if it has all. The snapshot
+    that was read last may be gone: nothing of it is read again."""
     read = {plan.end.snapshot_id}
     if plan.start_id is not None:
         since = [s.snapshot_id for s in _since(plan.start_id, source.history) or ()]
@@ -191,8 +216,8 @@ def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int 
 def _portion(
     start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
 ) -> SnapshotPlan:
-    """Returns the first snapshots, at least one, as many as fit into one commit (6), with a gap for each of them that
-    has changed what was read before (7)."""
+    """Return a plan of the first snapshots that fit into one commit (6), with a gap for each that changed earlier
+    records (7)."""
     chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
     for snapshot in since[1:]:
         size, scans = size + snapshot.added_bytes, scans + snapshot.is_read_by_itself
@@ -214,25 +239,39 @@ def _portion(
 
 
 def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
-    """Returns a read of what lies beyond the position, where the history does not lead back to it (4). Raises
-    SourceError unless it may go on.
+    """Plan a read of everything beyond the position, if the history does not lead back to it (4). Raises SourceError
+    unless it may continue.
 
-    It takes the newest snapshot whole, as a first read does, without what lies below the next offset of each partition:
-    so a record that was read before is not read again. What came and went meanwhile is the gap.
+    It takes the newest snapshot whole, without records below the next offset of each partition: they were read before.
+    Everything that came and went in between is the gap.
     """
-    if _begins_anew(position, source):
-        raise SourceError(_replaced_text(position, source))
+    last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the last one that was read,"
+    if _is_another_log(position, source):
+        raise SourceError(
+            f"table {source.name} was recreated, as CREATE OR REPLACE TABLE does: branch {source.branch} begins with "
+            f"{source.history[-1].text}, and {last} belongs to the table before. {_ANOTHER_LOG}"
+        )
     if on_change != CONTINUE:
-        raise SourceError(_lost_text(position, source))
+        why = (
+            f"is not in the history of branch {source.branch} any more (it was rolled back, or another branch took its "
+            "place)"
+            if position.snapshot_id in source.kept
+            else "or one after it has expired (snapshots were expired before they were read)"
+        )
+        raise SourceError(
+            f"{source.name}: {last} {why}, so new records cannot be told from old ones. source.table.on_change: "
+            "continue reads what lies at or beyond the next offset of each partition, and notes what may be missing; "
+            f"{_NOTHING}"
+        )
     gap = SnapshotGap("history", source.name, position.snapshot_id, "", position.snapshot_ms, now_ms)
     newest = source.history[0]
     return SnapshotPlan(None, newest, from_offsets=position.next_offsets, gaps=(gap,), bytes=newest.total_bytes)
 
 
-def _begins_anew(position: SnapshotPosition, source: SourceTable) -> bool:
-    """Returns whether the branch's history, which does not lead back to the position, is that of another log: it begins
-    with a snapshot without a parent, and that is not where the position's own history began. As far as that one is
-    kept it is compared; else a beginning that is younger than the position is none of its ancestors."""
+def _is_another_log(position: SnapshotPosition, source: SourceTable) -> bool:
+    """Return whether the branch's history is that of another log (5). It then begins with a snapshot without a parent,
+    which is not the beginning of the position's own history. If that history has expired, a beginning younger than the
+    position is another log."""
     first = source.history[-1]
     if first.parent_id is not None:
         return False
@@ -244,48 +283,3 @@ def _begins_anew(position: SnapshotPosition, source: SourceTable) -> bool:
             return True
         before = parent
     return first.at_ms > position.snapshot_ms
-
-
-def _another_table(position: SnapshotPosition, source: SourceTable) -> str:
-    """Says that the table has another uuid than the one that was read (5)."""
-    what = (
-        f"table {source.name} was made anew"
-        if position.name == source.name
-        else f"table {source.name} is not the table that the topic was read from, {position.name}"
-    )
-    return f"{what}: its uuid is {source.uuid}, and the topic was read from {position.table_uuid}. {_ANOTHER_LOG}"
-
-
-def _replaced_text(position: SnapshotPosition, source: SourceTable) -> str:
-    """Says that the table's history is another one, though its uuid is the same (5)."""
-    return (
-        f"table {source.name} was made anew, as CREATE OR REPLACE TABLE does: branch {source.branch} begins with "
-        f"{source.history[-1].text}, and snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the "
-        f"last one that was read, is of what was there before. {_ANOTHER_LOG}"
-    )
-
-
-def _change_text(changes: Sequence[SourceSnapshot], source: SourceTable) -> str:
-    """Says which snapshot has changed what was read before, and how to go on behind it (3)."""
-    more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
-    return (
-        f"{source.name}: {changes[0].text}{more} removed or changed records that may have been read. "
-        "source.table.on_change: continue reads what it has added, passes over what it has removed, and notes it; "
-        f"{_NOTHING}"
-    )
-
-
-def _lost_text(position: SnapshotPosition, source: SourceTable) -> str:
-    """Says why the history does not lead back to the snapshot that was read last, and how to go on (4)."""
-    last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC"
-    why = (
-        f"is not in the history of branch {source.branch} any more (it was rolled back, or another branch took its "
-        "place)"
-        if position.snapshot_id in source.kept
-        else "is not kept any more, or one after it (snapshots were expired before they were read)"
-    )
-    return (
-        f"{source.name}: {last}, the last one that was read, {why}: nothing tells what is new. source.table.on_change: "
-        "continue reads what lies at or beyond the next offset of each partition, and notes what may be missing; "
-        f"{_NOTHING}"
-    )

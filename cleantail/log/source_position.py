@@ -1,13 +1,20 @@
-"""Says how far a table has read its topic in Kafka: one table property, changed only in the commit that appends.
+"""How far a topic was read from its source: one table property, changed only in the commit that appends. Pure.
 
-1. It is not the largest offset in the table: a log ends with markers of transactions, aborted records and what the
-   broker's cleaner has removed, and none of these are in the table.
-2. The log end of what was read is the position (semantics.md 3.10). Under read_committed that is the last stable
-   offset, so an open transaction bounds what is cleaned, as in Kafka.
-3. Under read_uncommitted records beyond the last stable offset are there as well. The position remembers that offset,
-   and no round goes beyond it.
-4. Where the brokers may have forgotten deletions before they were read (cleantail.kafka.forgotten), the position says
-   so until a reconciliation is published.
+For a topic in Kafka (SourcePosition, semantics.md 3.10):
+
+1. The position is the log end of what was read, not the largest offset in the table. A log ends with markers of
+   transactions, aborted records and offsets that the broker's cleaner removed, and the table has none of these.
+2. Under read_committed that is the last stable offset, so an open transaction bounds what is cleaned, as in Kafka.
+3. Under read_uncommitted the table also has records beyond the last stable offset. The position stores that offset, and
+   no round goes beyond it.
+4. If the brokers may have dropped deletions before they were read (cleantail.kafka.forgotten), the position says so
+   until a reconciliation is published.
+
+For a table that a sink fills (SnapshotPosition):
+
+1. It names the last snapshot of the source that was read. What later snapshots appended is new.
+2. The log end of what was read is the highest offset that came, plus one.
+3. A change that a read passed over (source.table.on_change: continue) stays in it, for warnings and an alert.
 """
 
 from __future__ import annotations
@@ -26,25 +33,24 @@ PROPERTY_SNAPSHOT_POSITION = "cleantail.source.table"
 """Table property: the SnapshotPosition as JSON."""
 POSITION_VERSION: Literal[1] = 1
 GAPS_KEPT = 100
-"""The number of the newest gaps that a position keeps; the evidence has all of them."""
+"""Number of gaps that a position keeps, the newest ones. The evidence has all of them."""
 SUBJECT = "source table"
-"""What an alert about a gap is about."""
+"""The subject of an alert about a gap in a source table."""
 _NO_MORE = ConfigDict(extra="forbid")
 PROPERTY_POSITION = "cleantail.source.kafka"
 """Table property: the SourcePosition as JSON."""
 HINDERED_TOLD_MS = 86_400_000
-"""How long it is told that something may be forgotten which no reconciliation can mend."""
+"""How long possibly forgotten deletions are reported that no reconciliation can mend."""
 GAPS_SHOWN = 3
-"""The number of the newest gaps that are among a log's warnings."""
+"""Number of gaps among a log's warnings, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotGap:
-    """Describes what a read has passed over.
+    """A change of the source table that a read passed over. `at_ms` is the time of the read.
 
-    kind `change`: the snapshot, of this operation and time (Unix ms), has removed or changed records that may have been
-    read before. kind `history`: the snapshots after this one had gone before they were read. `at_ms` is when the read
-    was.
+    `change`: this snapshot (with its operation, and its time in Unix ms) removed or changed records that may have been
+    read. `history`: the snapshots after this one were gone before they were read.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -58,7 +64,6 @@ class SnapshotGap:
 
     @property
     def text(self) -> str:
-        """Returns what may be missing or too many, for a sentence."""
         snapshot = f"snapshot {self.snapshot_id} of {instant(self.snapshot_ms)} UTC"
         if self.kind == "change":
             return f"{snapshot} ({self.operation}) of {self.table} removed or changed records, which was passed over"
@@ -69,33 +74,29 @@ class SnapshotGap:
 
     @property
     def subject(self) -> str:
-        """Returns what an alert says that it is about."""
         return SUBJECT
 
     @property
     def occurrence(self) -> str:
-        """Returns what tells this gap from the next."""
         return f"snapshot {self.snapshot_id}"
 
     @property
     def config(self) -> str:
-        """Returns what let the read go on."""
         return "source.table.on_change: continue"
 
     @property
     def partition(self) -> None:
-        """Returns None: it is of no one partition."""
+        """Return None: a gap of a source table belongs to no single partition."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPosition:
-    """Describes what the table has of its source: everything up to a snapshot of it.
+    """What a topic has of its source table: everything up to a snapshot.
 
-    `catalog` and `table` are as the YAML named them (the platform's own catalog by its name), and `table_uuid` is
-    Iceberg's, which a table that is made anew does not keep. `next_offsets` has, by partition, the highest offset that
-    came, and one more. `read_id` tells the ingestion that wrote the position from every other one. `read_at_ms` is when
-    the snapshots were looked at (Unix ms).
+    `catalog` and `table` are the names in the YAML. `table_uuid` is Iceberg's: a recreated table has another one.
+    `next_offsets` has, by partition, the highest offset that came, plus one. `read_id` is unique to the ingestion that
+    wrote the position. `read_at_ms` is when the snapshots were listed (Unix ms).
     """
 
     __pydantic_config__ = _NO_MORE
@@ -113,24 +114,23 @@ class SnapshotPosition:
 
     @property
     def name(self) -> str:
-        """Returns the source with its catalog."""
         return f"{self.catalog}.{self.table}"
 
     @property
     def open_from(self) -> Mapping[int, int]:
-        """Returns nothing: a sink commits no open transaction."""
+        """Return nothing: a sink commits no open transaction."""
         return {}
 
     def gaps_of(self, partition: int) -> tuple[SnapshotGap, ...]:
-        """Returns the gaps, oldest first. They are of no one partition, and told once, with the lowest."""
+        """Return the gaps, oldest first, for the lowest partition only, so that each is reported once."""
         return self.gaps if partition == min(self.next_offsets, default=None) else ()
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> None:
-        """Returns None: what a sink's table has is not forgotten by anybody."""
+        """Return None: a sink's table drops no deletions."""
         return
 
     def as_json(self) -> str:
-        """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""
+        """Return one line of JSON with sorted keys: equal positions are equal texts."""
         kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
         written = _WrittenSnapshotPosition(**_fields(kept, SnapshotPosition), version=POSITION_VERSION)
         return _SNAPSHOT_POSITION_JSON.text(written)
@@ -138,7 +138,7 @@ class SnapshotPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenSnapshotPosition(SnapshotPosition):
-    """Describes a position as its text has it."""
+    """The stored form of a position."""
 
     version: Literal[1]
 
@@ -147,22 +147,21 @@ _SNAPSHOT_POSITION_JSON: Codec[_WrittenSnapshotPosition] = Codec(_WrittenSnapsho
 
 
 def parse_snapshot_position(text: str, table: str) -> SnapshotPosition:
-    """Parses what `as_json` wrote. Raises TableError, naming the table, when the property is not a position that this
-    version can read."""
+    """Parse what `as_json` wrote. Raises TableError, naming the table and the property."""
     written = _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
     return SnapshotPosition(**_fields(written, SnapshotPosition))
 
 
 def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotPosition | None:
-    """Returns the position that a table's properties hold; None for one that was never read from a table."""
+    """Parse the position in a table's properties; None if the topic was never read from a table."""
     text = properties.get(PROPERTY_SNAPSHOT_POSITION)
     return parse_snapshot_position(text, table) if text is not None else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gap:
-    """Describes offsets [from_offset, to_offset) of a partition that had gone from the brokers before they were read.
-    `at_ms` is when a read found that (Unix ms)."""
+    """Offsets [from_offset, to_offset) of a partition that the brokers no longer had when they were to be read. `at_ms`
+    is the time of the read (Unix ms)."""
 
     __pydantic_config__ = _NO_MORE
 
@@ -173,7 +172,6 @@ class Gap:
 
     @property
     def text(self) -> str:
-        """Returns what is missing, for a sentence."""
         return (
             f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} had gone from the brokers "
             "before they were read"
@@ -181,27 +179,27 @@ class Gap:
 
     @property
     def subject(self) -> str:
-        """Returns what an alert says that it is about."""
+        """Return the subject of an alert."""
         return f"partition {self.partition}"
 
     @property
     def occurrence(self) -> str:
-        """Returns what tells this gap from the next of its partition."""
+        """Return the key that separates this gap from the next of its partition."""
         return f"to {self.to_offset}"
 
     @property
     def config(self) -> str:
-        """Returns what let the read go on."""
+        """Return the config that let the read continue."""
         return "source.kafka.on_gap: continue"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Forgotten:
-    """Describes offsets [from_offset, to_offset) of a partition in which the brokers' cleaner may have removed
-    tombstones before they were read.
+    """Offsets [from_offset, to_offset) of a partition in which the brokers' cleaner may have removed tombstones before
+    they were read.
 
-    `holes` is how many of the offsets had no record, `retention_ms` the source topic's delete.retention.ms and `at_ms`
-    when the read was (Unix ms). `hindrance` says why no reconciliation can mend it, and is empty where one can.
+    `holes` counts the offsets that had no record. `retention_ms` is the source topic's delete.retention.ms, `at_ms` the
+    time of the read (Unix ms). `hindrance` says why no reconciliation can mend it; empty if one can.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -216,7 +214,6 @@ class Forgotten:
 
     @property
     def text(self) -> str:
-        """Returns what may be wrong, for a sentence."""
         what = "deletions may be missing" if self.hindrance else "reconcile needed"
         way_out = self.hindrance or "a reconciliation removes these"
         return (
@@ -226,21 +223,20 @@ class Forgotten:
         )
 
     def with_earlier(self, earlier: Forgotten) -> Forgotten:
-        """Returns this and what was found before it in the same log, as one."""
+        """Merge this with an earlier finding in the same log."""
         low, end = min(self.from_offset, earlier.from_offset), max(self.to_offset, earlier.to_offset)
         return replace(self, from_offset=low, to_offset=end, holes=self.holes + earlier.holes)
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Describes what the table has of its topic: everything below `next_offsets`, by partition.
+    """What the table has of its topic in Kafka: everything below `next_offsets`, by partition.
 
-    `topic_id` is Kafka's, which a topic that is made anew does not keep. `read_id` tells the ingestion that wrote the
-    position from every other one. `read_at_ms` is when the log ends were asked for (Unix ms). `open_from` has, of the
-    partitions of which records of open transactions were read, the last stable offset. `as_of_ms` and
-    `delete_retention_ms` are what the next read tells by whether the brokers have forgotten anything: when each log
-    last had nothing that was not read (Unix ms), and the source topic's config at the last read. `forgotten` has one
-    entry at most for a log.
+    `topic_id` is Kafka's: a recreated topic has another one. `read_id` is unique to the ingestion that wrote the
+    position. `read_at_ms` is when the log ends were fetched (Unix ms). `open_from` has the last stable offset of each
+    partition from which records of open transactions were read. `as_of_ms` is when each log last had nothing unread
+    (Unix ms). With `delete_retention_ms`, the source topic's config at the last read, it decides whether the brokers
+    may have forgotten deletions. `forgotten` has at most one entry for a log.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -259,8 +255,8 @@ class SourcePosition:
     forgotten: tuple[Forgotten, ...] = ()
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
-        """Returns what the brokers may have forgotten of a log, None where no read says so, or where a reconciliation
-        has seen to it. What none can see to is told for a day."""
+        """Return what the brokers may have forgotten of a log; None if a reconciliation has mended it. What no
+        reconciliation can mend is reported for a day."""
         for entry in self.forgotten:
             over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_TOLD_MS
             if entry.partition == partition and not over and not state.is_reconciled(entry.to_offset, entry.at_ms):
@@ -268,18 +264,17 @@ class SourcePosition:
         return None
 
     def gaps_of(self, partition: int) -> tuple[Gap, ...]:
-        """Returns the gaps of one partition, oldest first."""
+        """Return the gaps of one partition, oldest first."""
         return tuple(gap for gap in self.gaps if gap.partition == partition)
 
     def as_json(self) -> str:
-        """Returns the position as one line of JSON with sorted keys, so that equal positions are equal texts."""
         kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
         return _POSITION_JSON.text(_Written(**_fields(kept, SourcePosition), version=POSITION_VERSION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written(SourcePosition):
-    """Describes a position as its text has it."""
+    """The stored form of a position."""
 
     version: Literal[1]
 
@@ -288,8 +283,8 @@ _POSITION_JSON: Codec[_Written] = Codec(_Written)
 
 
 def parse_position(text: str, table: str) -> SourcePosition:
-    """Parses what `as_json` wrote. Raises TableError, naming the table, when the property is not a position that this
-    version can read: one with an unknown field it cannot, since what is read is written again."""
+    """Parse what `as_json` wrote. Raises TableError, naming the table and the property. An unknown field is an error:
+    the position is written back, and would lose it."""
     written = _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
     return SourcePosition(**_fields(written, SourcePosition))
 
@@ -299,24 +294,22 @@ def _fields(position: ReadPosition, kind: type[ReadPosition]) -> dict[str, Any]:
 
 
 def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | None:
-    """Returns the position that a table's properties hold; None for a table that was never read from Kafka."""
+    """Parse the position in a table's properties; None if the topic was never read from Kafka."""
     text = properties.get(PROPERTY_POSITION)
     return parse_position(text, table) if text is not None else None
 
 
 ReadPosition = SourcePosition | SnapshotPosition
-"""How far a topic was read from its source."""
 
 
 def read_position_of(properties: Mapping[str, str], table: str) -> ReadPosition | None:
-    """Returns how far a topic was read; None for one that no read has filled. A table that was read from a sink's table
-    first and then from Kafka is as far as Kafka was read: that went on behind the other."""
+    """Return how far a topic was read; None if no read has filled the table. For a topic that was read from a sink's
+    table first and then from Kafka, that is the position in Kafka."""
     return position_of(properties, table) or snapshot_position_of(properties, table)
 
 
 def with_source_ends(states: Mapping[int, PartitionState], position: ReadPosition | None) -> dict[int, PartitionState]:
-    """Returns the states of a topic's logs with the log ends of its source, also where the last offsets below them
-    hold no record."""
+    """Return the states with the source's log ends, even if the last offsets below them hold no record."""
     known = dict(states)
     for partition, offset in (position.next_offsets if position else {}).items():
         state = known.get(partition, PartitionState())

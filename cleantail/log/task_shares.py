@@ -1,9 +1,24 @@
-"""The memory budget of a round: how many keys an offset map holds, and where a round ends that would exceed it.
+"""The memory budget of a round, and how many tasks process a log. Pure: decided from metadata, so that `plan` can show
+it.
 
-1. log.cleaner.dedupe.buffer.size is shared by all threads; an entry takes 24 bytes, with a version 32 (semantics.md
-   1.1).
+
+The offset map (semantics.md 1.1, 3.8):
+
+1. All threads share log.cleaner.dedupe.buffer.size. An entry takes 24 bytes, with a version 32.
 2. The map may be filled up to log.cleaner.io.buffer.load.factor.
-3. The budget bounds what is held in memory, not what can be cleaned (semantics.md 3.8).
+3. The budget bounds what is held in memory, not what can be cleaned.
+
+The tasks:
+
+1. A log of at most one share is one task, with its offset map and its files.
+2. A larger log is several tasks. Some of them map its dirty part, and the maps are merged. As many tasks as there are
+   shares process its files. A merged map that fits into a task is shipped to all of them. For a larger one a filter is
+   shipped, and the records that pass it are shuffled by their key.
+3. A share is what each core gets if the unit's records are dealt out evenly, within two bounds. Below SHARE_RECORDS a
+   task costs more than it saves. The dirty keys of a task have to fit into its memory; other records take none.
+4. A cluster gives a task one core, and so one thread. A local master has all cores in one process: a log is one task
+   while it fits, with threads by its part of the unit's records, and the memory of a core for each.
+5. Small logs share a task, because a task of its own costs more than processing a small log.
 """
 
 from __future__ import annotations
@@ -21,53 +36,53 @@ from cleantail.human import counted
 from cleantail.log.work_units import PartitionWork, WorkUnit
 
 ENTRY_BYTES = 24
-"""Bytes of an entry of Kafka's SkimpyOffsetMap: a hash of 16 and an offset of 8 (semantics.md 1.1)."""
+"""Bytes of an entry of Kafka's SkimpyOffsetMap: a hash of 16 and an offset of 8."""
 VERSIONED_ENTRY_BYTES = 32
-"""Bytes of an entry that has a version of KIP-280 as well."""
+"""Bytes of an entry with a version (KIP-280)."""
 DEFAULT_CORES = 2
-"""Cores of an executor where no setting says how many it has."""
+"""Cores of an executor if no setting says how many it has."""
 SHARE_RECORDS = 1_000_000
-"""Records below which a log is never more than one task."""
+"""Records below which a log is always one task."""
 PACK_RECORDS = 200_000
-"""Records of the logs that share a task, at most: going through so many takes some ten times what a task costs."""
+"""Maximum records of the logs that share a task. Processing so many takes about ten times a task's start."""
 KEY_BYTES = 96
-"""What an offset map takes of a dirty record: a key of some 40 bytes, its offset and number, in a table by its hash."""
+"""Bytes of a dirty record in an offset map: a key of about 40 bytes, its offset and number, in a hash table."""
 RECORD_BYTES = 192
-"""What a task holds of a dirty record: the map, and of its key up to two records, the dirty one and the one that was
-there before, each with offset, rank and position. A longer key spills earlier."""
+"""Bytes of a dirty record in a task: the map, and up to two records of its key, the dirty one and an older one, each
+with offset, rank and position. A longer key spills earlier."""
 BUCKET_RECORD_BYTES = 256
-"""What a record takes in the task that its key is shuffled to, beside its key: as it came, and as the columns that are
-compared."""
+"""Bytes of a record, without its key, in the task that its key is shuffled to: as received, and as compared columns."""
 BUCKET_KEYS = 4
-"""So many times a key is held in that task: as it came, put together with the others, and numbered."""
+"""Number of copies of a key in that task: as received, joined with the others, and numbered."""
 UNPACKED = 8
-"""So many times larger a key is at most in memory than in its file, as a rule: files pack what keys have in common."""
+"""Usual maximum ratio of a key's size in memory to its size in the file, which packs what keys have in common."""
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """Returns how many keys the offset map of one round may hold, reckoned as Kafka does; at least one, so that a round
+    """Return how many keys the offset map of a round may hold, as Kafka computes it. At least one, so that a round
     always makes progress."""
     return max(int(map_slots(cleaner, configs) * cleaner.log_cleaner_io_buffer_load_factor), 1)
 
 
 def buffer_percent(keys: int, slots: int) -> float:
-    """Returns OffsetMap.utilization in percent: a map is never more than full, whatever spills beside it."""
+    """Return OffsetMap.utilization in percent. Keys that spill do not count: a map is at most full."""
     return min(100 * keys / max(slots, 1), 100.0)
 
 
 def map_slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """Returns OffsetMap.slots: how many keys an offset map has room for, without the load factor."""
+    """Return OffsetMap.slots: the capacity of an offset map in keys, without the load factor."""
     entry_bytes = ENTRY_BYTES if configs.compaction_strategy == "offset" else VERSIONED_ENTRY_BYTES
     return cleaner.log_cleaner_dedupe_buffer_size // cleaner.log_cleaner_threads // entry_bytes
 
 
 def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> int:
-    """Returns where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md
+    """Return where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md
     1.4).
 
-    `full_at` is the offset of the record that fills the map, None where none does. `last_keyed` is the offset of the
-    last record with a key below the end. Kafka asks whether the map is full before each put, so a record after
-    `full_at` ends the round even if its key is in the map.
+
+    `full_at` is the offset of the record that fills the map, or None. `last_keyed` is the offset of the last record
+    with a key below the end. Kafka asks whether the map is full before each put, so a record after `full_at` ends the
+    round even if its key is in the map.
     """
     if full_at is None or last_keyed is None or last_keyed <= full_at:
         return end_offset
@@ -76,12 +91,12 @@ def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> i
 
 @dataclass(frozen=True, slots=True)
 class TaskSizes:
-    """Says how much a task of a unit takes.
+    """Limits of the tasks of a unit.
 
-    share          records that a task goes through where its log is several tasks
-    whole          records of a log that is one task, at most
-    dirty_records  of so many a core has room for the keys, and for all records of these
-    cores          those that a task can have as threads: all of a local master's, one of a cluster's
+    share          records of one of several tasks of a log
+    whole          maximum records of a log that is one task
+    dirty_records  dirty records whose keys, and all records of these, fit into the memory of a core
+    cores          that a task can have as threads: all of a local master's, one of a cluster's
     unit_records   in all logs of the unit
     """
 
@@ -92,7 +107,7 @@ class TaskSizes:
     unit_records: int
 
     def tasks(self, works: Sequence[PartitionWork]) -> int:
-        """Returns how many tasks go through these logs together."""
+        """Return how many tasks process these logs together."""
         records = _records(works)
         dirty = sum(work.dirty_records for work in works)
         if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
@@ -100,7 +115,7 @@ class TaskSizes:
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
 
     def packs(self, works: Iterable[PartitionWork]) -> list[tuple[PartitionWork, ...]]:
-        """Returns the logs that one task takes each, by partition: small ones together, any other alone."""
+        """Return the logs of each task, by partition: small ones together, any other alone."""
         most = min(PACK_RECORDS, self.share, self.dirty_records)
         packs, room = list[list[PartitionWork]](), 0
         for work in sorted(works, key=lambda w: w.partition):
@@ -112,12 +127,12 @@ class TaskSizes:
         return [tuple(pack) for pack in packs]
 
     def threads(self, works: Sequence[PartitionWork]) -> int:
-        """Returns how many threads the one task of these logs has: their part of the cores."""
+        """Return how many threads the one task of these logs has: their part of the cores."""
         return max(self.cores * _records(works) // max(self.unit_records, 1), 1)
 
 
 def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
-    """Returns the sizes for a unit that has these logs. `memory_bytes`: what a core has for its task."""
+    """Return the sizes for a unit with these logs. `memory_bytes` is what a core has for its task."""
     records, cores, local = _records(works), parallelism(spark), in_one_process(spark)
     share = max(SHARE_RECORDS, -(-records // cores))
     fitting = max(memory_bytes // RECORD_BYTES, 1)
@@ -129,20 +144,20 @@ def _records(works: Iterable[PartitionWork]) -> int:
 
 
 def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
-    """Returns whether a task has room for the offset map of so many dirty records, beside what it reads. `key_bytes`:
-    what the keys take in their files, packed."""
+    """Return whether a task has room for the offset map of so many dirty records. `key_bytes` are those of the keys in
+    their files, packed."""
     return dirty_records * KEY_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
 def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int) -> int:
-    """Returns to how many tasks the records that several shares compare are shuffled: a task has room for its own,
-    where keys spread evenly. `key_bytes`: what the records' keys take in their files."""
+    """Return the number of tasks to which compared records are shuffled, so that evenly spread keys fit into memory.
+    `key_bytes` are those of the records' keys in their files."""
     held = records * BUCKET_RECORD_BYTES + key_bytes * BUCKET_KEYS
     return max(-(-held // memory_bytes), shares)
 
 
 def parallelism(spark: Spark) -> int:
-    """Returns how many tasks run at a time, as far as the settings tell."""
+    """Return how many tasks run at a time, according to the settings."""
     conf = spark.conf
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
@@ -153,19 +168,19 @@ def parallelism(spark: Spark) -> int:
 
 
 def one_of(spark: Spark, number: int) -> Spark:
-    """Returns the settings for one of so many topics that are worked on side by side: its part of a local master's
-    cores, and of the memory that goes with them. A cluster gives a task one core in any case."""
+    """Return the settings for one of `number` topics that run at the same time: its part of a local master's cores,
+    with their memory. A cluster gives a task one core anyway."""
     cores = _local_cores(spark.master)
     return spark if cores is None else spark.model_copy(update={"master": f"local[{max(cores // number, 1)}]"})
 
 
 def in_one_process(spark: Spark) -> bool:
-    """Returns whether all cores are those of the driver's process."""
+    """Return whether all cores belong to the driver's process."""
     return _local_cores(spark.master) is not None
 
 
 def _local_cores(master: str) -> int | None:
-    """Returns how many cores a local master has; None where it is none."""
+    """Return how many cores a local master has; None for a cluster."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is None:
         return None
@@ -173,15 +188,15 @@ def _local_cores(master: str) -> int | None:
 
 
 def ends_where_full(cleaner: CleanerConfigs) -> bool:
-    """Returns whether a round ends where a log's map is full. Then every log is one task, however large it is."""
+    """Return whether a round ends where a log's map is full. Then every log is one task."""
     return cleaner.cleantail_over_budget == "rounds"
 
 
 def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, shared_files: bool = False) -> str:
-    """Returns in words how a unit's logs are gone through, and why. `shared_files`: a data file may have records of
-    several of them, so that they are gone through together.
+    """Return in words how a unit's logs are processed, and why.
 
-    The number of dirty records, known from the files' bounds, is an upper limit of the number of keys.
+    `shared_files`: a data file may have records of several logs, so these are processed together. The number of dirty
+    records is an upper limit of the number of keys.
     """
     cores = parallelism(platform.spark)
     budget = keys_in_budget(platform.cleaner, configs)

@@ -1,10 +1,20 @@
-"""Says why a log waits, in words: which setting holds it, with its value, and until when (UTC). Pure.
+"""When a log is compacted, and which first: Kafka's LogToClean and grabFilthiestCompactedLog. Pure.
 
-1. A log in quarantine waits for its next try: after a failed check by log.cleaner.backoff.ms, doubled with every try,
-   and after a person's no by cleantail.approval.pause.ms.
-2. A log without cleanable bytes is empty, or clean up to its end, or its dirty records are in the active segment, or
-   they are younger than min.compaction.lag.ms (semantics.md 1.2). The first of these that holds is the reason.
-3. An active segment ends by its age, also where no record comes any more (semantics.md 3.1).
+A log is compacted by these reasons, evaluated in Kafka's order (semantics.md 1.3):
+
+1. `compact` is in cleanup.policy.
+2. The log is not in quarantine, or its pause is over. The pause is log.cleaner.backoff.ms, doubled with every failed
+   check, or cleantail.approval.pause.ms after a rejection. `force` and `retry_quarantined` skip it.
+3. It has a file that is registered more than once: readers see its records that often until a round has run.
+4. It has cleanable bytes: whole segments between first dirty and first uncleanable.
+5. Its oldest dirty record has passed max.compaction.lag.ms, or its dirty ratio is above min.cleanable.dirty.ratio. The
+   comparison is strict, so that 1.0 switches the ratio off. `force` skips the ratio, never the bounds.
+
+Overdue logs come first, by deadline, then the dirtiest (semantics.md 3.6). Kafka takes only the highest ratio, so that
+an overdue log with a low ratio may starve.
+
+Every decision has its reason and its numbers, for task logs, the UI and `cleantail plan`. The reason names the setting
+that makes a log wait, its value, and until when (UTC).
 """
 
 from __future__ import annotations
@@ -19,11 +29,10 @@ from cleantail.log.log_state import LogState
 from cleantail.log.segments import NO_TIMESTAMP_MS
 
 RATIO = "min.cleanable.dirty.ratio"
-"""The name of the config, for reasons."""
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns why no whole segment of a log can be cleaned (semantics.md 1.2), and when one can."""
+    """Return why no whole segment of a log can be cleaned, and when one can (semantics.md 1.2)."""
     if not log.segments:
         return "the log is empty"
     if log.first_dirty_offset >= log.log_end_offset:
@@ -40,7 +49,7 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns when the active segment ends (3), by its age: min(segment.ms, max.compaction.lag.ms)."""
+    """Return when the active segment ends by its age, even if no record comes any more (semantics.md 3.1)."""
     fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
@@ -50,11 +59,11 @@ def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Says whether a log is compacted now, why, and with which numbers.
+    """Whether a log is compacted now, why, and with which numbers.
 
-    `end_offset` is first uncleanable: the round ends there (exclusive), or earlier where the offset map is full.
-    `overdue_ms` is by how much the oldest dirty record has passed max.compaction.lag.ms, and `deadline_ms` when it
-    passes it (Unix ms); None where that is never.
+    `end_offset` is first uncleanable: the round ends there (exclusive), or earlier if the offset map is full.
+    `overdue_ms` is the time since the oldest dirty record passed max.compaction.lag.ms. `deadline_ms` is when it passes
+    that (Unix ms), or None if never.
     """
 
     partition: int
@@ -72,7 +81,7 @@ class Decision:
 def decide(
     log: LogState, configs: KafkaConfigs, now_ms: int, *, force: bool = False, retry_quarantined: bool = False
 ) -> Decision:
-    """Returns Kafka's decision for one log (semantics.md 1.3), by the rules of the module docstring."""
+    """Decide for one log, by the rules of the module docstring."""
     overdue_by_ms = overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms)
     compact, reason = _compact_or_not(log, configs, now_ms, overdue_by_ms, force, retry_quarantined)
     return Decision(
@@ -92,7 +101,7 @@ def decide(
 def _compact_or_not(
     log: LogState, configs: KafkaConfigs, now_ms: int, overdue_by_ms: int, force: bool, retry_quarantined: bool
 ) -> tuple[bool, str]:
-    """Returns whether the log is compacted, and in words the first rule of the module docstring that decides it."""
+    """Return whether the log is compacted, and the first rule that decides it, in words."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
     paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
     # 1. the policy
@@ -119,10 +128,10 @@ def _compact_or_not(
 
 
 def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Returns why a quarantined log is neither compacted nor swept before its next try, or None.
+    """Return why a quarantined log is neither compacted nor swept before its next try, or None.
 
     Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
-    fills; here retention goes on.
+    fills. Here retention continues.
     """
     quarantine = log.state.quarantine
     if quarantine is None or now_ms >= quarantine.retry_at_ms:
@@ -134,7 +143,7 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
 
 
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
-    """Returns when the age of the records will have them compacted, whatever the ratio."""
+    """Return when the age of the records will trigger a compaction, regardless of the ratio."""
     deadline_ms = _deadline_ms(log, configs)
     if deadline_ms is None:
         return "no record is overdue"
@@ -143,7 +152,7 @@ def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
-    """Returns when (Unix ms) the oldest dirty record passes max.compaction.lag.ms; None where that is never."""
+    """Return when (Unix ms) the oldest dirty record passes max.compaction.lag.ms; None if never."""
     if log.earliest_dirty_timestamp_ms is None:
         return None
     deadline_ms = log.earliest_dirty_timestamp_ms + configs.max_compaction_lag_ms
@@ -151,8 +160,7 @@ def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
 
 
 def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
-    """Returns the logs to compact: overdue ones first, the earliest deadline first of all; then the dirtiest
-    (semantics.md 3.6)."""
+    """Return the logs to compact, the most urgent first (semantics.md 3.6)."""
 
     def urgency(d: Decision) -> tuple[bool, float, float, int]:
         overdue = d.overdue_ms > 0 and d.deadline_ms is not None
@@ -162,8 +170,8 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
 
 
 def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
-    """Returns LogCleanerManager.maxCompactionDelay: by how many ms the oldest dirty record has passed
-    max.compaction.lag.ms (semantics.md 1.3b); 0 where it has not, and where no record has a timestamp."""
+    """Return LogCleanerManager.maxCompactionDelay: ms since the oldest dirty record passed max.compaction.lag.ms
+    (semantics.md 1.3b). 0 if it has not, or if no record has a timestamp."""
     if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
         return 0
     return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

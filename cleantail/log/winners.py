@@ -1,18 +1,27 @@
-"""The versions of records by the topic's strategy, over columns (semantics.md 2).
+"""The winner of each key: the record that survives a round (semantics.md 1.4, 2).
 
-1. By `offset` no record has a version.
-2. By `timestamp` the version is the record's timestamp in microseconds: Kafka's has whole ms, an adopted table's column
-   more. One beyond message.timestamp.after.max.ms counts as no version, so that a wrong clock does not win for years
-   (semantics.md 2, hazard 4).
-3. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
+A rank is (has a version, version, offset), and the highest rank wins:
+
+1. A record with a version beats any record without one. Then the highest version wins, then the highest offset.
+2. By the strategy `offset` no record has a version, so the highest offset wins.
+3. A key keeps no record at all if a higher rank is remembered: that of an expired tombstone (semantics.md 2, hazard 2).
+
+Versions by the other strategies:
+
+1. By `timestamp` the version is the record's timestamp in microseconds. Kafka's has whole ms, an adopted table's column
+   may have more. A timestamp beyond now + message.timestamp.after.max.ms counts as no version, so that a wrong clock
+   does not win for years (semantics.md 2, hazard 4). By LogAppendTime every timestamp counts.
+2. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
    headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
-4. By `order` the version is what an adopted table's column of that name has, as a whole number; null is no version
-   (semantics.md 3.13).
-5. What a record has for a version and cannot be ranked by (2, 3) is unusable, which a check counts and reports. What it
-   lacks is not.
+3. By `order` the version is a whole number in the adopted table's column of that name. Null is no version (semantics.md
+   3.13).
+4. A version that is there and cannot be ranked by is unusable: a check counts and reports it.
 
-cleantail.log.winners says the same as Spark SQL, for the `latest` view. A test holds both to the same records.
-numpy and pyarrow are imported where they are used: a DAG file imports the kernel each time that Airflow parses it.
+Rounds, checks and Python readers compare columns. The `latest` view and the side table of deleted versions compare in
+Spark SQL, with the same result: a test runs both on the same records. That SQL contains nothing of a configuration
+except numbers, and the header's name as hexadecimal digits.
+
+numpy and pyarrow are imported inside functions: Airflow imports the kernel each time it parses a DAG file.
 """
 
 from __future__ import annotations
@@ -31,56 +40,55 @@ if TYPE_CHECKING:
 
 
 VERSION_BYTES = 8
-"""The length of a version header (1)."""
+"""The length of a version header (KIP-280)."""
 Booleans: TypeAlias = "npt.NDArray[np.bool_]"
 Longs: TypeAlias = "npt.NDArray[np.int64]"
 Numbers: TypeAlias = "npt.NDArray[np.integer]"
 MICROS_PER_MILLI = 1000
 NO_RECORD = -1
-"""The winner's offset of a key of which no record competes."""
+"""Sentinel: the key has no candidate record."""
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def strategy_text(configs: KafkaConfigs) -> str:
-    """Returns the strategy as text. Texts that are equal are of versions that compare (2)."""
+    """Return the strategy as text. Versions compare only if these texts are equal: a deletion that is remembered under
+    one strategy means nothing under another (semantics.md 2, hazard 2)."""
     if configs.compaction_strategy == "header":
         return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
     return "timestamp in microseconds" if configs.compaction_strategy == "timestamp" else configs.compaction_strategy
 
 
 def remembered_units(configs: KafkaConfigs) -> dict[str, int]:
-    """Returns the strategies, as text, whose remembered versions compare with the topic's: text -> by what such a
-    version is multiplied (2)."""
+    """Return the strategies whose remembered versions compare with the topic's: text -> factor to the topic's unit. The
+    text `timestamp` stands for milliseconds."""
     return {strategy_text(configs): 1} | ({"timestamp": 1000} if configs.compaction_strategy == "timestamp" else {})
 
 
 def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
-    """Returns the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms` (3)."""
+    """Return the latest timestamp that counts, in Unix ms, for a round whose clock is `now_ms`."""
     return min(now_ms + future_ms(configs), LONG_MAX)
 
 
 def future_ms(configs: KafkaConfigs) -> int:
-    """Returns by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
-    look at the bound either."""
+    """Return by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
+    apply the bound either."""
     return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Holds one entry for each record: whether it has a version, the version (0 where it has none), and whether it has
-    one that the strategy cannot rank by, which counts as none (5)."""
+    """One entry for each record: whether it has a version, the version (0 if none), and whether its version is
+    unusable."""
 
     has: Booleans
     version: Longs
     unusable: Booleans
 
     def where(self, chosen: Booleans) -> Versions:
-        """Returns the versions of these records alone, in their order."""
         return Versions(self.has[chosen], self.version[chosen], self.unusable[chosen])
 
 
 def no_versions(records: int) -> Versions:
-    """Returns what records have by `offset` (1)."""
     import numpy as np
 
     none = np.zeros(records, np.bool_)
@@ -88,7 +96,7 @@ def no_versions(records: int) -> Versions:
 
 
 def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int) -> Versions:
-    """Returns the versions by `timestamp`, for a round whose clock is `now_ms` (2). `timestamps`: in microseconds."""
+    """Return the versions by `timestamp`, for a round whose clock is `now_ms`. `timestamps` are in microseconds."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -102,17 +110,17 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
 
 
 def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
-    """Returns the versions by `header` (3). `headers`: of each record a list of structs (key, value), or null."""
+    """Return the versions by `header`. `headers` has a list of structs (key, value), or null, for each record."""
     import numpy as np
     import pyarrow.compute as pc
 
-    # of all headers, those of the configured name, and the record that each is of
+    # the headers of the configured name, and the record of each
     records = len(headers)
     flat = headers.flatten()
     named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
     owners = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
     values = pc.struct_field(flat, "value").filter(named)
-    # of each record the one that counts: where the first does, the last of the reversed order
+    # the header that counts for each record: if it is the first, the last one in reversed order
     entries = np.arange(len(owners), dtype=np.int64)
     if configs.cleantail_header_occurrence == "first":
         owners, entries = owners[::-1], entries[::-1]
@@ -122,14 +130,15 @@ def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
 
 
 def _parsed(values: pa.Array, chosen: Longs) -> Versions:
-    """Returns the versions of records of which `chosen` names the header among the values, -1 where there is none."""
+    """Return the versions of records. `chosen` is the index of each record's header among the values, -1 if it has
+    none."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
     named = chosen >= 0
-    # a header that is null, or has another length, is unusable: no long can be made of it
+    # a header that is null, or has another length, is unusable
     usable = np.zeros(len(chosen), np.bool_)
     usable[named] = lengths[chosen[named]] == VERSION_BYTES
     version = np.zeros(len(chosen), np.int64)
@@ -140,7 +149,6 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
 
 
 def order_versions(orders: pa.Array) -> Versions:
-    """Returns the versions by `order` (4). `orders`: whole numbers, or null."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -156,9 +164,9 @@ def versions_of(
     now_ms: int,
     orders: pa.Array | None = None,
 ) -> Versions:
-    """Returns the versions of the records by the topic's strategy; a column that it does not need may be None.
+    """Return the versions of the records by the topic's strategy. Columns that it does not need may be None.
 
-    Where the column that it needs is None, no record has a version, so the highest offset wins.
+    If the column that it needs is None, no record has a version, and the highest offset wins.
     """
     if configs.compaction_strategy == "order" and orders is not None:
         return order_versions(orders)
@@ -171,8 +179,8 @@ def versions_of(
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Holds one entry for each key: the rank of its best record, or of its worst. `offset` is NO_RECORD for a key
-    without one."""
+    """One entry for each key, which is a number here: the rank of its best record, or of its worst. `offset` is
+    NO_RECORD for a key without a record."""
 
     has: Booleans
     version: Longs
@@ -180,13 +188,12 @@ class Ranks:
 
     @property
     def known(self) -> Booleans:
-        """Returns whether a key has a record."""
         known: Booleans = self.offset != NO_RECORD
         return known
 
 
 def best_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
-    """Returns the highest rank of each of `count` keys. `keys`: the number of each record's key."""
+    """Return the highest rank of each of `count` keys. `keys` has the number of each record's key."""
     import numpy as np
 
     has = np.zeros(count, np.bool_)
@@ -202,7 +209,7 @@ def best_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) ->
 
 
 def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -> Ranks:
-    """Returns the lowest rank of each key, as best_ranks does the highest."""
+    """Return the lowest rank of each key."""
     import numpy as np
 
     has = np.ones(count, np.bool_)
@@ -217,7 +224,7 @@ def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -
 
 
 def beaten(ranks: Ranks, by: Ranks) -> Booleans:
-    """Returns for each key whether the other rank is the higher one; both have to be known."""
+    """Return, for each key, whether the other rank is higher. False if either is unknown."""
     import numpy as np
 
     version, other = np.where(ranks.has, ranks.version, 0), np.where(by.has, by.version, 0)
@@ -228,24 +235,23 @@ def beaten(ranks: Ranks, by: Ranks) -> Booleans:
 
 
 def ranks_of(keys: Numbers, ranks: Ranks) -> Ranks:
-    """Returns the rank of each record's key."""
+    """Return the rank of each record's key."""
     return Ranks(ranks.has[keys], ranks.version[keys], ranks.offset[keys])
 
 
 def ranks_by_offset(highest: Longs) -> Ranks:
-    """Returns the best rank of each key by `offset`, of which `highest` has the highest offset."""
+    """Return the best rank of each key by the strategy `offset`. `highest` is the highest offset of each key."""
     import numpy as np
 
     return Ranks(np.zeros(len(highest), np.bool_), np.zeros(len(highest), np.int64), highest)
 
 
 def record_ranks(versions: Versions, offsets: Longs) -> Ranks:
-    """Returns the records' own ranks."""
     return Ranks(versions.has, versions.version, offsets)
 
 
 def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """Returns SQL of the rank: struct(offset), or struct(has_version, version, offset).
+    """Return SQL of the rank: struct(offset), or struct(has_version, version, offset). The last field decides ties.
 
     `latest_ms` is SQL of the latest timestamp that counts, in Unix ms (latest_timestamp_sql).
     """
@@ -259,8 +265,7 @@ def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """Returns the version of a record as a long, null where it has none: its header, its timestamp in
-    microseconds, or its order."""
+    """Return SQL of a record's version as a long, null if it has none."""
     if configs.compaction_strategy == "order":
         return f"`{ORDER}`"
     if configs.compaction_strategy == "header":
@@ -270,25 +275,22 @@ def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def header_sql(configs: KafkaConfigs) -> str:
-    """Returns SQL of the version header, a struct (key, value) whose value may be null; null where there is none.
-
-    Of repeated headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
-    """
+    """Return SQL of the version header, a struct (key, value) whose value may be null; null if the record has none."""
     name = f"decode(X'{configs.compaction_strategy_header.encode().hex()}', 'UTF-8')"
     position = 1 if configs.cleantail_header_occurrence == "first" else -1
     return f"try_element_at(filter(`{HEADERS}`, h -> h.key = {name}), {position})"
 
 
 def latest_timestamp_sql(configs: KafkaConfigs) -> str:
-    """Returns SQL of the latest timestamp that counts, for a view, whose clock is that of the query."""
+    """Return SQL of the latest timestamp that counts. A view's clock is that of the query."""
     bound = future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
 
 
 def _big_endian_long(value: str) -> str:
-    """Returns SQL that reads 8 bytes as a signed long. `conv` gives the unsigned number as text; what is above the
-    signed range wraps."""
+    """Return SQL that reads 8 bytes as a signed long. `conv` returns the unsigned number as text, and values above the
+    signed range wrap."""
     unsigned = f"CAST(conv(hex({value}), 16, 10) AS DECIMAL(20, 0))"
     wrapped = f"CASE WHEN {unsigned} >= {1 << 63}BD THEN {unsigned} - {1 << 64}BD ELSE {unsigned} END"
     return f"CAST({wrapped} AS BIGINT)"

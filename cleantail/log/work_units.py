@@ -1,10 +1,12 @@
-"""Says what a round does to each log (its work), and how works are shared out to Spark applications in units.
+"""What a round does to each log, and how work is shared out to Spark applications. Pure.
 
-The reason is docs/architecture.md, decision 7.
+A round is made of work units, one Spark application each (docs/architecture.md, decision 7):
 
 1. A large partition is a unit of its own: it fills an application.
-2. Small partitions are packed together in their order, since the start of a JVM costs more than their work.
+2. Small partitions are packed together in their order, because a JVM takes longer to start than their work takes.
 3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record: it travels through XCom.
+
+In a group's DAG one application takes a pack of topics (`pack_topics`).
 """
 
 from __future__ import annotations
@@ -18,17 +20,15 @@ from cleantail.config.topic_group import GroupLimits
 from cleantail.human import be, counted, size
 
 LABEL_TOPICS, LABEL_CHARS = 3, 200
-"""A label names so many topics, and is at most so long."""
+"""Limits of a pack's label: number of topics named, number of characters."""
 UNIT_BYTES = 8 << 30
-"""A partition of this many live bytes fills a Spark application of its own. Below it the start of a JVM costs more than
-the work, since no value is read."""
+"""Live bytes of a partition that fills a Spark application of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueTopic:
-    """Says what a run has to do with one topic. `read_bytes`: at most, by the files' metadata; `overdue_ms`: of its
-    most overdue log, 0 where none is; `dirty_ratio`: of its dirtiest due log; `left_since_ms`: since when runs have
-    left it over (Unix ms), None where none has."""
+    """What a run has to do with one topic: upper limit of bytes to read, delay of its most overdue log, ratio of its
+    dirtiest due log. `left_since_ms` is since when runs have left it over (Unix ms), or None."""
 
     topic: str
     read_bytes: int
@@ -39,8 +39,8 @@ class DueTopic:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Holds topics whose work one Spark application does, the most urgent first. `largest_bytes`: what the largest of
-    them has to read."""
+    """Topics whose work one Spark application does, the most urgent first. `largest_bytes` is what the largest has to
+    read."""
 
     topics: tuple[str, ...]
     read_bytes: int
@@ -48,7 +48,7 @@ class Pack:
 
     @property
     def label(self) -> str:
-        """Returns what the pack holds, for people: `orders, sales and 5 more topics, 1.2 MiB`."""
+        """Return `orders, sales and 5 more topics, 1.2 MiB`."""
         named, more = self.topics[:LABEL_TOPICS], len(self.topics) - LABEL_TOPICS
         rest = f" and {counted(more, 'more topic')}" if more > 0 else ""
         tail = f"{rest}, {size(self.read_bytes)}"
@@ -57,7 +57,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class PackedRun:
-    """Holds the packs of a run, the most urgent first, and what is left to the next one, with the reason."""
+    """The packs of a run, the most urgent first, and the topics left to the next run, with the reason."""
 
     packs: tuple[Pack, ...]
     left_over: tuple[str, ...]
@@ -65,21 +65,28 @@ class PackedRun:
 
 
 def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
-    """Returns the packs of a run, by the rules of the module docstring."""
+    """Return the packs of a run.
+
+    1. Topics that earlier runs left over come first, the longest wait before all. Then the overdue ones, then the
+       dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
+    2. Small topics share a pack in that order, up to `pack.max.bytes` to read and `pack.max.topics`.
+    3. A topic with more to read than `pack.max.bytes` is a pack of its own. Small topics after it may still join the
+       pack before it.
+    4. A pack is as urgent as its first topic. A run has `run.max.packs`. The rest is left over, and the reason says so.
+    """
     packs = [_packed(topics) for topics in _shared_out(sorted(due, key=_urgency), limits)]
     run, rest = packs[: limits.run_max_packs], packs[limits.run_max_packs :]
     return PackedRun(tuple(run), tuple(t for pack in rest for t in pack.topics), _reason(run, rest, limits))
 
 
 def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
-    """Returns what is lowest of the most urgent topic, by rule 1: whether it was left over, since when, by how much it
-    is overdue, how dirty it is, and its name."""
+    """Return a sort key (rule 1), lowest for the most urgent topic."""
     waits, since_ms = due.left_since_ms is not None, due.left_since_ms or 0
     return not waits, since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
 
 
 def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:
-    """Returns the topics of each pack, by the rules 2 and 3. Packs are in the order of their first topics."""
+    """Return the topics of each pack (rules 2 and 3). Packs are in the order of their first topics."""
     packs: list[list[DueTopic]] = []
     shared: list[DueTopic] = []
     for due in in_order:
@@ -104,7 +111,7 @@ def _packed(topics: Sequence[DueTopic]) -> Pack:
 
 
 def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> str:
-    """Returns how much is due, and what of it `run.max.packs` leaves to the next run (4)."""
+    """Return how much is due, and what `run.max.packs` leaves to the next run (rule 4)."""
     if not run:
         return "nothing is due"
     topics = sum(len(pack.topics) for pack in run)
@@ -119,22 +126,21 @@ def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> s
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """Says what a round does to one log. Starts are inclusive, ends exclusive; bytes are live bytes by the files'
-    metadata.
+    """What a round does to one log. Starts are inclusive, ends exclusive. Bytes are live bytes by the files' metadata.
 
-    first_dirty_offset  the map is made from here on; equal to `end_offset` where only retention is due
-    end_offset          the round looks at records below it
-    log_start_offset    the round drops what is below it
-    log_end_offset      one past the highest offset that was ever seen
+    first_dirty_offset  the offset map is made from here on; equal to `end_offset` if only retention is due
+    end_offset          the round reads records below it
+    log_start_offset    the round drops records below it
+    log_end_offset      one past the highest offset ever seen
     bytes               of the whole log: what a unit is packed by
     dirty_records       upper limit of the records in [first dirty, end)
     dirty_bytes         in [first dirty, end)
     read_bytes          in [log start, end)
-    source_start        a reconciliation compares with what the brokers have from here on
+    source_start        a reconciliation compares with the brokers' records from here on
     source_end          and up to here; None before it has read them
-    records             in the log's files: by them it is shared out to tasks. A round counts deleted ones, too
-    hold_offset         an expiry leaves tombstones from here on for a reader; None where no reader holds any
-    hold_cap_ms         and it does so this long beyond their horizon at most
+    records             in the log's files, deleted ones included: what tasks are sized by
+    hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
+    hold_cap_ms         and it does so at most this long beyond their horizon
     fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
     """
 
@@ -156,12 +162,11 @@ class PartitionWork:
 
     @property
     def only_retention(self) -> bool:
-        """Returns whether nothing is compacted: the log start moves, and no record is newly published."""
+        """Return whether nothing is compacted: only the log start moves."""
         return self.first_dirty_offset == self.end_offset
 
     def ending_at(self, end_offset: int) -> PartitionWork:
-        """Returns the same work up to an earlier end. Its dirty bytes are reckoned by the share of the offsets that are
-        left."""
+        """Return the same work up to an earlier end. Its dirty bytes are estimated from the share of its offsets."""
         offsets = max(self.end_offset - self.first_dirty_offset, 1)
         dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
         read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
@@ -170,9 +175,9 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Describes one Spark application's share of a round.
+    """One Spark application's share of a round.
 
-    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, and `branch` the
+    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, `branch` the
     beginning of the name of the branch that it writes (branch_stem).
     """
 
@@ -190,7 +195,7 @@ WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
 def pack(
     round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
 ) -> tuple[WorkUnit, ...]:
-    """Returns the works, in their order, as units of at most `unit_bytes` live bytes. A larger work is a unit alone."""
+    """Pack the works, in their order, into units of at most `unit_bytes` live bytes. A larger work is a unit alone."""
     groups: list[list[PartitionWork]] = []
     for work in works:
         if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
@@ -204,11 +209,11 @@ def pack(
 
 
 def branch_stem(round_id: str, unit: int) -> str:
-    """Returns the beginning of the name of a unit's branch; each try of its task adds a time to it."""
+    """Return the beginning of the name of a unit's branch. Each try of its task appends a time."""
     return f"ct_{round_id}_u{unit}"
 
 
 def round_name(now_ms: int, sequence_number: int) -> str:
-    """Returns a name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    """Return a name for branches and evidence: the time of the clock given, and the table's sequence number."""
     stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"

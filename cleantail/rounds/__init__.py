@@ -1,1 +1,1 @@
-"""Says what is known of rounds: how they were checked, approved, published and undone. Pure."""
+"""What is known of rounds: how they were checked, approved, published and undone."""

@@ -119,7 +119,7 @@ class Restore:
         """Returns the topic as it is now. Raises RestoreMismatchError where it is gone or another one."""
         now = self.brokers.describe(target.topic)
         if now is None or now.topic_id != target.topic_id:
-            raise RestoreMismatchError(f"topic {target.topic} was deleted, or made anew, while it was restored")
+            raise RestoreMismatchError(f"topic {target.topic} was deleted, or recreated, while it was restored")
         return now
 
 

@@ -381,9 +381,9 @@ def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled)
         assert (found[0]["name"], found[0]["tombstones"], found[0]["until_ms"]) == ("fast", 0, None)
     for command in ("status", "plan"):
         out = " ".join(run(command, *at)[1].split())
-        assert "reader fast: next offset 3 of partition 0, behind by 0; holds nothing back" in out
+        assert "reader fast: next offset 3 of partition 0, behind by 0; blocks nothing" in out
         assert (
-            "reader idx: next offset 1 of partition 0, behind by 2; holds back 1 tombstone "
+            "reader idx: next offset 1 of partition 0, behind by 2; blocks 1 tombstone "
             "until 1970-01-08 00:00:09 UTC" in out
         )
     words = " ".join(run("plan", *at)[1].split())

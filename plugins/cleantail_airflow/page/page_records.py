@@ -56,7 +56,7 @@ class LogRecords:
 
 
 def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
-    """Returns the newest round of the name: one that was made anew may have the name of an earlier one."""
+    """Returns the newest round of the name: one that was recreated may have the name of an earlier one."""
     return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
 
 

@@ -58,7 +58,7 @@ def read_source_keys(
 ) -> SourceKeys:
     """Reads the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
     it was found to be the table's own. Raises CleantailError, which names partition and offset where a read has failed,
-    also where the topic was made anew meanwhile."""
+    also where the topic was recreated meanwhile."""
     passes = list[Any]()
     chosen = set(logs) & set(broker.logs)
     starts = {p: broker.logs[p].start for p in chosen}

@@ -2,7 +2,7 @@
 
 Which offsets those are is told by the files' metadata: where records only follow on what is there, none is read.
 Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first
-offsets of a topic that was made anew are mostly of records that were superseded long ago.
+offsets of a topic that was recreated are mostly of records that were superseded long ago.
 """
 
 from __future__ import annotations

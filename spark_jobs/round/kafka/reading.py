@@ -3,7 +3,7 @@
 1. The end of a read is the last stable offset of every partition as the read begins.
 2. A portion passes a bounded part of the way, so that neither memory nor what a crash costs grows with the backlog.
 3. A portion that another ingestion has overtaken is planned anew from where that one has come.
-4. The brokers are asked again before each commit: a topic that was made anew meanwhile is none of the records' own.
+4. The brokers are asked again before each commit: a topic that was recreated meanwhile is none of the records' own.
 """
 
 from __future__ import annotations
@@ -263,11 +263,11 @@ class TopicRead:
             logger.info("asked again: %s", e)
 
     def _require_unchanged(self, at: TablePosition, before: BrokerTopic) -> None:
-        """Raises SourceError where the topic was made anew while it was read: records of two topics may be staged."""
+        """Raises SourceError where the topic was recreated while it was read: records of two topics may be staged."""
         now = self.source.describe(at)
         if now.topic_id != before.topic_id:
             raise SourceError(
-                f"topic {before.topic} was made anew while it was read: its id was {before.topic_id} and is "
+                f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is "
                 f"{now.topic_id}; nothing was appended"
             )
 

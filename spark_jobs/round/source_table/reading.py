@@ -197,10 +197,10 @@ class SourceTableRead:
         )
 
     def _require_unchanged(self, planned: PlannedRead) -> None:
-        """Raises SourceError where the source was made anew while it was read: records of two tables may be staged."""
+        """Raises SourceError where the source was recreated while it was read: records of two tables may be staged."""
         now = described_source(self.topic, self.platform)
         if now.uuid != planned.source.uuid:
-            raise SourceError(f"{now.name} was made anew while it was read; nothing was appended")
+            raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
 
     def _sources(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, states: dict[int, PartitionState]

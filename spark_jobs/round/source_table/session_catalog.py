@@ -49,7 +49,7 @@ class SessionTable:
         except Py4JJavaError as e:
             raise OutsideError(f"{self.shown} cannot be loaded: {java_message(e)}; nothing was appended") from None
         if str(table.uuid()) != uuid:
-            raise SourceError(f"{self.shown} was made anew while it was looked at; nothing was appended")
+            raise SourceError(f"{self.shown} was recreated while it was looked at; nothing was appended")
         return table
 
 

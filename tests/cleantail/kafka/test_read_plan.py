@@ -64,12 +64,12 @@ def test_an_added_partition_is_read_from_its_beginning():
 @pytest.mark.parametrize(
     ("at", "topic", "kind", "says"),
     [
-        (position(3, topic_id="old"), broker((0, 9, 9)), SourceError, "topic orders was made anew: its id is id-1"),
+        (position(3, topic_id="old"), broker((0, 9, 9)), SourceError, "topic orders was recreated: its id is id-1"),
         (
             position(3, topic_id="old", cluster_id=""),
             broker((0, 9, 9)),
             SourceError,
-            "topic orders was made anew: its id is id-1",
+            "topic orders was recreated: its id is id-1",
         ),
         (
             position(3, topic_id="old", cluster_id="c0"),
@@ -101,7 +101,7 @@ def test_behind_a_gap_it_goes_on_where_the_yaml_says_so():
 
 
 def test_a_gap_that_nobody_minds_is_not_one_of_another_topic():
-    with pytest.raises(SourceError, match="made anew"):
+    with pytest.raises(SourceError, match="recreated"):
         plan(position(3, topic_id="old"), broker((5, 9, 9)), on_gap="continue")
 
 

@@ -36,7 +36,7 @@ def test_a_finding_says_how_many_offsets_and_where_the_first_is():
     ("other", "says"),
     [
         pytest.param(CANDIDATE, "offset 7: two different records: key differs;", id="among the files"),
-        pytest.param(HIDDEN, "offset 7: the table had another record there, which is hidden", id="hidden"),
+        pytest.param(HIDDEN, "offset 7: the table had another record there, which a delete file hides", id="hidden"),
         pytest.param(LIVE, "offset 7: the table has another record there: key differs;", id="in the table"),
     ],
 )

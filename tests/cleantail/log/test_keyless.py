@@ -40,14 +40,14 @@ def test_the_count_in_words(found, text):
         pytest.param(
             "fail",
             0,
-            ("the next round will hold this partition back: 1 record without a key (cleantail.keyless.policy: fail)",),
+            ("the next round will block this partition: 1 record without a key (cleantail.keyless.policy: fail)",),
             id="cleanable",
         ),
         pytest.param(
             "fail",
             10,
             (
-                "the round that reaches them will hold this partition back: 1 record without a key "
+                "the round that reaches them will block this partition: 1 record without a key "
                 "(cleantail.keyless.policy: fail)",
             ),
             id="in the active segment",

@@ -490,7 +490,9 @@ def test_records_without_a_key_are_counted_up_to_the_bound_and_from_it_on():
 def test_a_file_that_is_registered_twice_is_a_warning():
     log = resolved([data_file(0, 9, path="s3://b/a.parquet", registered=2), data_file(10, 19)])
     assert log.registered_twice == "1 file is registered more than once: a.parquet"
-    assert log.warnings == (f"{log.registered_twice}: readers see their records as often, and a round keeps each once",)
+    assert log.warnings == (
+        f"{log.registered_twice}: readers see each record that often, and the next round keeps each once",
+    )
     assert resolved([data_file(0, 9)]).warnings == ()
 
 

@@ -48,7 +48,7 @@ def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, 
     assert code == 2
     assert "made-anew-1.jsonl: partition 0, offset 0: the table had another record there" in message
     assert "key and value differ (3 such offsets in all); nothing was appended" in message
-    assert "was the topic made anew" in message
+    assert "as the topic recreated" in message
     assert not any(text in message for text in ("new-x", "old-a", "new-y", "old-b"))
     assert workshop.ok("latest", topic) == before
     assert table_of(topic).load().currentSnapshot().snapshotId() == head
@@ -180,7 +180,7 @@ def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of
     before = workshop.ok("latest", topic, "--now", NOW)
     anew = [record(i, f"n{i}", "v", ts=NOW - 1 + i) for i in range(2)]
     code, message = ingest(topic, anew)
-    assert code == 2 and "which is hidden by now" in message
+    assert code == 2 and "which a delete file hides" in message
     workshop.ok("reclaim", topic, "--now", NOW)
     code, _, err = workshop.run("ingest", topic, "--file", workshop.file("anew.jsonl", anew))
     assert code == 0 and "warning: partition 0: records from offset 0 on are below the log start 4" in err

@@ -149,7 +149,7 @@ def hashable(value):
             ["--column", "key=name", "--column", "value=name,note"],
             "of several columns none says that the record deletes its key",
         ),
-        (["--column", "key=name", "--deleted", "amount=1"], "text, a truth value or a whole number is needed"),
+        (["--column", "key=name", "--deleted", "amount=1"], "text, a boolean or a whole number is needed"),
         (["--column", "key=name", "--deleted", "gone=1"], "deleted: the table has no column gone"),
         (["--column", "key=name", "--deleted", "op='; x"], "1 to 64 of the characters"),
     ],

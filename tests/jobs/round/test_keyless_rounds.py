@@ -10,7 +10,7 @@ from tests.jobs.engine.test_late_versions import in_rounds
 from tests.jobs.round.test_rounds import NOW, branches, offsets, record
 
 REASON = "1 record without a key, the first at offset 1; cleantail.keyless.policy is fail"
-WARNING = "the next round will hold this partition back: 1 record without a key (cleantail.keyless.policy: fail)"
+WARNING = "the next round will block this partition: 1 record without a key (cleantail.keyless.policy: fail)"
 
 
 def _ingest(workshop, topic, *records):

@@ -351,10 +351,10 @@ def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, works
     nothing = SimpleNamespace(unpersist=lambda: None)
     monkeypatch.setattr(broker_keys, "_one_pass", lambda *_: kafka.recreate(topic) or nothing)
     code, _, err = workshop.run("reconcile", topic)
-    assert code == 2 and "was made anew while it was read" in err and "nothing removed" in err
+    assert code == 2 and "was recreated while it was read" in err and "nothing removed" in err
     monkeypatch.undo()
     code, _, err = workshop.run("reconcile", topic, "--dry-run")
-    assert code == 2 and "was made anew" in err and "nothing was compared, and nothing removed" in err
+    assert code == 2 and "was recreated" in err and "nothing was compared, and nothing removed" in err
     assert len(landed(topic)) == 2
 
 

@@ -17,9 +17,7 @@ RETAINED = PartitionState(checkpoint=9, log_start_offset=7, log_end_offset=9, re
     [
         pytest.param(4, CLEAN, "partition 2: records from offset 4 on are below the clean point 5", id="cleaned"),
         pytest.param(5, CLEAN, None, id="at the clean point"),
-        pytest.param(
-            6, RETAINED, "below the log start 7, which retention has moved there: the next round drops", id="gone"
-        ),
+        pytest.param(6, RETAINED, "below the log start 7, which retention has set: the next round drops", id="gone"),
         pytest.param(7, RETAINED, "below the clean point 9", id="at the log start"),
         pytest.param(0, PartitionState(), None, id="no round yet"),
     ],
@@ -27,7 +25,7 @@ RETAINED = PartitionState(checkpoint=9, log_start_offset=7, log_end_offset=9, re
 def test_what_comes_below_what_was_cleaned_is_told(low, state, text):
     found = late_warnings({2: low}, {2: state}, KafkaConfigs())
     assert len(found) == bool(text)
-    assert all(text in line and "was the topic made anew?" in line for line in found)
+    assert all(text in line and "was the topic recreated?" in line for line in found)
 
 
 def test_a_log_that_the_table_does_not_know_yet_is_new():

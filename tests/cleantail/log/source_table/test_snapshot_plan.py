@@ -76,7 +76,7 @@ def test_a_first_read_takes_the_newest_snapshot_whole_whatever_came_before_it():
 
 def test_a_table_without_a_snapshot_has_nothing_new_unless_it_had_one():
     assert plan(table(), position=None) is None
-    with pytest.raises(SourceError, match="branch main has no snapshot, and was read up to 1; nothing was appended"):
+    with pytest.raises(SourceError, match="branch main has no snapshot, but was read up to 1; nothing was appended"):
         plan(table())
 
 
@@ -133,7 +133,7 @@ def test_with_continue_what_lies_beyond_the_offsets_is_read_of_the_newest_snapsh
 
 @pytest.mark.parametrize("on_change", ["fail", "continue"])
 def test_a_table_that_was_made_anew_is_never_read_on(on_change):
-    with pytest.raises(SourceError, match=r"table lake\.ns\.t was made anew: its uuid is w, .* read from u"):
+    with pytest.raises(SourceError, match=r"table lake\.ns\.t was recreated: its uuid is w, .* read from u"):
         plan(table(snapshot(2), uuid="w"), on_change=on_change)
     with pytest.raises(SourceError, match=r"lake\.ns\.t is not the table that the topic was read from, lake\.ns\.old"):
         plan(table(snapshot(2), uuid="w"), position=replace(POSITION, table="ns.old"))
@@ -171,7 +171,7 @@ def root(number, at_ms):
     ],
 )
 def test_a_table_that_was_replaced_is_never_read_on(kept, on_change):
-    with pytest.raises(SourceError, match=r"was made anew, as CREATE OR REPLACE TABLE does: .* snapshot 8 of"):
+    with pytest.raises(SourceError, match=r"was recreated, as CREATE OR REPLACE TABLE does: .* snapshot 8 of"):
         plan(table(snapshot(9), root(8, at_ms=1_001), kept=kept), on_change=on_change)
 
 

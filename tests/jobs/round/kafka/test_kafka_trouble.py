@@ -145,7 +145,7 @@ def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, wor
     workshop.ok("ingest", topic)
     kafka.recreate(topic)
     kafka.send(topic, [(b"b", b"y"), (b"c", b"z")])
-    assert "topic anew was made anew" in refused(topic)
+    assert "topic anew was recreated" in refused(topic)
     assert [r.key for r in landed(topic)] == [b"a"]
     workshop.topic("anew", source=kafka.source(), table="cleantail.anew_again")
     workshop.ok("ingest", topic)
@@ -158,7 +158,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(kafka, workshop, 
     read = reading(topic, reading=lambda: kafka.recreate(topic) or kafka.send(topic, [(b"z", b"z")] * 5))
     kafka.send(topic, [(b"a", b"x")] * 3)
     before = position(topic)
-    with pytest.raises(Exception, match="topic anew-meanwhile was made anew.*nothing was appended"):
+    with pytest.raises(Exception, match="topic anew-meanwhile was recreated.*nothing was appended"):
         read()
     assert (landed(topic), position(topic)) == ([], before)
 

@@ -33,7 +33,7 @@ def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, rea
         expire(lake)
     lake.append((0, 3, 5, "other", "log"))
     code, _, err = workshop.run("ingest", topic)
-    assert code == 2 and "was made anew, as CREATE OR REPLACE TABLE does: branch main begins with snapshot" in err
+    assert code == 2 and "was recreated, as CREATE OR REPLACE TABLE does: branch main begins with snapshot" in err
     assert "give the topic another table in its YAML" in err and len(records(topic)) == 1
 
 
