@@ -1,1 +1,1 @@
-"""Says what people and scrapers look at: states, metrics, approvals, alerts and charts."""
+"""What people and scrapers see: states, metrics, approvals, alerts and charts."""

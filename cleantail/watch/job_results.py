@@ -1,7 +1,7 @@
-"""Says what a Spark job has left when it ended, as far as its metrics and its lineage go by it.
+"""Results of ended Spark jobs, as far as metrics and lineage need them.
 
-Every job writes one JSON object. It may be of another version than the tasks that read it, so a name that it does not
-have takes its default, and one that nobody here knows is left out. A job that failed has no more in it than its error.
+Every job writes one JSON object. A missing field takes its default, and an unknown field is ignored. The object of a
+failed job may hold only its error.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from cleantail.rounds.station_results import RECLAIM_RESULT_JSON, IngestedFile, 
 
 @dataclass(frozen=True, slots=True)
 class CheckedUnits(RoundResult):
-    """Describes the result of a check, which also has the units whose branches it has read."""
+    """The result of a check, with the units whose branches it read."""
 
     units: tuple[StagedUnit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Says what an ingestion has appended, whatever its source. `records`: how many, None where the job failed;
-    `files`: those that were named, none where the source has no files."""
+    """What an ingestion appended. `records` is None if the job failed. `files` is empty if the source has no files."""
 
     records: int | None = None
     files: tuple[IngestedFile, ...] = ()
@@ -34,20 +33,20 @@ class ReadRecords:
 
 @dataclass(frozen=True, slots=True)
 class UndoneLog:
-    """Names a log of which a rollback has undone rounds."""
+    """A log whose rounds a rollback has undone."""
 
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class UndoneLogs:
-    """Says which logs a rollback has changed; none where the same request had brought it about before."""
+    """The logs that a rollback changed; empty if an earlier try of the same request changed them."""
 
     partitions: tuple[UndoneLog, ...] | None = ()
 
 
 JobResult: TypeAlias = RoundResult | ReadRecords | UndoneLogs | ReclaimResult | None
-"""None for a job that nothing is told of but what its task goes by."""
+"""None for a job without metrics and lineage."""
 _READ_RECORDS_JSON: Codec[ReadRecords] = Codec(ReadRecords)
 _RESULTS: Mapping[str, Codec[Any]] = {
     "ingest": _READ_RECORDS_JSON,
@@ -64,11 +63,10 @@ _RESULTS: Mapping[str, Codec[Any]] = {
 
 @dataclass(frozen=True)
 class EndedJob:
-    """Describes a Spark job that has ended, by what it left.
+    """A Spark job that has ended.
 
-    `xcom`: the document that it wrote, in JSON's own types, {} where it wrote nothing or half of it. Its task hands
-    that on as it is; whoever goes by it reads `result`, or another type that is parsed from it. `exit_code`: as the job
-    reports it, None where it reports none.
+    `xcom` is the document that it wrote, as plain JSON: {} if it wrote none or only a part. The job's task returns it
+    unchanged; other readers use `result`. `exit_code` is None if the job reports none.
     """
 
     job: str
@@ -77,13 +75,12 @@ class EndedJob:
 
     @property
     def is_empty(self) -> bool:
-        """Returns whether the job left no document: it was killed, or has a defect."""
+        """Whether the job left no document: it was killed, or has a defect."""
         return not self.xcom
 
     @cached_property
     def result(self) -> JobResult:
-        """Parses the document, the first time that somebody asks. Raises TableError for one that this version cannot
-        read."""
+        """The parsed document. Raises TableError if it cannot be parsed."""
         codec = _RESULTS.get(self.job)
         result: JobResult = codec.of_plain(self.xcom, f"the result of {self.job}") if codec else None
         return result

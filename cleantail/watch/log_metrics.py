@@ -1,4 +1,4 @@
-"""Samples of the metrics: from log states (a scrape, evaluate), from evidence rows, and from what jobs return. Pure."""
+"""Samples of the metrics: from log states (a scrape, evaluate), from evidence rows, and from results of jobs. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from cleantail.watch.metrics import Metric, Sample
 _CHECKED_BY = {"check_quality": COMPACT, "expire_tombstones": EXPIRE, "reconcile": RECONCILE}
 """Job -> the kind of the round that it checks."""
 _PUBLISHING = ("publish", "expire_tombstones", "reconcile")
-"""Jobs that publish a round, or reject it."""
+"""Jobs that publish or reject a round."""
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
-"""Counters by metric and labels."""
 
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
-    """Returns the gauges of a topic and of each of its logs. A topic that does not compact has no gauge that says how
-    dirty it is."""
+    """Return the gauges of a topic and of each of its logs. A topic that does not compact has no gauges of
+    dirtiness."""
     samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
     samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
@@ -71,7 +70,7 @@ def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:
-    """Returns what compaction has saved, as far as the kept history knows."""
+    """Return what compaction has saved, over the kept snapshots."""
     return [
         Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
         Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
@@ -79,7 +78,7 @@ def saved_samples(topic: str, saved: Saved) -> list[Sample]:
 
 
 def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
-    """Returns what the last compaction cost; nothing before the first."""
+    """Return what the last compaction cost, or nothing before the first."""
     if last is None:
         return []
     return [
@@ -97,7 +96,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
-    """Returns the counters over rows of the evidence table (past_rounds)."""
+    """Return the counters over rows of the evidence table (past_rounds)."""
     totals: Totals = Counter()
     for row in rows:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
@@ -115,7 +114,7 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
 
 
 def _saved(topic: str, row: EvidenceRow, outcome: str) -> Totals:
-    """Returns the bytes that a published round hid, or that a rollback put back."""
+    """Return the bytes that a published round hid, or that a rollback put back."""
     saved_bytes = row.get("saved_bytes")
     if outcome != PUBLISHED or not saved_bytes:
         return Counter()
@@ -137,14 +136,14 @@ def _dropped(topic: str, partition: int, deleted: Mapping[str, int]) -> Totals:
 
 
 def total_samples(totals: Totals) -> list[Sample]:
-    """Returns counters as samples, in the order of their labels."""
+    """Return counters as samples, in the order of their labels."""
     ordered = sorted(totals.items(), key=lambda item: (item[0][0].name, item[0][1]))
     return [Sample(metric, labels, count) for (metric, labels), count in ordered]
 
 
 def job_samples(job: str, topic: str, result: JobResult) -> list[Sample]:
-    """Returns what the end of a Spark job says: increments for counters, values for gauges. A job that failed before it
-    had a result says nothing."""
+    """Return samples of an ended Spark job: increments for counters, values for gauges. A job that failed without a
+    result has none."""
     if isinstance(result, RoundResult):
         return _after_round(job, topic, result)
     if isinstance(result, ReclaimResult):
@@ -156,8 +155,7 @@ def job_samples(job: str, topic: str, result: JobResult) -> list[Sample]:
 
 
 def _after_round(job: str, topic: str, result: RoundResult) -> list[Sample]:
-    """Returns what a check has held back, what was published, and what the compaction has cost, as far as it was this
-    very job's work."""
+    """Return what a check blocked, what was published, and the cost of the compaction, as far as this job did it."""
     totals: Totals = _held_back(topic, _CHECKED_BY[job], result.verdicts) if job in _CHECKED_BY else Counter()
     totals += _became(topic, result) if job in _PUBLISHING else Counter()
     units = result.units if isinstance(result, CheckedUnits) else ()
@@ -165,8 +163,7 @@ def _after_round(job: str, topic: str, result: RoundResult) -> list[Sample]:
 
 
 def _became(topic: str, result: RoundResult) -> Totals:
-    """Returns the counters of a round's end: the logs that were published, with the records dropped of them, and those
-    that were rejected."""
+    """Return the counters of a round's end: published logs with their dropped records, and rejected logs."""
     totals: Totals = Counter()
     for outcome, logs in ((PUBLISHED, result.published), (REJECTED, result.rejected)):
         totals += sum((_rounds(topic, p, result.kind or COMPACT, outcome) for p in logs), Counter())
@@ -175,8 +172,8 @@ def _became(topic: str, result: RoundResult) -> Totals:
 
 
 def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
-    """Returns the counters of a check: the logs that failed, and every expectation that was not met. What passed counts
-    when it is published."""
+    """Return the counters of a check: failed logs, and expectations that were not met. Logs that passed count when
+    they are published."""
     totals: Totals = Counter()
     for verdict in verdicts:
         totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))

@@ -21,10 +21,10 @@ from cleantail.watch.topic_states import State, state_of
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """Describes what the page of all topics shows of one topic.
+    """One topic on the page of all topics.
 
-    The ratio and the lag are those of its worst log. `last_round_ms` is by the round's own clock, `last_round_at_ms` by
-    the wall clock: None where the round's snapshot is not kept. `group` is the one that its YAML names.
+    Ratio and lag are those of its worst log. `last_round_ms` is by the round's own clock. `last_round_at_ms` is by the
+    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML.
     """
 
     name: str
@@ -51,12 +51,12 @@ class TopicRow:
 
     @property
     def was_read(self) -> bool:
-        """Returns whether there is a table that was read: without one the numbers say nothing."""
+        """Whether a table was read: without one the numbers mean nothing."""
         return self.logs > 0
 
     @property
     def also(self) -> list[str]:
-        """Returns what else is so, beside the state: a word each."""
+        """What else applies besides the state, in a word each."""
         dag = self.dag or DagState()
         notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
@@ -64,7 +64,7 @@ class TopicRow:
             "failed": dag.failed and self.state is not State.FAILED,
             "quarantined": bool(self.quarantined)
             and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
-            # the run of a group says of none of its topics that it is worked on
+            # the run of a group does not show which of its topics it is working on
             dag.active.state if dag.active else "": dag.active is not None and not dag.group,
         }
         return [word for word, holds in notes.items() if holds]
@@ -80,10 +80,9 @@ def topic_row(
     dag: DagState | None = None,
     last_round_at_ms: int | None = None,
 ) -> TopicRow:
-    """Returns the row of a topic whose table was read.
+    """Return the row of a topic whose table was read.
 
-    `approval_task` is the task that waits for a person's answer, if any. `dag` is what Airflow says of its DAG, None
-    where nobody has asked.
+    `approval_task` is the task that waits for approval, if any. `dag` is None if Airflow was not asked.
     """
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
@@ -116,22 +115,22 @@ def topic_row(
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
-    """Returns the partitions that are held back."""
+    """Return the partitions in quarantine."""
     return tuple(log.partition for log in logs if log.state.quarantine)
 
 
 def lag_limits(topic: Topic) -> str:
-    """Returns the bounds of the compaction lag in words; empty where there are none."""
+    """Return the bounds of the compaction lag in words, or "" if there are none."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
     texts = [f"min {duration(low)}"] if low else []
     return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
 
 
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
-    """Returns the rows in their order on the page.
+    """Return the rows in the order of the page.
 
-    First come topics that a person has to do something about, by state, the most overdue and the dirtiest of each; then
-    the rest, the dirtiest first. Equal ones are ordered by name.
+    Topics that need a person come first, by state, then by overdue time, then by dirty ratio. The others follow by
+    dirty ratio. Names decide ties.
     """
     order = list(State)
     rank = {state: order.index(state) if state.for_people else len(order) for state in order}
@@ -139,14 +138,14 @@ def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
 
 
 def counts(rows: Iterable[TopicRow]) -> list[tuple[State, int]]:
-    """Returns how many topics are in each state, without states that no topic is in."""
+    """Return how many topics are in each state, without empty states."""
     counted = Counter(row.state for row in rows)
     return [(state, counted[state]) for state in State if state in counted]
 
 
 PER_PAGE = 50
 NO_GROUP = "(none)"
-"""What a filter calls the topics in no group: no group can have such a name."""
+"""The filter's name for topics in no group. No group can have this name."""
 _STATES = list(State)
 SORTS: Mapping[str, tuple[Callable[[TopicRow], Any], bool]] = {
     "name": (lambda row: row.name, False),
@@ -158,13 +157,16 @@ SORTS: Mapping[str, tuple[Callable[[TopicRow], Any], bool]] = {
     "round": (lambda row: row.last_round_at_ms or row.last_round_ms or 0, True),
     "saved": (lambda row: row.saved.so_far_bytes or 0, True),
 }
-"""Column -> by what its rows are ordered, and whether the largest comes first at the first click."""
+"""Column -> sort key, and whether the first click puts the largest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Says which rows a page of topics shows. `text`: what a name, state or reason has in it; `group`: a group's name,
-    or NO_GROUP; `sort`: a column of SORTS, with - before it from the other end, and empty for the page's own order."""
+    """Which rows a page of topics shows.
+
+    `text` is part of a name, state or reason. `group` is a group's name or NO_GROUP. `sort` is a column of SORTS, with
+    `-` in front for the reverse, or "" for the page's own order.
+    """
 
     text: str = ""
     group: str = ""
@@ -174,22 +176,22 @@ class Selection:
 
     @property
     def all_of_them(self) -> bool:
-        """Returns whether nothing is left out."""
+        """Whether nothing is filtered."""
         return not (self.text.strip() or self.group or self.state)
 
     def query(self, **changes: Any) -> str:
-        """Returns the part of an address after ? that asks for this, with changes; defaults are left out."""
+        """Return the query string of this selection with changes. Defaults are left out."""
         selection = replace(self, **changes)
         values = {"q": selection.text, "group": selection.group, "state": selection.state, "sort": selection.sort}
         pages = {"page": selection.page} if selection.page > 1 else {}
         return urlencode({name: value for name, value in values.items() if value} | pages)
 
     def next_sort(self, column: str) -> str:
-        """Returns what a click on a column's head asks for: the other end where it is sorted by that already."""
+        """Return the sort after a click on a column's head: reversed if the column is sorted already."""
         return f"-{column}" if self.sort == column else column
 
     def direction(self, column: str) -> str:
-        """Returns aria-sort of a column's head."""
+        """Return aria-sort of a column's head."""
         if self.sort.removeprefix("-") != column or column not in SORTS:
             return "none"
         return "descending" if SORTS[column][1] is not self.sort.startswith("-") else "ascending"
@@ -197,8 +199,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Describes one page of rows. `found` and `counts` are of all pages, the counts of all states; `total` is of all
-    topics that the viewer may see. `whole`: every one of these is on this page."""
+    """One page of rows.
+
+    `found` and `counts` cover all pages, `counts` also all states. `total` counts the topics that the viewer may see.
+    `whole` is true if all of these are on this page.
+    """
 
     rows: Sequence[TopicRow]
     counts: Sequence[tuple[State, int]]
@@ -210,25 +215,21 @@ class Listing:
 
     @property
     def first(self) -> int:
-        """Returns the number of the page's first row, from 1."""
+        """Number of the page's first row, from 1."""
         return (self.page - 1) * PER_PAGE + 1
 
 
 def listing(rows: Sequence[TopicRow], selection: Selection) -> Listing:
-    """Returns the page that is selected, the last one where there are not so many."""
+    """Return the selected page, or the last one if there are fewer pages."""
     text = selection.text.strip().lower()
     of_group = [row for row in rows if selection.group in ("", row.group or NO_GROUP)]
-    matching = [row for row in of_group if not text or _says(row, text)]
+    matching = [row for row in of_group if text in f"{row.name}\n{row.state.value}\n{row.note}".lower()]
     selected = [row for row in matching if selection.state in ("", row.state.value)]
     pages = max(-(-len(selected) // PER_PAGE), 1)
     page = min(max(selection.page, 1), pages)
     shown = _sorted(selected, selection.sort)[(page - 1) * PER_PAGE : page * PER_PAGE]
     whole = selection.all_of_them and pages == 1
     return Listing(shown, counts(matching), len(selected), len(rows), page, pages, whole)
-
-
-def _says(row: TopicRow, text: str) -> bool:
-    return text in row.name.lower() or text in row.state.value or text in row.note.lower()
 
 
 def _sorted(rows: Sequence[TopicRow], sort: str) -> list[TopicRow]:

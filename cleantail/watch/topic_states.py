@@ -24,8 +24,7 @@ from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """Describes a topic's logs, its registered readers with what each holds back, and how far it was read
-    from its source, where a read fills it."""
+    """A topic's logs, its registered readers with the tombstones that each holds, and how far its source was read."""
 
     topic: Topic
     logs: Sequence[LogState]
@@ -34,7 +33,7 @@ class TopicStatus:
 
 
 def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
-    """Returns the status of a topic, from metadata. Raises TableError, and OutsideError where the catalog cannot be
+    """Return the status of a topic, from metadata. Raises TableError, or OutsideError if the catalog cannot be
     reached."""
     facts = read_facts(topic, platform)
     logs = log_states(topic, facts, now_ms)
@@ -44,7 +43,7 @@ def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Passes the items on and counts them, for whoever waits; the text is what one of them is called."""
+"""Passes the items on and shows progress; the text names one item."""
 
 
 def _uncounted(items: Sequence[Any], _: str) -> Sequence[Any]:
@@ -54,7 +53,7 @@ def _uncounted(items: Sequence[Any], _: str) -> Sequence[Any]:
 def status_of_all(
     config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> tuple[list[TopicStatus], list[str]]:
-    """Returns each topic's status, and in words what is wrong with the others: with their files, or their tables."""
+    """Return each topic's status, and a message for each topic whose file or table is broken."""
     statuses: list[TopicStatus] = []
     broken: list[str] = []
     for _, topic in counting(list(scan_topics(config_dir, os.environ)), "topic"):
@@ -70,8 +69,7 @@ def status_of_all(
 
 
 class State(StrEnum):
-    """Lists the states of a topic, in the order of the chips and rows: first what a person has to do something
-    about."""
+    """States of a topic, most urgent first. The page shows them in this order."""
 
     BROKEN = "broken"
     UNREADABLE = "unreadable"
@@ -92,36 +90,34 @@ class State(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Returns whether it is one of those that come first in the list, whatever the ratio."""
+        """Whether a person has to act, so that the topic comes first in the list."""
         return list(State).index(self) <= list(State).index(State.DUE)
 
 
 MEANING = {
     State.BROKEN: "its YAML cannot be used",
     State.UNREADABLE: "its table cannot be read",
-    State.NO_DAG: "Airflow has no DAG of it, or cannot import its file: what is due is not done",
+    State.NO_DAG: "Airflow has no DAG of it, or cannot import its file: due work is not done",
     State.FAILED: "the last run of its DAG failed",
-    State.QUARANTINED: "a check failed: partitions are held back until their next try",
-    State.AWAITING_APPROVAL: "a round that was checked is published when a person says so",
-    State.REJECTED: "a person said no to a round, or nobody said yes: its partitions rest until their next try",
-    State.RECONCILE: "deletions may have gone from Kafka before they were read: deleted keys may be alive",
+    State.QUARANTINED: "a check failed: partitions are blocked until their next try",
+    State.AWAITING_APPROVAL: "a checked round waits for a person's approval",
+    State.REJECTED: "a round was rejected or not approved in time: its partitions rest until their next try",
+    State.RECONCILE: "Kafka may have removed deletions before they were read: deleted keys may be alive",
     State.OVERDUE: "dirty records have passed max.compaction.lag.ms",
-    State.PAUSED: "something is due, and its DAG is paused in Airflow: no run does it",
-    State.DUE: "the next run has something to do",
-    State.WAITING: "dirty, but not above the limit or not yet cleanable, or tombstones wait for a registered reader",
+    State.PAUSED: "work is due, but its DAG is paused in Airflow",
+    State.DUE: "the next run has work to do",
+    State.WAITING: "dirty, but not above the limit or not yet cleanable; or tombstones wait for a registered reader",
     State.CLEAN: "clean up to the log end",
     State.RETAINED: "cleanup.policy has no compact",
     State.EMPTY: "nothing was ingested yet",
     State.READING: "its metadata is being read",
 }
-"""State -> what it means."""
 
 
 def state_of(
     topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
 ) -> tuple[State, str]:
-    """Returns the state that a person should know first, and its reason in words: of the DAG, or of the log that is in
-    it."""
+    """Return the most urgent state of a topic, with its reason: that of the DAG, or of the log that is in the state."""
     dag = dag or DagState()
     # 1. what stops every run
     if dag.import_error:
@@ -144,7 +140,7 @@ def state_of(
 
 
 def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[State, str]:
-    """Returns the most pressing state of the logs, and the reason in words of the log that is in it."""
+    """Return the most urgent state of the logs, with the reason of the log that is in it."""
     held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
     # 1. a person or a check holds a log back
@@ -176,7 +172,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
 
 
 def _due_text(work: DueWork) -> str:
-    """Returns the first of what a run would do: the dirtiest log, retention, tombstones."""
+    """Return the first of what a run would do: the dirtiest log, retention, tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
         return _of(worst.partition, worst.reason)
@@ -190,7 +186,7 @@ def _due_text(work: DueWork) -> str:
 
 
 def ingestion_text(topic: Topic) -> str:
-    """Returns how the first records get into the topic's table."""
+    """Return how the first records get into the topic's table."""
     if topic.columns is not None:
         return f"its table {topic.table} has no records; another writer brings them"
     if topic.source.kafka is not None:
@@ -208,5 +204,4 @@ def _of(partition: int, reason: str) -> str:
 
 
 def approval_question(task: str) -> str:
-    """Returns `task approve asks whether a checked round may be published`."""
     return f"task {task} asks whether a checked round may be published"

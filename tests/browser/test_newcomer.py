@@ -283,7 +283,7 @@ def open_the_question(office, page):
     from playwright.sync_api import TimeoutError as WaitedTooLong
 
     end = time.monotonic() + RUN_WITHIN_S
-    question = page.get_by_role("link", name="100 records would go from 1 partition").first
+    question = page.get_by_role("link", name="100 records would be removed from 1 partition").first
     while True:
         page.goto(f"{office.address}/required_actions?response_received=false")
         try:

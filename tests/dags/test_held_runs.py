@@ -143,7 +143,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     assert decision(site) == said
     assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [41], "passed": [0]}
     [(task, pool, subject, body, users)] = asked
-    assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would go from 1 partition")
+    assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would be removed from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
     assert "partition 0, offset 3 goes" in body and "script" not in body
     assert "/cleantail/topics/orders/records?round=r1&kind=compact)" in body

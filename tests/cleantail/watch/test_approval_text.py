@@ -29,8 +29,8 @@ def checked(sample=(), **more):
 
 
 def test_the_subject_counts_what_would_go_of_the_logs_that_passed():
-    assert subject(checked()) == "orders: 50 records would go from 2 partitions"
-    assert subject(checked(kind="expire")) == "orders: 50 tombstones would go from 2 partitions"
+    assert subject(checked()) == "orders: 50 records would be removed from 2 partitions"
+    assert subject(checked(kind="expire")) == "orders: 50 tombstones would be removed from 2 partitions"
 
 
 def test_the_counts_are_a_line_a_log_with_reasons_share_and_tombstones():
@@ -44,7 +44,7 @@ def test_the_body_says_why_what_and_that_a_red_log_is_not_part_of_it():
     text = body(checked())
     for part in ("2023-11-14 22:13:20 UTC", "9 of 10 checks passed", "partition 1: publish: approve", "partition 2."):
         assert part in text
-    assert "nothing would go" in text
+    assert "nothing would be removed" in text
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_sample_says_what_goes_and_what_stays_in_its_place():
     sample = [RemovedRecord(1, 5, 9), RemovedRecord(1, 5, None)]
     places = [
         "partition 1, offset 5 goes; offset 9 of the same key stays",
-        "partition 1, offset 5 goes; nothing of its key stays",
+        "partition 1, offset 5 goes; no record of its key stays",
     ]
     assert sample_lines(sample) == places
     seen = ['  key   "k"', "  value null"]
