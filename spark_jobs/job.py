@@ -20,6 +20,7 @@ from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.home.process import keep_logs_printable
 from cleantail.kafka.client_settings import SETTINGS_JSON, settings_of_environment
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
@@ -152,6 +153,7 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
     a record.
     """
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    keep_logs_printable()
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("cleantail").setLevel(logging.INFO)
     result: Document

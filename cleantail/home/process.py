@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from cleantail.errors import printable
 
 RARELY = (50_000, 10, 10)
 """Python looks for garbage once so many objects are new. By its own 700 it looks many times through all that Great
@@ -20,12 +23,42 @@ NOT_WRITTEN = 120
 def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Runs `main` with the arguments of the process, and ends it with the exit code that it returns."""
     seldom_look_for_garbage()
+    keep_logs_printable()
     end_process(main(sys.argv[1:]))
 
 
 def seldom_look_for_garbage() -> None:
     """Sets how often Python looks for garbage, in this process and in those that it forks."""
     gc.set_threshold(*RARELY)
+
+
+def keep_logs_printable(*loggers: str) -> None:
+    """Make every message that this process logs text that commands no terminal; with `loggers`, only what those log,
+    and the ones below them. Messages quote paths and names that the owners of tables chose. A line break in one begins
+    no line that looks like a record of the log.
+    """
+    usual = logging.getLogRecordFactory()
+    if getattr(usual, "is_printable", False):
+        return
+
+    def printable_record(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = usual(*arguments, **named)
+        if loggers and record.name.partition(".")[0] not in loggers:
+            return record
+        try:
+            text = record.getMessage()
+        except Exception:  # the handler reports arguments that do not fit
+            return record
+        record.msg, record.args = log_line(text), None
+        return record
+
+    printable_record.is_printable = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(printable_record)
+
+
+def log_line(text: str) -> str:
+    """Return a message for a log: printable, and its further lines indented."""
+    return printable(text).replace("\n", "\n  ")
 
 
 def end_process(code: int) -> NoReturn:

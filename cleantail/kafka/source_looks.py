@@ -1,4 +1,4 @@
-"""Adapter: when the brokers of a topic were last asked and had nothing new, a property of its table's namespace.
+"""Adapter: when the brokers of a topic were last asked and had nothing new, a property of Cleantail's own namespace.
 
 Such a look commits nothing to the table, so the position does not know of it. A look is of one position, by its
 `read_id`: once that has moved, on or back, the look says nothing any more.

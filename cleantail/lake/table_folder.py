@@ -62,10 +62,7 @@ def require_safe_commits(table: Table) -> None:
     require_inner_log(name, table.location(), log)
 
     def uuid_of(path: str) -> str | None:
-        try:
-            return _uuid_in(table.io.new_input(path).open(), path)
-        except FileNotFoundError:  # deleted before
-            return None
+        return _uuid_in(lambda: table.io.new_input(path).open(), path)
 
     with ThreadPoolExecutor(READ_THREADS) as pool:
         for path, uuid in zip(log, pool.map(uuid_of, log), strict=True):
@@ -231,14 +228,23 @@ def _time_ms(facts: dict[str, Any]) -> int:
 
 
 def _uuid_of(file: _Listed) -> str | None:
-    return _uuid_in(file.open(file.path), file.path)
+    return _uuid_in(lambda: file.open(file.path), file.path)
 
 
-def _uuid_in(stream: Any, path: str) -> str | None:
+def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
     """Return the UUID of the table that a metadata file is of, None if the file does not say: half of one, which a
-    killed writer has left, belongs to no table that can be read."""
-    with stream:
-        head = stream.read(HEAD_BYTES)
+    killed writer has left, belongs to no table that can be read. None also if the file is gone. Raise TableError if it
+    cannot be read: each store has errors of its own."""
+    try:
+        with opened() as stream:
+            head = stream.read(HEAD_BYTES)
+    except FileNotFoundError:  # deleted before
+        return None
+    except Exception as e:
+        raise TableError(
+            f"{path} cannot be read: {type(e).__name__}. It may be metadata of another table; nothing was changed. "
+            f"Give the login of the warehouse the right to read it, or move it out of the folder"
+        ) from None
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)

@@ -7,10 +7,13 @@ import logging
 
 from airflow.plugins_manager import AirflowPlugin
 
+from cleantail.home.process import keep_logs_printable
 from cleantail_airflow.tasks import idle_runs, pool
 from cleantail_airflow.web import mount
 
 logger = logging.getLogger(__name__)
+# in each process of Airflow that loads its plugins; what others log in it is not ours to change
+keep_logs_printable("cleantail", "cleantail_airflow", "pyiceberg")
 
 try:  # here once, and not anew in each process that Airflow forks for a task or to parse a file
     from cleantail_airflow import dag_files  # noqa: F401

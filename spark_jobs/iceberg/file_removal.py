@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.errors import OvertakenError, TableError, UnknownCommitError, printable
+from cleantail.errors import OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
@@ -181,7 +181,7 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
     for kind, paths in by_kind.items():
         foreign = set(files_outside(paths, location))
         for path in sorted(foreign):
-            logger.warning("%s is outside the location %s of its table, and stays", *map(printable, (path, location)))
+            logger.warning("%s is outside the location %s of its table, and stays", path, location)
         if inner := [path for path in paths if path not in foreign]:
             jvm.org.apache.iceberg.CatalogUtil.deleteFiles(table.io(), inner, kind, True)
 

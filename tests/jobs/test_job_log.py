@@ -1,5 +1,7 @@
 """What a job says in its log when it ends: one line of numbers and names, no wall of JSON before a reason."""
 
+import logging
+
 import pyarrow as pa
 
 from spark_jobs.job import in_short, parser, run_job
@@ -55,3 +57,18 @@ def topic_at(place, monkeypatch):
     (place / "config" / "topics").mkdir(parents=True)
     (place / "config" / "topics" / "orders.yaml").write_text("topic: orders\n")
     return ["--config", str(place / "config"), "--topic", "orders"]
+
+
+def test_names_that_others_wrote_command_no_terminal_in_a_jobs_log(tmp_path, monkeypatch, caplog):
+    """Whatever logs them: the call itself need not think of it."""
+    config, usual = topic_at(tmp_path, monkeypatch), logging.getLogRecordFactory()
+
+    def work(_):
+        logging.getLogger("cleantail.file_removal").warning("%s stays", "s3://b/\x1b[31m\nx ERROR forged")
+        return {"ok": True}
+
+    try:
+        assert run_job(parser("x").parse_args(config), work) == 0
+    finally:
+        logging.setLogRecordFactory(usual)
+    assert "s3://b/[31m\n  x ERROR forged stays" in caplog.messages

@@ -1,4 +1,4 @@
-"""Adapter: the positions of readers, which are properties of the namespace of their topic's table."""
+"""Adapter: the positions of readers, which are properties of Cleantail's own namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter: releases from quarantine, which are properties of the namespace of their topic's table."""
+"""Adapter: releases from quarantine, which are properties of Cleantail's own namespace."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from cleantail.home.driver_environment import of_driver
 from cleantail.home.earlier_driver import end_earlier, forget, note
+from cleantail.home.process import log_line
 
 
 class DriverHook(SparkSubmitHook):
@@ -49,7 +50,7 @@ class DriverHook(SparkSubmitHook):
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self.note is not None and self._submit_sp is not None:
             note(self.note, self._submit_sp.pid)
-        super()._process_spark_submit_log(itr)
+        super()._process_spark_submit_log(log_line(str(line).rstrip("\r\n")) for line in itr)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         """Builds the command. `submit` has given the driver the variables that Airflow's hook would add here."""

@@ -24,7 +24,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
-from cleantail.errors import OutsideError
+from cleantail.errors import OutsideError, printable
 from cleantail.home.driver_environment import of_driver
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -118,4 +118,4 @@ def _pass_on(reading: int, last: deque[bytes]) -> None:
         for line in lines:
             if not NOISE.match(line):
                 last.append(line)
-                os.write(2, line)
+                os.write(2, printable(line.decode(errors="replace")).encode())

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[3]
+
 WORK = """
 import atexit, gc, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -52,3 +54,36 @@ def test_a_process_without_output_ends_with_the_exit_code_of_its_work() -> None:
     full = f"{sys.executable} -c 'from cleantail.home.process import end_process; print(1); end_process(0)' > /dev/full"
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     assert subprocess.run(full, shell=True, timeout=60, env=buffered).returncode == 120
+
+
+LOGS = r"""
+import logging, sys
+from cleantail.home.process import keep_logs_printable
+
+keep_logs_printable(*sys.argv[1:])
+keep_logs_printable(*sys.argv[1:])
+logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
+path = "s3://b/\x1b]0;owned\x07\x9b2J\u202e/f\nERROR all is lost\r"
+logging.getLogger("cleantail.file_removal").warning("%s stays", path)
+logging.getLogger("of.others").warning("%d files, %s", 2, path)
+logging.getLogger("cleantail").warning("%d", "no number")
+"""
+
+
+def logged(*loggers):
+    done = subprocess.run([sys.executable, "-c", LOGS, *loggers], capture_output=True, check=True, cwd=ROOT)
+    return done.stderr.decode("utf-8", "surrogateescape")
+
+
+def test_what_a_process_logs_commands_no_terminal_and_forges_no_line():
+    text = logged()
+    assert text.startswith(
+        "WARNING s3://b/]0;owned2J/f\n  ERROR all is lost stays\nWARNING 2 files, s3://b/]0;owned2J/f\n  ERROR"
+    )
+    assert all(c.isprintable() or c == "\n" for c in text) and "\nERROR" not in text
+    assert "--- Logging error ---" in text, "the handler says that arguments do not fit"
+
+
+def test_where_a_process_is_of_others_only_our_loggers_are_kept_printable():
+    text = logged("cleantail")
+    assert text.startswith("WARNING s3://b/]0;owned2J/f\n  ERROR all is lost stays\nWARNING 2 files, s3://b/\x1b]0;")

@@ -24,6 +24,7 @@ from cleantail.lake.table_folder import (
     require_own_files,
     require_safe_commits,
 )
+from tests.unprivileged import as_nobody, open_folder
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
 REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each table a folder of its own"
@@ -157,3 +158,32 @@ def test_the_files_of_an_adopted_table_are_opened_in_its_own_folders_only(name):
     with pytest.raises(TableError, match="list its folder in platform.imported_folders"):
         require_own_files(table, [f"s3://b/t/{name}", f"s3://b/x/{name}"])
     io.new_input("file:/elsewhere/metadata/m.avro")
+
+
+@pytest.fixture
+def readable(ours):
+    """A table in a folder that every user may list, and a metadata file there that only its owner may read."""
+    with open_folder() as folder:
+        table = ours(f"file:{folder}/mine")
+        hidden = folder / "mine" / "metadata" / "v9.metadata.json"
+        hidden.write_text('{"table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"}')
+        hidden.chmod(0o600)
+        yield table, hidden
+
+
+def test_a_metadata_file_that_cannot_be_read_refuses_with_a_sentence(readable):
+    table, hidden = readable
+    message = r"v9\.metadata\.json cannot be read: PermissionError.*nothing was changed\. Give the login"
+    with as_nobody(), pytest.raises(TableError, match=message):
+        oldest_own_file_ms(table)
+    with table.transaction() as change:
+        change.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
+    file = local(table.metadata_location)
+    document = json.loads(file.read_text())
+    document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": f"file:{hidden}"}]
+    file.write_text(json.dumps(document))
+    table.refresh()
+    with as_nobody(), pytest.raises(TableError, match=message):
+        require_safe_commits(table)
+    hidden.unlink()
+    require_safe_commits(table)  # deleted before, as by a commit

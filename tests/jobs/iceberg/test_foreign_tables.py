@@ -15,11 +15,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from cleantail.config.loading import load_platform
+from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import TableError
+from cleantail.lake.runs.evaluate import read_facts
 from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.past_ingestions import SourceFile, Sources
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.packs.pack_run import run_pack
 from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
+from tests.jobs.round.test_rounds import record
 from tests.jobs.upsert_sink import UpsertSink
 
 AHEAD = int(time.time() * 1000) + 100 * 86_400_000
@@ -145,6 +149,75 @@ def test_no_command_commits_where_the_commit_would_delete_another_tables_metadat
         workshop.ok("compact", topic, "--force")
     forge(table)
     code, _, err = workshop.run(command[0], topic, *command[1:])
+    assert code == 2 and "a commit would delete it; nothing was changed" in err, err
+    assert local(victim.metadata_location).exists()
+
+
+@pytest.fixture
+def forged_ingestion(spark, adopted):
+    """forged_ingestion(name, sources): the topic of an adopted table, and its last snapshot, which says that it is an
+    ingestion of ours with these sources."""
+
+    def make(name, sources):
+        topic, table = adopted(name, [(0, offset, 1, "k", "v") for offset in range(3)])
+        full = f"cleantail.{table.partition('.')[0]}.`{table.partition('.')[2]}`"
+        claims = {"cleantail.operation": "ingest", "cleantail.sources": sources}
+        rows = spark.table(full).limit(1).writeTo(full)
+        for claim, value in claims.items():
+            rows = rows.option(f"snapshot-property.{claim}", value)
+        rows.append()
+        return topic, table, full
+
+    return make
+
+
+def own_of(workshop, spark, topic):
+    """All that is kept of a topic: its records, its state, what it has ingested, and its rows of evidence."""
+    facts = read_facts(workshop.find(topic), workshop.platform())
+    evidence = spark.sql(f"SELECT count(*) FROM cleantail.cleantail.{EVIDENCE} WHERE topic = '{topic}'").collect()
+    return workshop.read(topic), dict(facts.states), facts.ingested, evidence[0][0]
+
+
+def test_an_ingestion_that_a_tables_owner_forged_takes_nothing_back_of_another_topic(
+    workshop, spark, table_of, forged_ingestion
+):
+    owner = workshop.topic("log-owner")
+    workshop.ok("ingest", owner, "--file", workshop.file("owned.jsonl", [record(n, "a", "x") for n in range(3)]))
+    workshop.ok("compact", owner, "--force")
+    sources = str(table_of(owner).load().snapshots().iterator().next().summary()["cleantail.sources"])
+    before = own_of(workshop, spark, owner)
+    assert before[2] and before[3]
+    # 1. its summary says what the owner's says: at most the forger's own table goes back
+    topic, _, full = forged_ingestion("log-forger", sources)
+    workshop.run("rollback", topic, "--ingestion", "last")
+    assert own_of(workshop, spark, owner) == before
+    # 2. its property says that it is the owner's
+    topic, _, full = forged_ingestion("log-claimer", sources)
+    spark.sql(f"ALTER TABLE {full} SET TBLPROPERTIES ('cleantail.topic'='{owner}')")
+    snapshots = spark.table(f"{full}.snapshots").count()
+    code, _, err = workshop.run("rollback", topic, "--ingestion", "last")
+    assert code == 2 and f"belongs to topic {owner}; nothing was changed" in err, err
+    assert spark.table(f"{full}.snapshots").count() == snapshots
+    assert own_of(workshop, spark, owner) == before
+
+
+@pytest.mark.parametrize("sources", ["x", '{"a":1}', "[[],{},{}]"], ids=["text", "object", "list"])
+def test_forged_sources_of_an_ingestion_are_an_error_and_change_nothing(
+    workshop, spark, forged_ingestion, sources, request
+):
+    topic, _, full = forged_ingestion(f"sources-{request.node.callspec.id}", sources)
+    code, _, err = workshop.run("rollback", topic, "--ingestion", "last")
+    assert code == 2 and "cleantail.sources of snapshot" in err, err
+    assert spark.table(full).count() == 4
+
+
+def test_no_ingestion_is_taken_back_where_the_commit_would_delete_another_tables_metadata(
+    workshop, spark, victim, forge, forged_ingestion
+):
+    sources = Sources((SourceFile("a" * 64, "f"),), {0: None}).packed()
+    topic, table, full = forged_ingestion("logged_undo", sources)
+    forge(table)
+    code, _, err = workshop.run("rollback", topic, "--ingestion", "last")
     assert code == 2 and "a commit would delete it; nothing was changed" in err, err
     assert local(victim.metadata_location).exists()
 

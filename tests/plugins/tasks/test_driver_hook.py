@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cleantail_airflow.tasks.driver_hook import DriverHook
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, plan
@@ -73,3 +76,15 @@ def test_a_real_driver_its_python_and_its_workers_have_no_name_of_a_secret_of_ai
         assert "CLEANTAIL_METRICS_TOKEN" not in names, where
         assert {"CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY", "CLEANTAIL_HOME", "PATH"} <= {*names}
     assert json.dumps(seen).count("AIRFLOW_CTX_DAG_ID") == len(seen) == 5
+
+
+def test_lines_of_a_driver_command_no_terminal() -> None:
+    """Spark's own lines too: its JVM logs the paths of files that others named."""
+    hook: Any = DriverHook.__new__(DriverHook)
+    hook.__dict__.update(_driver_id=None, _is_yarn=False, _is_kubernetes=False)
+    hook.__dict__.update(_exception_anchor_seen=False, _last_submit_log_lines=deque())
+    hook._should_track_driver_status = False
+    told: list[str] = []
+    hook._log = SimpleNamespace(info=lambda form, *values: told.append(form % values if values else form))
+    hook._process_spark_submit_log(iter(["WARN \x1b[31ms3://b/\u202ef\r\n", "at x\n"]))
+    assert [line.strip() for line in told] == ["WARN [31ms3://b/f", "at x"]
