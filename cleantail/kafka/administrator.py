@@ -64,8 +64,10 @@ class Administrator:
             raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
-        """Returns the id of the cluster. Raises KafkaException and TimeoutError, as all of these do."""
-        return str(self._client.describe_cluster(request_timeout=self._within_s).result(self._within_s).cluster_id)
+        """Returns the id of the cluster, empty if it has none. Raises KafkaException and TimeoutError, as all of these
+        do."""
+        cluster = self._client.describe_cluster(request_timeout=self._within_s).result(self._within_s)
+        return str(cluster.cluster_id or "")
 
     def described(self, topic: str) -> Any:
         """Returns confluent-kafka's TopicDescription, with what this login may do."""

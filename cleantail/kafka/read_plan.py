@@ -125,20 +125,38 @@ _ANOTHER_TABLE = (
 
 
 def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
-    """Raises SourceError for another topic than the one that was read, also where it has the same name. Segments may
-    not have said which topic they are of."""
-    if position.topic_id in ("", broker.topic_id):
+    """Raises SourceError for another topic than the one that was read, also where it has the same name, and for the
+    same topic in a copy of its cluster. Segments may not have said which topic and cluster they are of."""
+    is_moved = "" not in (position.cluster_id, broker.cluster_id) and position.cluster_id != broker.cluster_id
+    is_another = position.topic_id not in ("", broker.topic_id)
+    if not is_moved and not is_another:
         return
     what = (
         f"topic {broker.topic} was recreated"
-        if position.topic == broker.topic and (position.cluster_id in ("", broker.cluster_id) or not broker.cluster_id)
+        if position.topic == broker.topic and not is_moved
         else f"topic {broker.topic} of cluster {broker.cluster_id} is not the topic that the table was read from, "
         f"{position.topic} of cluster {position.cluster_id}"
     )
-    raise SourceError(
-        f"{what}: its id is {broker.topic_id}, and the table was read from {position.topic_id}. {_ANOTHER_TABLE}; "
-        "nothing was appended"
+    why = (
+        f"its id is {broker.topic_id}, and the table was read from {position.topic_id}"
+        if is_another
+        else "a copy of a cluster gives offsets of its own"
     )
+    raise SourceError(f"{what}: {why}. {_ANOTHER_TABLE}; nothing was appended")
+
+
+def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
+    """Return how two answers for one read are not of one topic; empty if they are."""
+    if now.topic_id != before.topic_id:
+        return (
+            f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is {now.topic_id}"
+        )
+    if now.cluster_id != before.cluster_id:
+        return (
+            f"topic {before.topic} was read from two clusters, {before.cluster_id} and {now.cluster_id}: give "
+            "source.kafka addresses of one"
+        )
+    return ""
 
 
 def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:

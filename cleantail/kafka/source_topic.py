@@ -10,7 +10,7 @@ from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.forgotten import hindrance_of
 from cleantail.kafka.range_reader import Deadline, RangeReader
-from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic, plan_read
+from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic, changed_while_read, plan_read
 from cleantail.kafka.source_lag import without_outcome
 from cleantail.log.source_position import SourcePosition
 
@@ -41,13 +41,11 @@ class SourceTopic:
         return self.brokers.describe(self.topic.kafka_topic)
 
     def describe_again(self, before: BrokerTopic) -> BrokerTopic:
-        """Asks the brokers once more. Raises SourceError where the topic was recreated since."""
+        """Asks the brokers once more. Raises SourceError where the topic was recreated since, or is in another
+        cluster."""
         now = self.describe()
-        if now.topic_id != before.topic_id:
-            raise SourceError(
-                f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is "
-                f"{now.topic_id}; {_NOTHING}"
-            )
+        if problem := changed_while_read(before, now):
+            raise SourceError(f"{problem}; {_NOTHING}")
         return now
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:

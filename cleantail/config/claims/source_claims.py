@@ -6,7 +6,7 @@
    case of letters counts only between two such folders, and only if the disk keeps it.
 3. A consumer group, by its name.
 4. Of two files that claim a source the better claim has it, and only the other file is wrong; equal claims are both
-   wrong. A file that is broken elsewhere still claims.
+   wrong. A file that is broken elsewhere still claims, and always what is called as its topic.
 5. What `platform.shared_sources` names several topics may read. A new name for that is the platform's to give.
 """
 
@@ -61,6 +61,10 @@ def source_claims(
     folders = [(root, (*_parts(root, home), stem)) for root in platform.sources]
     for root, folder in folders:
         yield SourceClaim(file, PATH, f"{root}/{stem}/", (*folder, "**"), _is_own(folder, home / root), False)
+    if not isinstance(topic, Topic):
+        # what the file says of its source may be in the part that is broken
+        yield SourceClaim(file, KAFKA, stem, is_better=True, is_written=False)
+        yield SourceClaim(file, GROUP, stem, is_better=True, is_written=False)
     path, kafka_topic, group = _sources_of(topic, stem)
     if path:
         parts = _parts(path, home)

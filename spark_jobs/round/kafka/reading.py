@@ -26,7 +26,15 @@ from cleantail.errors import CleantailError, OutsideError, SourceError, Unholdab
 from cleantail.home.locks import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.range_reader import Deadline
-from cleantail.kafka.read_plan import PORTION_OFFSETS, BrokerTopic, Range, ReadPlan, next_budget, portion_ranges
+from cleantail.kafka.read_plan import (
+    PORTION_OFFSETS,
+    BrokerTopic,
+    Range,
+    ReadPlan,
+    changed_while_read,
+    next_budget,
+    portion_ranges,
+)
 from cleantail.kafka.table_position import TablePosition, require_own_table
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
@@ -263,13 +271,10 @@ class TopicRead:
             logger.info("asked again: %s", e)
 
     def _require_unchanged(self, at: TablePosition, before: BrokerTopic) -> None:
-        """Raises SourceError where the topic was recreated while it was read: records of two topics may be staged."""
-        now = self.source.describe(at)
-        if now.topic_id != before.topic_id:
-            raise SourceError(
-                f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is "
-                f"{now.topic_id}; nothing was appended"
-            )
+        """Raises SourceError where the topic was recreated while it was read, or another cluster answers: records of
+        two topics may be staged."""
+        if problem := changed_while_read(before, self.source.describe(at)):
+            raise SourceError(f"{problem}; nothing was appended")
 
     def _states(self) -> dict[int, PartitionState]:
         return states_of_properties(texts(self.table.load().properties()), self.table.name)

@@ -77,13 +77,20 @@ def test_an_added_partition_is_read_from_its_beginning():
             SourceError,
             "of cluster c is not the topic that the table was read from, orders of cluster c0",
         ),
+        (
+            position(3, cluster_id="c0"),
+            broker((0, 9, 9)),
+            SourceError,
+            "topic orders of cluster c is not the topic that the table was read from, orders of cluster c0: a copy of",
+        ),
+        (position(3, topic_id="", cluster_id="c0"), broker((0, 9, 9)), SourceError, "orders of cluster c0: a copy of"),
         (position(3, 4), broker((0, 9, 9)), SourceError, "has no partition 1 any more, of which the table has offsets up to 4"),
         (position(10), broker((0, 9, 9)), SourceUnreachableError, "partition 0 ends at offset 9, and the table has offsets up to 10"),
         (position(3), broker((5, 9, 9)), SourceError, "offsets 3 to 4 had gone from the brokers before they were read"),
         (position(3), broker((0, 9, 9), (2, 9, 9)), SourceError, "partition 1: offsets 0 to 1 had gone"),
         (None, broker((0, 9, 9)), SourceError, "has no partition 1 any more"),
     ],
-    ids=["made anew", "made anew since segments", "another cluster", "fewer partitions", "shorter log", "gap", "gap of an added one", "files of more"],
+    ids=["made anew", "made anew since segments", "another cluster", "a copy of the cluster", "another cluster since segments", "fewer partitions", "shorter log", "gap", "gap of an added one", "files of more"],
 )  # fmt: skip
 def test_what_forbids_to_read_is_an_error_that_says_nothing_was_appended(at, topic, kind, says):
     with pytest.raises(kind, match="nothing was appended") as caught:

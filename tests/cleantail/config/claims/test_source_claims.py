@@ -39,6 +39,8 @@ HERE, THERE = {"bootstrap.servers": "a:9092"}, {"bootstrap.servers": "127.0.0.1:
     ("owner", "other"),
     [
         pytest.param(kafka(**HERE), kafka(topic="orders", **HERE), id="topic in Kafka"),
+        pytest.param("topic: [x: unknown", kafka(topic="orders"), id="owner no YAML, topic in Kafka"),
+        pytest.param("topic: [x: unknown", kafka(**{"group.id": "orders"}), id="owner no YAML, group"),
         pytest.param(kafka(**HERE), kafka(topic="orders", **THERE), id="by another address"),
         pytest.param(kafka(connection="kafka_a"), kafka(topic="orders", **THERE), id="with and without connection"),
         pytest.param("topic: orders\nsource: {kafka: {}}\nx: 1\n", kafka(topic="orders"), id="owner broken elsewhere"),
@@ -53,7 +55,7 @@ HERE, THERE = {"bootstrap.servers": "a:9092"}, {"bootstrap.servers": "127.0.0.1:
 def test_a_source_that_is_called_as_a_topic_is_that_topics_and_the_other_file_alone_is_wrong(wrong, owner, other):
     found = wrong(orders=owner, mallory=other, apart=kafka())
     assert re.search(r"a source of one topic: .*orders\.yaml has it; name another, or list ", found["mallory"])
-    assert "x: unknown" in found["orders"] if isinstance(owner, str) else found["orders"] == ""
+    assert bool(found["orders"]) is isinstance(owner, str)
     assert found["apart"] == ""
 
 

@@ -6,12 +6,15 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation
 
 from cleantail.config.alert_channels import Event
+from cleantail.errors import SourceError
+from cleantail.kafka.administrator import Administrator
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.lake.runs.evaluate import log_states, read_facts
@@ -150,6 +153,39 @@ def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, wor
     workshop.topic("anew", source=kafka.source(), table="cleantail.anew_again")
     workshop.ok("ingest", topic)
     assert landed(topic) == kafka.consumed(topic)
+
+
+def test_a_topic_of_another_cluster_is_refused_also_with_the_same_topic_id(
+    kafka, workshop, refused, landed, position, table_of
+):
+    """As in a copy of a cluster. Another table is the way to read it."""
+    topic = workshop.topic("moved", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"x")])
+    workshop.ok("ingest", topic)
+    cluster_id = kafka.admin.describe_cluster().result(10).cluster_id
+    assert position(topic).cluster_id == cluster_id != ""
+    table_of(topic).set_properties({PROPERTY_POSITION: replace(position(topic), cluster_id="before").as_json()})
+    kafka.send(topic, [(b"b", b"y")])
+    said = refused(topic)
+    assert (
+        f"topic moved of cluster {cluster_id} is not the topic that the table was read from, moved of cluster before"
+        in said
+    )
+    assert [r.key for r in landed(topic)] == [b"a"]
+    workshop.topic("moved", source=kafka.source(), table="cleantail.moved_again")
+    workshop.ok("ingest", topic)
+    assert landed(topic) == kafka.consumed(topic)
+
+
+def test_a_topic_that_two_clusters_answer_for_during_a_read_is_refused(kafka, workshop, reading, landed, monkeypatch):
+    topic = workshop.topic("two-clusters", source=kafka.source())
+    kafka.create(topic)
+    read = reading(topic, reading=lambda: monkeypatch.setattr(Administrator, "cluster_id", lambda _: "another"))
+    kafka.send(topic, [(b"a", b"x")])
+    with pytest.raises(SourceError, match="topic two-clusters was read from two clusters, .* and another.*nothing was"):
+        read()
+    assert landed(topic) == []
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(kafka, workshop, reading, landed, position):
