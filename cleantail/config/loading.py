@@ -31,7 +31,7 @@ from typing import Any
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem
+from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem, superseded
 from cleantail.config.claims.platform_limits import connection_problem, platform_problems
 from cleantail.config.claims.source_claims import source_claims, source_problems
 from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
@@ -245,8 +245,10 @@ def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[
         return
     scanned = [(file, _topic_or_error(file, defaults)) for file in files]
     catalog = defaults.file.platform.catalog
-    problems = claim_problems([_claim(file, topic, catalog) for file, topic in scanned], catalog)
-    problems = {**_source_problems(scanned, defaults), **problems}
+    claims = [_claim(file, topic, catalog) for file, topic in scanned]
+    without_topic = superseded(claims, catalog)
+    of_sources = _source_problems([each for each in scanned if each[0] not in without_topic], defaults)
+    problems = {**of_sources, **claim_problems(claims, catalog)}
     for file, topic in scanned:
         problem = problems.get(file)
         yield file, topic if problem is None or isinstance(topic, ConfigError) else ConfigError(file, [problem])

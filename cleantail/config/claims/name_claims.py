@@ -105,14 +105,13 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
     # 1. who claims which topic and which name
     evidence = f"{catalog.namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
-    topics: dict[str, list[Claim]] = defaultdict(list)
+    without_topic = superseded(claims, catalog)
     for claim in claims:
-        topics[claim.topic if catalog.keeps_case else claim.topic.casefold()].append(claim)
-        for name in claim.names():
+        for name in claim.names() if claim.file not in without_topic else ():
             names[name.casefold()].append((claim, name))
     # 2. two files of one topic
     problems: dict[Path, Problem] = {}
-    for namesakes in topics.values():
+    for namesakes in _by_topic(claims, catalog):
         for claim in namesakes:
             others = [o for o in namesakes if o.file != claim.file and _rank_of_file(o) >= _rank_of_file(claim)]
             if others:
@@ -143,6 +142,24 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
         if owners or claim.reads.casefold() == evidence.casefold():
             problems.setdefault(claim.file, _read_problem(claim, owners))
     return problems
+
+
+def superseded(claims: Sequence[Claim], catalog: Catalog) -> frozenset[Path]:
+    """Return the files whose topic is that of a better file: they claim nothing else either."""
+    return frozenset(
+        claim.file
+        for namesakes in _by_topic(claims, catalog)
+        for claim in namesakes
+        if _rank_of_file(claim) < max(map(_rank_of_file, namesakes))
+    )
+
+
+def _by_topic(claims: Sequence[Claim], catalog: Catalog) -> Iterable[list[Claim]]:
+    """Return the claims of each topic together."""
+    topics: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        topics[claim.topic if catalog.keeps_case else claim.topic.casefold()].append(claim)
+    return topics.values()
 
 
 def _rank_of_file(claim: Claim) -> tuple[bool, bool]:

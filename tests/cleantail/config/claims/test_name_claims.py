@@ -185,6 +185,21 @@ def test_of_two_files_of_one_name_the_worse_alone_is_refused(scanned, config_dir
     assert find_topic("orders", config_dir).table == "lake.t0"
 
 
+@pytest.mark.parametrize("text", ["topic: orders\n{}", "topic: [\n"], ids=["the same", "no YAML"])
+@pytest.mark.parametrize("more", ["", "table: lake.t\n", "source: {kafka: {bootstrap.servers: 'h:1', group.id: g}}\n"])
+def test_a_file_whose_topic_another_file_has_claims_nothing_else(scanned, config_dir, text, more):
+    found = scanned(orders__yaml=f"topic: orders\n{more}", orders__yml=text.format(more))
+    assert (found["orders.yaml"], bool(found["orders.yml"])) == ("", True)
+    assert find_topic("orders", config_dir).topic == "orders"
+
+
+def test_a_directory_and_a_link_to_nothing_take_no_topic(scanned, config_dir):
+    (config_dir / "topics" / "orders.yml").mkdir()
+    (config_dir / "topics" / "bills.yml").symlink_to("/nowhere")
+    found = scanned(orders__yaml="topic: orders\n", bills__yaml="topic: bills\n")
+    assert (found["orders.yaml"], found["bills.yaml"]) == ("", "")
+
+
 def test_two_files_of_one_name_with_capitals_are_both_refused_where_the_catalog_folds_the_case(scanned, config_dir):
     (config_dir / "defaults.yaml").write_text(f"platform: {{catalog: {FOLDING}}}")
     found = scanned(Orders__yaml="topic: Orders\ntable: lake.a\n", ORDERS__yaml="topic: ORDERS\ntable: lake.b\n")
