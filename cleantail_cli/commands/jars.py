@@ -25,7 +25,7 @@ from cleantail_cli.command import Invocation, command
         "repositories",
         multiple=True,
         metavar="URL",
-        help="A Maven repository to ask before Maven Central; may be repeated.",
+        help="A Maven repository to ask for what Maven Central does not give; may be repeated.",
     ),
     configured=False,
     examples=["cleantail jars", "cleantail jars --from /mnt/jars"],

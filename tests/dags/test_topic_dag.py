@@ -171,6 +171,12 @@ def test_a_topic_that_can_be_held_asks_before_each_publish_without_a_slot_of_the
         assert f"`{name}`" in dag.doc_md
 
 
+def test_a_question_waits_as_long_as_the_topic_says(site: Site) -> None:
+    site.topic("orders", publish="approve", config={"cleantail.approval.timeout.ms": "2h"})
+    dag = site.dag("orders")
+    assert [dag.get_task(name).response_timeout.total_seconds() for name in ("approve", "approve_expiry")] == [7200] * 2
+
+
 def test_free_text_is_one_line_of_plain_text_in_airflow(site: Site) -> None:
     text = "All orders.\n\n# Log in\u202e again\n![x](http://evil.example/b.png)"
     site.topic("orders", description=text)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.lake import catalog_settings as spark_settings
 from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
 from cleantail.lake.clients.client_properties import pyiceberg_properties
@@ -89,6 +90,22 @@ def test_the_platforms_own_spark_settings_win(platform):
 def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, host):
     conf = spark_conf(platform(spark={"master": master, "insecure": True}), {})
     assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
+
+
+@pytest.mark.parametrize(
+    ("spark", "told"),
+    [
+        pytest.param(
+            {"master": "spark://c:7077", "insecure": True, "conf": {"spark.executor.cores": "4"}}, "8704m", id="cluster"
+        ),
+        pytest.param({"master": "local[4]"}, None, id="local"),
+    ],
+)
+def test_executors_of_a_cluster_get_the_memory_of_their_tasks_beside_the_jvm(platform, spark, told):
+    """Without it YARN and Kubernetes kill an executor whose tasks take what platform.cleaner allows them."""
+    two_gib = CleanerConfigs(cleantail_task_memory_bytes=2 << 30)
+    conf = spark_conf(platform(spark=spark).model_copy(update={"cleaner": two_gib}), {})
+    assert conf.get("spark.executor.memoryOverhead") == told
 
 
 def test_no_sql_reads_a_file_by_its_path_whatever_the_platform_says(platform):

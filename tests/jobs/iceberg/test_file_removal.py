@@ -136,6 +136,26 @@ def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_fo
     assert [r["offset"] for r in workshop.read(topic)] == [2]
 
 
+@pytest.mark.parametrize(
+    ("retention", "days", "goes"),
+    [
+        pytest.param("3d", 2, False, id="younger"),
+        pytest.param("1d", 2, True, id="older"),
+        pytest.param("0ms", 0.5, False, id="never-before-a-day"),
+    ],
+)
+def test_an_orphan_goes_at_the_age_that_the_topic_says(workshop, filled, table_of, retention, days, goes):
+    name = f"orphan-{retention}"
+    topic = filled(name, **{"cleantail.orphan.retention.ms": retention, "cleantail.reclaim.min.merge.files": 2})
+    place = folder(table_of(topic))
+    orphan, age_s = old_file(place / "data" / "partition=0" / "orphan.parquet"), days * DAY_MS / 1000
+    os.utime(orphan, (time.time() - age_s,) * 2)
+    os.utime(min((place / "metadata").glob("*.metadata.json")), (1, 1))
+    done = workshop.json("reclaim", topic, "--now", AHEAD)
+    assert done["expired_snapshots"] > 0
+    assert (done["orphans_removed"], orphan.exists()) == (int(goes), not goes)
+
+
 def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(workshop, filled, table_of):
     topic = filled("clock-ahead")
     (workshop.config / "defaults.yaml").unlink()

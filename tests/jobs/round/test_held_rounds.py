@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -79,6 +80,22 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
     workshop.ok("compact", topic, "--now", NOW + 2, "--force", "--approve")
     assert offsets(workshop.read(topic)) == [4, 6]
     assert summary_of(table_of(topic))["cleantail.approved-by"]
+
+
+@pytest.mark.parametrize(
+    ("publish", "kept"), [("auto", []), ("approve", [2, 7])], ids=["nobody-is-asked", "people-have-a-week"]
+)
+def test_a_branch_that_a_killed_run_left_goes_a_day_after_nobody_can_answer_for_it(workshop, table_of, publish, kept):
+    name = f"stale-branches-{publish}"
+    topic = workshop.topic(name, {"cleantail.approval.timeout.ms": "7d"}, publish=publish)
+    ingest(workshop, topic, f"{name}.jsonl", (0, "a", "x"))
+    table, now_s = table_of(topic), int(time.time())
+    old = {days: f"ct_round_u0_{now_s - days * 86_400}" for days in (2, 7, 9)}
+    for branch in (*old.values(), f"ct_round_u0_{now_s - 3600}", "audit_2020"):
+        table.create_branch(branch, None)
+    table.drop_stale_branches()
+    left = {f"ct_round_u0_{now_s - 3600}", "audit_2020", *(old[days] for days in kept)}
+    assert set(branches(table)) == left
 
 
 def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
