@@ -232,7 +232,8 @@ class KafkaConfigs(Configs):
     cleantail_orphan_retention_ms: int = config(
         "cleantail.orphan.retention.ms",
         259_200_000,
-        "Age from which files that no snapshot knows are removed, by a reclaim in which snapshots expire.",
+        "Age from which files that no snapshot knows are removed, by a reclaim in which snapshots expire. Less than a "
+        "day counts as a day: a younger file may belong to a commit under way.",
         CLEANTAIL,
         low=0,
         high=LONG_MAX,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from random import Random
 
 import pytest
 
 from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.watch.metrics import METRICS
+from cleantail_airflow.metrics.scrape_samples import samples_of
+from cleantail_airflow.page.page_content import Content
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -46,6 +51,33 @@ def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop):
     assert found.buffer_percent == 100 * 2 / SLOTS
     assert (found.messages_read, found.messages_written) == (103, 3)
     assert (found.map_messages_read, found.invalid_messages_read) == (101, 1)
+
+
+def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
+    """But those that the API server takes from Airflow (exposition)."""
+    topic = workshop.topic("scraped", {"cleantail.reclaim.deleted.ratio": 0.01})
+    for first in (0, 100):
+        ingest(
+            workshop,
+            topic,
+            *(record(first + i, f"k{i % 3}", Random(first + i).randbytes(500).hex()) for i in range(50)),
+        )
+        workshop.ok("compact", topic, "--now", NOW + first, "--force")
+        if not first:
+            workshop.ok("reclaim", topic, "--now", NOW)
+    content = Content(workshop.config, os.environ)
+    content.cache.summaries([workshop.find(topic)], 30)
+    content.cache.totals(30)
+    found = {s.metric.name: s.value for s in samples_of(content, [topic], NOW + HOUR, {}, {}) if topic in s.labels}
+    of_airflow, of_accidents = {"time-since-last-run-ms", "last-run-failed"}, {"checks-failed", "bytes-put-back"}
+    of_topics = {metric.name for metric in METRICS if "topic" in metric.labels}
+    assert of_topics - set(found) == of_airflow | of_accidents
+    seen = last(workshop, topic)
+    assert found["round-messages-read"] == seen.messages_read and found["round-bytes-read"] == seen.bytes_read > 0
+    sizes_now = [
+        found[n] > 0 for n in ("hidden-bytes", "reclaimed-kept-history-bytes", "bytes-reclaimed", "bytes-saved")
+    ]
+    assert sizes_now == [True] * 4 and found["topic-up"] == 1
 
 
 @pytest.mark.parametrize("strategy", ["offset", pytest.param("timestamp", marks=pytest.mark.deep)])
