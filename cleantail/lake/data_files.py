@@ -7,6 +7,7 @@ cleantail.lake.records.log_parts.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +92,19 @@ def _lost_by_log(
     file, sequence_number = entry.data_file, entry.sequence_number or 0
     key = (file.file_path, sequence_number, columns.partition, *((d.path, d.start) for d in deletes))
     if (known := _lost_by_file.get(key)) is None:
+        import numpy as np
+        from pyroaring import BitMap64
+
         if len(_lost_by_file) >= CACHED_FILES:
             _lost_by_file.clear()
-        partitions = stored_records(table, columns, [PARTITION], [file])[PARTITION].to_numpy()
-        gone = partitions[lost_positions(table.io, deletes, len(partitions), sequence_number)]
-        _lost_by_file[key] = known = tuple(int((gone == part.partition).sum()) for part in parts)
+        positions = lost_positions(table.io, deletes, file.record_count, sequence_number)
+        counts, at = Counter[int](), 0
+        for records_read in stored_records(table, columns, [PARTITION], file):
+            partitions, end = records_read[PARTITION].to_numpy(), at + len(records_read)
+            inside = np.array((positions & BitMap64(range(at, end))).to_array(), np.int64)
+            counts.update(partitions[inside - at].tolist())
+            at = end
+        _lost_by_file[key] = known = tuple(counts[part.partition] for part in parts)
     return known
 
 

@@ -92,10 +92,8 @@ def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequen
     return len(lost_positions(io, deletes, records))
 
 
-def lost_positions(
-    io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0
-) -> npt.NDArray[np.int64]:
-    """Returns the positions that lost_records counts, each once, in ascending order. All are below `records`."""
+def lost_positions(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> BitMap64:
+    """Returns the positions that lost_records counts. All are below `records`."""
     import numpy as np
 
     if vectors := [d for d in deletes if d.format == VECTORS]:
@@ -109,7 +107,7 @@ def lost_positions(
         for delete in (d for d in deletes if d.sequence_number >= sequence_number):
             with io.new_input(delete.path).open() as file:
                 found |= positions_of_file(file, delete.data_file, delete.path, most_delete_bytes(io), records)
-    return np.array(found.to_array(), np.int64)
+    return found
 
 
 def read_vector(io: FileIO, path: str, start: int, length: int) -> BitMap64:

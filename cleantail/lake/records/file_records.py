@@ -4,7 +4,7 @@ tasks on Spark read them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_table import Columns
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import FileScanTask, Table
 
+BATCH_RECORDS = 1 << 17
 REMEMBERED_LAYOUTS = 1_000
 _layouts: dict[tuple[Any, ...], Layout] = {}
 
@@ -55,6 +56,13 @@ def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
     """Returns path -> column, of all records of a data file, deleted ones included. Raises TableError for a file that
     has not as many records as its metadata say."""
     import pyarrow as pa
+
+    return pa.concat_tables(stored_batches(table, paths, file)).combine_chunks()
+
+
+def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa.Table]:
+    """Yields what stored_columns returns in batches, at least one. Without paths its tables have rows all the same."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     layout = layout_of_paths(table, paths)
@@ -64,12 +72,20 @@ def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
         if records != file.record_count:
             raise TableError(f"{file.file_path} has {counted(records, 'record')}, its metadata say {file.record_count}")
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
-        read = parquet.read(columns=projection.read).combine_chunks().to_batches() if projection.read else []
-    # a file without records has no batch, and one that has none of the columns has nothing to be read
-    batch = read[0] if read else pa.record_batch({"": pa.nulls(records)})
-    arrays = projection.arrays(batch) if read or projection.lacks_all else {}
-    empty = {path: arrays.get(path, pa.array([], arrow_type(layout[path].leaf))) for path in layout}
-    return pa.table({path: _with_uuids(array, layout[path].kind) for path, array in empty.items()})
+
+        def table_of(batch: pa.RecordBatch, read: bool) -> pa.Table:
+            arrays = projection.arrays(batch) if read or projection.lacks_all else {}
+            whole = {path: arrays.get(path, pa.array([], arrow_type(layout[path].leaf))) for path in layout}
+            rows = {path: _with_uuids(array, layout[path].kind) for path, array in whole.items()}
+            return pa.table(rows) if rows else pa.table({"": pa.nulls(batch.num_rows)}).select([])
+
+        if projection.read and records:
+            for batch in parquet.iter_batches(BATCH_RECORDS, columns=projection.read, use_threads=False):
+                yield table_of(batch, True)
+            return
+        # a file without records has no batch, and one that has none of the columns has nothing to be read
+        for at in range(0, max(records, 1), BATCH_RECORDS):
+            yield table_of(pa.record_batch({"": pa.nulls(min(BATCH_RECORDS, records - at))}), False)
 
 
 def _with_uuids(array: pa.Array, kind: str) -> pa.Array:

@@ -7,8 +7,9 @@ in a process. Offsets that no column holds are bounded by row lineage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns, part_name
@@ -193,6 +194,14 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
     return _one_log(logs, offsets, stamps, file.record_count, values, _null_keys(columns, statistics.nulls))
 
 
+def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
+    """Returns the figures of two lots of records as those of all of them."""
+    import pyarrow as pa
+
+    of_all = pa.concat_tables([some, more]).group_by(PARTITION).aggregate(measured)
+    return of_all.rename_columns([PARTITION, *(name for name, _ in measured)])
+
+
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
     """Yields one part for each log, by reading what says where records are; keys only where some are null, values only
     where neither manifest nor footer counts the null ones."""
@@ -205,10 +214,13 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
     nullable = all(null_count(table, file, path) != 0 for path in columns.of(KEY))
     total = _null_values(columns, lambda _: null_count(table, file, columns.of(VALUE)[0]))
     counted = [*((KEY,) if nullable or not columns.has_offsets else ()), *((VALUE,) if total is None else ())]
-    records = stored_records(table, columns, [*names, *counted], [file])
+    batches = stored_records(table, columns, [*names, *counted], file)
     ends = [(name, end) for name in names[1:] for end in ("min", "max")]
     of_nulls = [(name, "count", pc.CountOptions(mode="only_null")) for name in counted]
-    logs = records.group_by(PARTITION).aggregate([*ends, *of_nulls, (OFFSET, "count")]).sort_by(PARTITION)
+    measured = [*ends, *of_nulls, (OFFSET, "count")]
+    of_batch = (records.group_by(PARTITION).aggregate(measured) for records in batches)
+    together = [(f"{name}_{kind}", "sum" if kind == "count" else kind) for name, kind, *_ in measured]
+    logs = reduce(partial(_together, together), of_batch).sort_by(PARTITION)
     if has_stamps:
         for end in ("min", "max"):
             at = logs.schema.get_field_index(f"{TIMESTAMP}_{end}")

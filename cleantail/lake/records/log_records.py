@@ -23,7 +23,7 @@ from cleantail.lake.records.file_records import (
     layout_of_paths,
     live_columns,
     records_with_offsets,
-    stored_columns,
+    stored_batches,
 )
 from cleantail.lake.records.projection import arrow_type
 from cleantail.lake.records.row_lineage import lineages_of
@@ -139,18 +139,19 @@ def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
     return sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
 
 
-def stored_records(table: Table, columns: Columns, names: Sequence[str], files: Iterable[Any]) -> pa.Table:
-    """Returns the named columns of all records in some data files, deleted ones too. Offsets that no column has are 0
-    here: a file's lineage tells them."""
+def stored_records(table: Table, columns: Columns, names: Sequence[str], file: Any) -> Iterator[pa.Table]:
+    """Yields the named columns of all records in a data file, deleted ones too, in batches: a file of 400 kB may have
+    50 million records. Offsets that no column has are 0 here: a file's lineage tells them."""
     import pyarrow as pa
 
     paths = list(dict.fromkeys(path for name in names for path in _read(columns, name)))
-    stored = []
-    for file in files:
-        rows = stored_columns(table, paths, file)
-        made = pa.repeat(pa.scalar(0, pa.int64()), file.record_count)
-        stored.append((file, rows.append_column(MADE_OFFSET, made) if paths else pa.table({MADE_OFFSET: made})))
-    return pa.concat_tables(_in_topic_columns(table, columns, names, stored))
+
+    def batches() -> Iterator[tuple[Any, pa.Table]]:
+        for rows in stored_batches(table, paths, file):
+            made = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+            yield file, rows.append_column(MADE_OFFSET, made)
+
+    return _in_topic_columns(table, columns, names, batches())
 
 
 def _read(columns: Columns, name: str) -> tuple[str, ...]:

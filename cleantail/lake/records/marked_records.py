@@ -15,4 +15,5 @@ def marked_records(table: Table, file: Any, columns: Columns) -> int:
     """Returns how many records of a data file are marked, deleted ones included."""
     import pyarrow.compute as pc
 
-    return int(pc.sum(stored_records(table, columns, [TOMBSTONE], [file])[TOMBSTONE]).as_py() or 0)
+    batches = stored_records(table, columns, [TOMBSTONE], file)
+    return sum(int(pc.sum(records[TOMBSTONE]).as_py() or 0) for records in batches)

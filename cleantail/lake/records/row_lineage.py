@@ -141,11 +141,15 @@ def _span(file: Any, name: str | None) -> Span | None:
 
     if name is None or not file.metadata.num_rows:
         return None
-    column = file.read(columns=[name])[name]
-    ends = pc.min_max(column)
-    if not ends["min"].is_valid:  # every record inherits
+    found, nulls = list[tuple[int, int]](), 0
+    for batch in file.iter_batches(columns=[name], use_threads=False):  # a small file may have many records
+        ends = pc.min_max(batch.column(0))
+        nulls += batch.column(0).null_count
+        if ends["min"].is_valid:
+            found.append((ends["min"].as_py(), ends["max"].as_py()))
+    if not found:  # every record inherits
         return None
-    return Span(ends["min"].as_py(), ends["max"].as_py(), bool(column.null_count))
+    return Span(min(low for low, _ in found), max(high for _, high in found), bool(nulls))
 
 
 def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 import json
 from datetime import UTC, date, datetime
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
@@ -11,7 +15,9 @@ from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.columns_property import property_of_columns
-from cleantail.lake.records import log_parts
+from cleantail.lake.data_files import data_files_of
+from cleantail.lake.position_deletes import DeleteFile
+from cleantail.lake.records import file_records, log_parts
 from cleantail.lake.records.ordered_records import read_records
 from cleantail.lake.records.topic_columns import as_topic_columns
 from cleantail.lake.runs.evaluate import plan_run
@@ -65,6 +71,53 @@ def test_a_file_of_several_logs_is_a_file_of_each(adopted, properties):
     assert [(f.min_timestamp_ms, f.max_timestamp_ms) for f in facts.files] == [(100, 300), (50, 70)]
     assert first.path == second.path
     assert first.null_values + second.null_values == 2
+
+
+def entry_of(table):
+    [task] = table.scan().plan_files()
+    return SimpleNamespace(data_file=task.file, sequence_number=1, snapshot_id=1)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+def test_a_file_is_measured_the_same_in_any_batches(adopted, monkeypatch, tmp_path, batch):
+    monkeypatch.setattr(file_records, "BATCH_RECORDS", batch)
+    table = adopted(FLAT, FLAT_SCHEMA, MIXED, **WITHOUT_METRICS)
+    first, second = table_facts(table).files
+    assert (first.partition, first.lower_offset, first.upper_offset, first.records) == (0, 5, 7, 3)
+    assert (second.min_timestamp_ms, second.max_timestamp_ms, second.records) == (50, 70, 2)
+    entry = entry_of(table)
+    path = entry.data_file.file_path
+    pq.write_table(pa.table({"file_path": [path] * 3, "pos": pa.array([0, 3, 4], pa.int64())}), tmp_path / "d.parquet")
+    delete = DeleteFile(path, f"file:{tmp_path}/d.parquet", "PARQUET", 3, 2)
+    assert [file.deleted_records for file in data_files_of(table, entry, [delete])] == [2, 1]
+
+
+def test_a_small_file_of_many_records_is_measured_batch_by_batch(adopted, monkeypatch):
+    """A sink's owner can write a file of a few kilobytes with millions of records."""
+    table = adopted(FLAT, FLAT_SCHEMA, MIXED, **WITHOUT_METRICS)
+    file, records = entry_of(table).data_file, 4_000_000
+    many = np.zeros(records, np.int64)
+    many[-1] = 1
+    columns = {"p": pa.array(many, pa.int32()), "o": pa.array(many), "ms": pa.array(many), "k": pa.array(many)}
+    place = Path(file.file_path.removeprefix("file://").removeprefix("file:"))
+    metadata = pq.read_schema(place)
+    rows = pa.table({**columns, "v": pa.nulls(records, pa.large_string())})
+    rows = rows.select(metadata.names).cast(pa.schema([f.with_nullable(True) for f in metadata]))
+    pq.write_table(rows, place, compression="zstd", row_group_size=100_000)
+    del columns, rows
+    assert place.stat().st_size < 300_000
+    told = {name: getattr(file, name) for name in ("file_path", "file_format", "spec_id", "partition")}
+    bounds = dict.fromkeys(("null_value_counts", "lower_bounds", "upper_bounds"))
+    file = SimpleNamespace(**told, **bounds, record_count=records, file_size_in_bytes=place.stat().st_size)
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        logs = data_files_of(table, SimpleNamespace(data_file=file, sequence_number=1, snapshot_id=1), [])
+    finally:
+        pa.set_memory_pool(usual)
+    assert [(log.partition, log.records) for log in logs] == [(0, records - 1), (1, 1)]
+    assert pool.max_memory() < 32 << 20
 
 
 @pytest.mark.parametrize("properties", [{}, WITHOUT_METRICS], ids=["with metrics", "without metrics"])
