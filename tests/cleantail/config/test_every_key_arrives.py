@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import find_group, find_topic, load_platform
 from cleantail.config.platform import PlatformSettings
+from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.config.topic import Topic
-from cleantail.config.topic_group import TopicGroup
+from cleantail.config.topic_group import GroupLimits, TopicGroup
 
 PLATFORM = {
     "state": "/somewhere/else",
@@ -87,6 +90,52 @@ def test_every_key_of_a_group_arrives(written):
     assert set(text) == set(TopicGroup.model_fields), "a new key: write a value of it here"
     (written / "groups" / "hourly.yaml").write_text(json.dumps(text))
     assert changed(TopicGroup, find_group("hourly", written, {}), TopicGroup(group="x")) == set(text)
+
+
+def another(model, name):
+    """A value that the config `name` takes and is not its default, as the JSON Schema of the model says."""
+    schema = model.model_json_schema()["properties"][model.model_fields[name].alias]
+    if "cleanup.policy" in model.model_fields[name].alias:
+        return "compact,delete"
+    if "enum" in schema:
+        return next(value for value in schema["enum"] if value not in ("", "order", "header", schema["default"]))
+    if schema["type"] == "string":
+        return "version"
+    step = 1 if schema["type"] == "integer" else 0.25
+    return schema["default"] + (step if schema["default"] + step <= schema["maximum"] else -step)
+
+
+CONFIGS = [
+    pytest.param(model, name, id=model.model_fields[name].alias)
+    for model in (KafkaConfigs, CleanerConfigs, LimitConfigs, GroupLimits)
+    for name in model.model_fields
+]
+
+
+@pytest.mark.parametrize(("model", "name"), CONFIGS)
+def test_every_config_arrives_from_defaults_and_from_the_file_of_its_own(tmp_path, model, name):
+    text = {model.model_fields[name].alias: another(model, name)}
+    wanted = getattr(model.model_validate(text), name)
+    assert wanted != getattr(model(), name)
+    places = {
+        KafkaConfigs: ("topics", {"topic": {"config": text}}, {"topic": "a", "config": text}),
+        GroupLimits: ("groups", {"groups": {"limits": text}}, {"group": "a", "limits": text}),
+        CleanerConfigs: (None, {"platform": {"cleaner": text}}, {}),
+        LimitConfigs: (None, {"platform": {"limits": text}}, {}),
+    }
+    folder, shared, own = places[model]
+    for defaults, file in ((shared, {key: own[key] for key in list(own)[:1]}), ({}, own)):
+        if folder is None:
+            (tmp_path / "defaults.yaml").write_text(json.dumps(shared))
+            platform = load_platform(tmp_path, {})
+            found = platform.cleaner if model is CleanerConfigs else platform.limits
+        else:
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / "defaults.yaml").write_text(json.dumps(defaults))
+            (tmp_path / folder / "a.yaml").write_text(json.dumps(file))
+            is_topic = model is KafkaConfigs
+            found = find_topic("a", tmp_path).config if is_topic else find_group("a", tmp_path, {}).limits
+        assert getattr(found, name) == wanted
 
 
 def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
