@@ -1,9 +1,9 @@
-"""Says what is kept of a result of Great Expectations: counts, names, types and offsets, never what a record holds.
-Pure.
+"""What is kept of checks: counts, names, types and offsets, never what a record holds. Pure.
 
-Results go to the evidence, to Great Expectations' stores, to Data Docs, to Airflow's database and to alerts, where
-nobody finds them again when a person's records have to go. Who has to see the records that failed reads them by their
-offsets, as long as the branch with them is there (`cleantail.lake.records.shown_records`).
+Results go to the evidence, to Great Expectations' stores, to Data Docs, to Airflow's database and to alerts, where a
+person's records could not be found again to delete them. The same holds for samples of removed records: the evidence
+outlives the records. To see such records, read them by their offsets while a branch or snapshot still has them
+(`cleantail.lake.records.shown_records`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COUNTS = (
     "missing_count",
     "missing_percent",
 )
-"""Of a result, whatever the expectation."""
+"""Counts in a result of any expectation."""
 OBSERVES_NO_VALUE = frozenset(
     {
         "expect_column_kl_divergence_to_be_less_than",
@@ -48,12 +48,12 @@ OBSERVES_NO_VALUE = frozenset(
         "expect_table_row_count_to_equal",
     }
 )
-"""Expectations whose observed value is a count, a share, a distance, a type or the name of a column. That of any other
-is, or may be, what a record holds: the maximum of two numbers is one of them."""
+"""Expectations whose observed value is a count, a share, a distance, a type or the name of a column. The observed value
+of any other may be data of a record, for example a maximum."""
 LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
-"""Columns that say where and when a record is: what was observed there is kept, whatever the expectation."""
+"""Columns that say where and when a record is. Observed values of these are kept for any expectation."""
 EXAMPLES = 20
-"""So many offsets of records that failed an expectation are kept."""
+"""Number of offsets that are kept of records that failed an expectation."""
 OFFSETS, HIDDEN = "offsets", "hidden"
 _EXAMPLES_IN = "partial_unexpected_index_list"
 _OBSERVED = "observed_value"
@@ -63,11 +63,11 @@ _SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Holds what Great Expectations says of one expectation in one log of one round.
+    """Great Expectations' result of one expectation in one log of one round.
 
-    `rule`: what the expectation asks for, in words; `severity`: `critical` holds the log back, `warning` does not.
-    `observed`: text for people; that of a row of the evidence that an earlier version has written may hold data.
-    `error`: whether it could not be evaluated, which `observed` then explains. `offsets`: of records that failed.
+    `rule`: the expectation in words. `severity`: `critical` blocks the log, `warning` does not. `observed`: text for
+    people. `error`: the expectation could not be evaluated, for the reason in `observed`. `offsets`: of records that
+    failed.
     """
 
     partition: int
@@ -85,13 +85,12 @@ CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ..
 
 
 def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
-    """Parses the checks of a row of the evidence."""
     return CHECK_RESULTS_JSON.value(row["checks"], "column checks of the evidence")
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what stays of `result`, by an allow-list, so that what a later version adds is left out. `hidden`: that
-    something was observed which is not kept. Applying it twice changes nothing."""
+    """Return the part of `result` on an allow-list. `hidden` marks that something was observed which is not kept. A
+    second call changes nothing."""
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
     if offsets := offsets_in(result):
         kept[OFFSETS] = offsets
@@ -104,7 +103,7 @@ def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str
 
 
 def offsets_in(result: Mapping[str, Any]) -> list[int]:
-    """Returns offsets of records that failed, at most EXAMPLES: Great Expectations gives a list of rows, or one of
+    """Return offsets of records that failed, at most EXAMPLES. Great Expectations returns a list of rows, or one of
     columns."""
     examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
     offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
@@ -112,17 +111,17 @@ def offsets_in(result: Mapping[str, Any]) -> list[int]:
 
 
 def observed_text(kept: Mapping[str, Any]) -> str:
-    """Returns what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept`: of `kept_result`."""
+    """Return what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept` comes from `kept_result`."""
     if kept.get(_OBSERVED) is not None:
         return f"observed {kept[_OBSERVED]}"
     if kept.get(HIDDEN):
-        return "observed what is not kept, since records hold it"
+        return "observed a value of records, which is not kept"
     wrong = kept.get("unexpected_count")
     if wrong is None:
         return ""
     if not wrong:
         return "0 records"
-    if (records := kept.get("element_count")) is None:  # of distinct values it is not said how many records were seen
+    if (records := kept.get("element_count")) is None:  # results about distinct values do not count the records
         return counted(wrong, "unexpected value")
     return f"{wrong} of {counted(records, 'record')}{_at(kept.get(OFFSETS, ()), wrong)}"
 
@@ -136,8 +135,7 @@ def _at(offsets: list[int], wrong: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRecord:
-    """Describes a record that a round removes, and the offset of the one of its key that stays in its log: None where
-    none is."""
+    """A record that a round removes, and the offset of the record of its key that stays in its log, or None."""
 
     partition: int
     offset: int
@@ -146,8 +144,8 @@ class RemovedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SampledLog:
-    """Describes the sample of one log in one round. `base_snapshot_id`: what the round has read, with the records that
-    it removes; `head_snapshot_id`: what it would publish. Both are 0 where nobody has written them down."""
+    """The sample of one log in one round. `base_snapshot_id` is the snapshot that the round read, with the removed
+    records, `head_snapshot_id` the one that it would publish. Both are 0 if unknown."""
 
     base_snapshot_id: int = 0
     head_snapshot_id: int = 0
@@ -158,20 +156,20 @@ NOT_SAMPLED = SampledLog()
 
 
 def sampled_log(row: EvidenceRow) -> SampledLog:
-    """Parses the sample of a row of the evidence; earlier versions have written none."""
+    """Parse the sample of a row of the evidence."""
     pairs = _SAMPLE_JSON.value(row.get("sample") or "[]", "column sample of the evidence")
     records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
     return SampledLog(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, records)
 
 
 def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
-    """Returns what `sampled_log` parses, of one log."""
+    """Return the column `sample` of one log."""
     return _SAMPLE_JSON.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))
 
 
 @dataclass(frozen=True, slots=True)
 class ProvenLog:
-    """Describes one log: its keys below `end_offset`, the clean point, and how many of them are there more than
+    """One log of a proof: its keys below `end_offset`, the clean point, and the number of keys that occur more than
     once."""
 
     partition: int
@@ -182,17 +180,17 @@ class ProvenLog:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Holds all logs of a topic that have a clean point, and the offsets that have two different records."""
+    """A full proof of a topic: all logs that have a clean point, and the offsets that have two different records."""
 
     partitions: tuple[ProvenLog, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Returns whether no key and no offset is there twice."""
+        """Return whether no key and no offset occurs twice."""
         return not self.contradictions and not any(log.duplicate_keys for log in self.partitions)
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Returns what `cleantail check --json` prints."""
+        """Return what `cleantail check --json` prints."""
         logs: list[JsonValue] = [asdict(log) for log in self.partitions]
         return {"ok": self.ok, "partitions": logs, "contradictions": [c.as_json() for c in self.contradictions]}

@@ -1,4 +1,11 @@
-"""Says what a DAG's tasks hand to the jobs of a round: which branches to check, which round to expire."""
+"""A round from its branches to its result: what was staged, what was checked, what happened to it.
+
+1. Compact, or expire, writes a StagedUnit into the head of a work unit's branch. check_quality reads it there: users
+   who may edit the DAG may change what a task hands on through Airflow's database.
+2. check_quality makes a CheckedRound, the evidence keeps it (cleantail.rounds.recorded_checks), a user approves it, and
+   publish commits its green logs.
+3. A RoundResult says what happened to it: its task hands it on, and the command line prints it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +30,7 @@ CLEAR = "Clear compact and what follows it"
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """Says what a check is asked for. `branches`: those that compact has staged the round's units on."""
+    """What a check is asked for: `branches` are those on which compact has staged the round's units."""
 
     round: str
     branches: tuple[str, ...]
@@ -31,8 +38,8 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """Says what an expiry is asked for. `partitions`: the logs that evaluate found due tombstones in; `fresh_from`: as
-    in RunPlan; `now_ms`: Unix ms."""
+    """What an expiry is asked for: `partitions` are the logs with due tombstones, `fresh_from` is as in RunPlan,
+    `now_ms` is Unix ms."""
 
     now_ms: int
     partitions: tuple[int, ...]
@@ -45,8 +52,7 @@ EXPIRY_REQUEST_JSON: Codec[ExpiryRequest] = Codec(ExpiryRequest)
 
 @dataclass(frozen=True, slots=True)
 class KeylessLog:
-    """Describes a log from which nothing was removed, since it holds records without a key (`cleantail.keyless.policy:
-    fail`)."""
+    """Records without a key, because of which nothing was removed from a log (`cleantail.keyless.policy: fail`)."""
 
     records: int
     first_offset: int
@@ -54,10 +60,9 @@ class KeylessLog:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """Describes a reader that has not read tombstones which an expiry removes, since the cap of its hold was reached.
+    """A reader that has not read tombstones which an expiry removes, because the cap of its hold was reached.
 
-    `at_ms`: when it last told its position, Unix ms; `gone_to`: the highest offset that went, None where an earlier
-    version did not write it down.
+    `at_ms` is when it last reported its position (Unix ms), `gone_to` the highest removed offset.
     """
 
     topic: str
@@ -70,10 +75,13 @@ class LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class UnitCounts:
-    """Counts by partition. `deleted`: reason -> partition -> records. `hidden_bytes`: of the records that a compaction
-    hides, by their files' mean; `saved_bytes`: with those past retention. `plan`: how the records were matched.
-    `keyless`: records without a key, and the offset of the first, of each log that is held back for them.
-    `misread`: why a log is blocked of which Spark's Iceberg reader and Cleantail's see different records."""
+    """Counts by partition. `deleted` is reason -> partition -> records.
+
+    `hidden_bytes` are those of the records that a compaction hides, by their files' mean; `saved_bytes` include records
+    past retention. `plan` says how the records were matched. `keyless` has records without a key, and the offset of the
+    first, of each log that is blocked by them. `misread` has the reason of each log in which Spark's Iceberg reader and
+    Cleantail's read different records.
+    """
 
     deleted: Mapping[str, Mapping[int, int]]
     hidden_bytes: Mapping[int, int] = field(default_factory=dict)
@@ -85,11 +93,11 @@ class UnitCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedUnit(WorkUnit):
-    """Describes a work unit with what was done on its branch.
+    """A work unit with what was done on its branch.
 
-    `began_ms`: Unix ms of the wall clock; `clean_ms`: how long it took; `map_slots`: keys for which the offset map has
-    room (semantics.md 1.4.1). These are None where an earlier version did not write them down, or where they have no
-    meaning for the kind of round. `head_snapshot_id`: the branch's snapshot that was checked; 0 until it was.
+    `began_ms` is Unix ms of the wall clock, `clean_ms` the duration, `map_slots` the capacity of the offset map in keys
+    (semantics.md 1.4.1); None if they have no meaning for the kind of round. `head_snapshot_id` is the branch's
+    snapshot that was checked, 0 until then.
     """
 
     counts: UnitCounts
@@ -101,30 +109,24 @@ class StagedUnit(WorkUnit):
 
     @classmethod
     def of(cls, unit: WorkUnit, counts: UnitCounts, **done: Any) -> StagedUnit:
-        """Returns the unit with what was done; `done`: fields of this class by name."""
+        """Return the unit with what was done. `done` has fields of this class by name."""
         return cls(**{f.name: getattr(unit, f.name) for f in fields(WorkUnit)}, counts=counts, **done)
 
     @property
     def ok(self) -> bool:
-        """Returns True, since a unit that was staged ended well: whether its logs are right is the check's to say."""
+        """Return True: a staged unit ended well. The check decides whether its logs are right."""
         return True
-
-    @property
-    def keyless_logs(self) -> dict[int, KeylessLog]:
-        """Returns partition -> why nothing was removed from it. An expiry has none."""
-        return {p: KeylessLog(*log) for p, log in self.counts.keyless.items()}
 
 
 STAGED_UNIT_JSON: Codec[StagedUnit] = Codec(StagedUnit)
 
 
 def staged_unit(text: str | None, branch: str) -> StagedUnit:
-    """Parses the unit that a branch's head says it is of. Raises HeldError where it says none, or one of another
-    branch, and TableError for a text that is no packed unit."""
+    """Parse the unit in a branch's head. Raises HeldError if it has none, or one of another branch, and TableError if
+    it cannot be unpacked."""
     if not text:
         raise HeldError(
-            f"branch {branch} does not say which work unit it is of: an earlier version made it, or no round did. "
-            f"Nothing was checked. {CLEAR}"
+            f"branch {branch} does not name its work unit: no round of Cleantail made it. Nothing was checked. {CLEAR}"
         )
     unit = STAGED_UNIT_JSON.unpacked(text, f"{UNIT} of branch {branch}")
     if unit.branch != branch:
@@ -133,12 +135,12 @@ def staged_unit(text: str | None, branch: str) -> StagedUnit:
 
 
 def require_one_round(units: Sequence[WorkUnit], round_id: str) -> None:
-    """Raises HeldError unless the units are all of this round, and no log is in two of them."""
+    """Raise HeldError unless all units belong to this round, and no log is in two of them."""
     rounds = sorted({unit.round for unit in units})
     if rounds != [round_id]:
         raise HeldError(
-            f"the units to check are of round {', '.join(rounds) or 'none'}, and the run's is {round_id}: somebody has "
-            f"changed an XCom. Nothing was checked. {CLEAR}"
+            f"the units to check belong to round {', '.join(rounds) or 'none'}, but the run's is {round_id}: an XCom "
+            f"was changed. Nothing was checked. {CLEAR}"
         )
     logs = Counter(work.partition for unit in units for work in unit.partitions)
     if twice := sorted(p for p, count in logs.items() if count > 1):
@@ -148,18 +150,18 @@ def require_one_round(units: Sequence[WorkUnit], round_id: str) -> None:
 
 
 def keyless_logs(units: Iterable[StagedUnit]) -> dict[int, KeylessLog]:
-    """Returns partition -> why nothing was removed from it, of all units of a round."""
-    return {p: log for unit in units for p, log in unit.keyless_logs.items()}
+    """Return partition -> the keyless records that block it, of all units of a round."""
+    return {p: KeylessLog(*log) for unit in units for p, log in unit.counts.keyless.items()}
 
 
 def misread_logs(units: Iterable[StagedUnit]) -> dict[int, str]:
-    """Return partition -> why a log is blocked that two readers see differently, of all units of a round."""
+    """Return partition -> why two readers' difference blocks it, of all units of a round."""
     return {p: reason for unit in units for p, reason in unit.counts.misread.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Describes a log for which its round waits, and why."""
+    """A log for which its round waits for approval, and why."""
 
     partition: int
     reason: str
@@ -167,10 +169,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Says whether the round of one log may be published.
+    """Whether the round of one log may be published.
 
-    `failures`: what holds it back; `warnings`: what failed and holds nothing back. `waits_for`: the logs that failed
-    and share files with this one, which itself has not failed (a file of an adopted table may hold several logs).
+    `failures` block it, `warnings` do not. `waits_for` are failed logs that share files with this one, which itself has
+    not failed (a file of an adopted table may hold several logs).
     """
 
     partition: int
@@ -181,17 +183,17 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Returns whether a check of this very log is red."""
+        """Return whether a check of this very log is red."""
         return not self.passed and not self.waits_for
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRound:
-    """Holds all that is known of a round once its branches were checked.
+    """A round whose branches were checked.
 
-    `kind`: compact, expire or reconcile. `measures`, `verdicts`: one a log. `holds`: why it waits for a person; empty
-    where it may be published at once. `sample`: some of the records that it removes, where it waits. `data_docs`: the
-    page with what the checks say, None where the round comes from the evidence.
+    `kind`: compact, expire or reconcile. `measures` and `verdicts`: one for each log. `holds`: why it waits for
+    approval; empty if it may be published at once. `sample`: some of the records that it removes, if it waits.
+    `data_docs`: the page of check results, None if the round was read from the evidence.
     """
 
     topic: str
@@ -208,39 +210,37 @@ class CheckedRound:
 
     @property
     def ok(self) -> bool:
-        """Returns whether every log passed."""
         return all(v.passed for v in self.verdicts)
 
     @property
     def now_ms(self) -> int:
-        """Returns the round's clock, Unix ms."""
+        """Return the round's clock (Unix ms)."""
         return self.units[0].now_ms
 
     @property
     def green(self) -> list[int]:
-        """Returns the logs that passed, in their order."""
+        """Return the logs that passed, in their order."""
         return sorted(v.partition for v in self.verdicts if v.passed)
 
     @property
     def red(self) -> list[int]:
-        """Returns the logs that are held back, in their order: those that failed, and those that wait for them."""
+        """Return the blocked logs, in their order: those that failed, and those that wait for them."""
         return sorted(v.partition for v in self.verdicts if not v.passed)
 
     @property
     def heads(self) -> list[int]:
-        """Returns the snapshots that were checked, and that an approval is for: nothing else may be published by it."""
+        """Return the snapshots that were checked. An approval applies to these only."""
         return [unit.head_snapshot_id for unit in self.units]
 
     def works(self) -> Iterator[tuple[StagedUnit, PartitionWork]]:
-        """Yields each log's work with the unit that it is in."""
+        """Yield each log's work with its unit."""
         return ((unit, work) for unit in self.units for work in unit.partitions)
 
     def measure_of(self, partition: int) -> LogMeasure:
-        """Returns the measures of one log of the round."""
         return next(m for m in self.measures if m.partition == partition)
 
     def kind_of(self, work: PartitionWork) -> str:
-        """Returns what the round was to do to a log: compact, expire, reconcile or retain."""
+        """Return what the round does to a log: compact, expire, reconcile or retain."""
         return RETAIN if work.only_retention and self.kind == COMPACT else self.kind
 
 
@@ -249,13 +249,13 @@ CHECKED_ROUND_JSON: Codec[CheckedRound] = Codec(CheckedRound)
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """Describes the result of a round, or of several one after the other. Without arguments: there was nothing to do.
+    """The result of a round, or of several one after the other. Without arguments: there was nothing to do.
 
-    `published`, `held_back`, `rejected`, `retained`: partitions; `retained` are those of `held_back`, and of the logs
-    that rest in quarantine, of which retention has moved the log start all the same. `checkpoints`: the clean point of
-    every log of the topic; `ends`: partition -> end offset of the round. `expired`: tombstones that went. `checked`:
-    the round that waits for approval, None where none does. `red_before`: what the check had held back before publish
-    made the round anew. `heads`: partition -> the snapshot that was checked, of the logs that were held back.
+    `published`, `held_back`, `rejected` and `retained` are partitions. `retained` are blocked logs whose log start
+    retention has moved nevertheless. `checkpoints` has the clean point of every log of the topic, `ends` the end offset
+    of the round by partition. `expired` counts removed tombstones. `checked` is the round if it waits for approval,
+    else None. `red_before` are the logs that the check had blocked before publish made the round again. `heads` maps
+    each blocked log to the snapshot that was checked.
     """
 
     ok: bool = True
@@ -284,7 +284,7 @@ class RoundResult:
 
     @classmethod
     def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> RoundResult:
-        """Returns the result of a round that was checked, with what became of it."""
+        """Return the result of a checked round, with its outcome."""
         return cls(
             round=checked.round,
             kind=checked.kind,
@@ -301,7 +301,7 @@ class RoundResult:
         )
 
     def then(self, second: RoundResult) -> RoundResult:
-        """Returns this result and that of the round after it, as one."""
+        """Merge this result with that of the round after it."""
         before, after = ({m.partition: m for m in result.measures} for result in (self, second))
         both = {p: _added(before[p], after[p]) for p in before.keys() & after.keys()}
         verdicts = {v.partition: v for v in (*self.verdicts, *second.verdicts)}
@@ -325,8 +325,7 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Describes the result of a whole run: its compaction and its expiry. `compacted` and `expired` are None where
-    nothing was due, so that no Spark was started."""
+    """The result of a run. `compacted` and `expired` are None if nothing was due, so that Spark was not started."""
 
     ok: bool = True
     compacted: RoundResult | None = None
@@ -334,7 +333,7 @@ class RunResult:
 
     @property
     def rounds(self) -> list[RoundResult]:
-        """Returns the rounds of the run, in their order."""
+        """Return the rounds of the run, in their order."""
         return [result for result in (self.compacted, self.expired) if result is not None]
 
 
@@ -343,8 +342,7 @@ RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 
 
 def _added(first: LogMeasure, second: LogMeasure) -> LogMeasure:
-    """Returns measures of a log over two rounds: what came in of the first, what came out of the second, the sum of
-    drops."""
+    """Merge a log's measures over two rounds: records in of the first, records out of the second, the sum of drops."""
     reasons = first.deleted.keys() | second.deleted.keys()
     deleted = {r: first.deleted.get(r, 0) + second.deleted.get(r, 0) for r in reasons}
     return replace(second, records_in=first.records_in, tombstones_in=first.tombstones_in, deleted=deleted)

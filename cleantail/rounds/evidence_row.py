@@ -1,12 +1,14 @@
-"""A row of the evidence table: what one check has found in one log, or what became of it. Pure.
+"""A row of the evidence table, and the work behind it: what a check found in one log, or what happened to it later.
+Pure.
+
 
 1. A check writes one row for each log of its round, with the outcome `checked` or `held_back`.
-2. What became of a log that passed is a later row of its own, with another outcome. Rows are never changed.
-3. A rollback writes one row for each log, and a reclaim one row for the topic, whose `partition` is null.
-4. An ingestion writes one row for each gap: offsets that had gone from Kafka before they were read.
-5. A version that did not know a column has written no such column, so a reader asks for it with `row.get`.
+2. What happens later to a log that passed is another row, with another outcome. Rows never change.
+3. A rollback writes one row for each log. A reclaim writes one row for the topic, whose `partition` is null.
+4. An ingestion writes one row for each gap: offsets that Kafka no longer had when they were to be read.
+5. Rows have no value in columns that were added after them: read those with `row.get`.
 
-PyArrow gives and takes such rows as dictionaries. Modules `cleantail.lake.evidence_table` and
+PyArrow reads and writes such rows as dictionaries. Modules `cleantail.lake.evidence_table` and
 `cleantail.lake.recorded_rounds` read them, and `spark_jobs/round/evidence.py` writes them.
 """
 
@@ -24,15 +26,16 @@ VARIABLES = {
     "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
     "task_id": "AIRFLOW_CTX_TASK_ID",
 }
-"""Column of the evidence -> the variable in which Airflow says it."""
+"""Column of the evidence -> the variable in which Airflow names a task to the processes that it starts. Without them a
+person has run the command line."""
 COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
 CLOCKS_AGREE_MS = 600_000
-"""A run asks the clock once, and its last task may come minutes later: a difference below this says nothing."""
+"""A run reads the clock once, and its last task may end minutes later. A smaller difference means nothing."""
 CHECKED_ROUND: Final = "checked_round"
-"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in
-rows that no check wrote, and in those of earlier versions."""
+"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in rows that
+no check wrote."""
 DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
-"""The column `deleted`: reason -> how many records a round removed for it."""
+"""The column `deleted`: reason -> number of records that a round removed."""
 EVIDENCE_COLUMNS: Final = {
     "topic": "string",
     "partition": "int32",
@@ -62,12 +65,12 @@ EVIDENCE_COLUMNS: Final = {
     CHECKED_ROUND: "string",
     "sample": "string",
 }
-"""Column of the evidence table -> its type, by PyArrow's name, in the table's order."""
+"""Column of the evidence table -> PyArrow's name of its type, in the table's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """Describes one task in one run of a DAG, by Airflow's own names."""
+    """One task in one run of a DAG, by Airflow's names."""
 
     dag_id: str
     run_id: str
@@ -75,31 +78,34 @@ class TaskRun:
 
     @property
     def run_path(self) -> str:
-        """Returns where Airflow's UI shows the run, from the UI's root."""
+        """Return the path of the run in Airflow's UI."""
         return f"/dags/{quote(self.dag_id, safe='')}/runs/{quote(self.run_id, safe='')}"
 
     @property
     def log_path(self) -> str:
-        """Returns where Airflow's UI shows the task's log, from the UI's root."""
+        """Return the path of the task's log in Airflow's UI."""
         return f"{self.run_path}/tasks/{quote(self.task_id, safe='')}"
 
 
 def columns_of(env: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the columns of the evidence that say who writes: all null where no Airflow task does."""
+    """Return the columns that name the writer: all null if it is not an Airflow task."""
     return {column: env.get(variable) or None for column, variable in VARIABLES.items()}
 
 
 def task_run_of(row: EvidenceRow) -> TaskRun | None:
-    """Returns the task that wrote a row; None of the command line, and of rows of versions that did not know."""
+    """Return the task that wrote a row; None for the command line."""
     dag_id, run_id, task_id = row.get("dag_id"), row.get("run_id"), row.get("task_id")
     return TaskRun(dag_id, run_id, task_id) if dag_id and run_id and task_id else None
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Says when a round was worked on, and by which tasks. `began_ms`, `ended_at_ms`: Unix ms of the wall clock; the
-    end is when it was known what became of the round. `checked_by`, `ended_by`: the Airflow tasks that wrote it, None
-    of the command line. `saved_bytes`: an estimate."""
+    """When a round was worked on, and by which tasks.
+
+    `began_ms` and `ended_at_ms` are Unix ms of the wall clock. The end is when the round's outcome was known.
+    `checked_by` and `ended_by` are the Airflow tasks that wrote it, None for the command line. `saved_bytes` is an
+    estimate.
+    """
 
     began_ms: int | None = None
     saved_bytes: int | None = None
@@ -108,17 +114,17 @@ class Work:
     ended_by: TaskRun | None = None
 
     def ended(self, row: EvidenceRow) -> Work:
-        """Returns the work with what a later row says became of it."""
+        """Return the work with the outcome of a later row."""
         return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
 
 
 def work_of(row: EvidenceRow) -> Work:
-    """Returns what the row of a check says of the work before it."""
+    """Return the work before a check, from its row."""
     return Work(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
 
 
 def together(works: Iterable[Work]) -> Work:
-    """Returns the works on a round's logs as one: from the first begin to the last end."""
+    """Merge the work on a round's logs: from the first begin to the last end."""
     all_works = list(works)
     began = [w.began_ms for w in all_works if w.began_ms is not None]
     saved = [w.saved_bytes for w in all_works if w.saved_bytes is not None]
@@ -133,16 +139,16 @@ def together(works: Iterable[Work]) -> Work:
 
 
 def clocks_differ(round_clock_ms: int, wall_clock_ms: int) -> bool:
-    """Returns whether a round's own clock (`--now`, or the param now_ms) was not that of the wall."""
+    """Return whether a round's own clock (`--now`, or the param now_ms) differs from the wall clock."""
     return abs(round_clock_ms - wall_clock_ms) > CLOCKS_AGREE_MS
 
 
 class EvidenceRow(TypedDict, total=False):
-    """Holds the columns by name. Times are Unix ms, and ends of offsets are exclusive.
+    """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
 
-    `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON;
-    `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row. They are
-    null where a person ran the command line, and `began_ms` and `saved_bytes` are null where nobody knows them.
+    `note` says who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
+    `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for
+    the command line. `began_ms` and `saved_bytes` are null if they are unknown.
     """
 
     topic: str
@@ -175,5 +181,5 @@ class EvidenceRow(TypedDict, total=False):
 
 
 def deleted_of(row: EvidenceRow) -> Mapping[str, int]:
-    """Parses how many records went, by reason. Raises TableError where the column cannot be read."""
+    """Parse how many records were removed, by reason. Raises TableError."""
     return DELETED_JSON.value(row["deleted"], "column deleted of the evidence")

@@ -1,4 +1,14 @@
-"""Says what an ingestion notes of itself in its snapshot's summary, and what a history tells of ingestions. Pure."""
+"""Ingestions in `main`'s history, and undoing one: the table as if its files had never come. Pure.
+
+1. A commit is undone: its data files hold the records of all its source files together.
+2. `main` becomes the snapshot before it, followed by every append since, unchanged. Rewrites since are undone with it:
+   they changed no record.
+3. The marks of its source files are removed, so that they can be ingested again. After a read of Kafka or of a table,
+   the position moves back.
+4. Undoing is refused if something may be built on its records: after a round, which can be undone first, and after
+   another writer's change.
+5. A quarantine that began after it is lifted, because its records were the reason.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +25,28 @@ from cleantail.rounds.commit_summaries import BY, OPERATION, ROLLBACK, ROUND, UN
 from cleantail.rounds.rollback_plan import kept_appends
 
 INGEST = "ingest"
-"""Our operation (cleantail.rounds.commit_summaries.OPERATION) of an ingestion's commit."""
+"""The operation (cleantail.rounds.commit_summaries.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
-"""Summary entry of an ingestion, and of what took it back: its source files or its offsets at the source, and the log
+"""Summary entry of an ingestion, and of the commit that undid it: source files or offsets at the source, and the log
 ends before it."""
 _PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
-"""Files by content and name, and the log ends: the names of the fields would be most of the text."""
+"""Files by content and name, and the log ends. Names of fields would be most of the text."""
 _PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
 """The same, and what was read of Kafka."""
 _PackedTable = tuple[
     tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None, str, int
 ]
-"""The same of a source table, with its name and the snapshot."""
+"""The same for a source table, with its name and the snapshot."""
 _SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
 LAST = "last"
 UNDID_INGESTION = "ingestion "
-"""So begins what a snapshot that took one back says of it in cleantail.undone; its snapshot's id follows."""
+"""Beginning of the entry cleantail.undone of a snapshot that undid an ingestion. The ingestion's snapshot id follows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """Describes a file that was ingested: SHA-256 of its content, and the name it had, without its folder."""
+    """A file that was ingested: SHA-256 of its content, and its name without its folder."""
 
     sha256: str
     name: str
@@ -43,27 +54,25 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """Says what was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
-    before it (cleantail.log.source_position), None where there was none."""
+    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
+    before it (cleantail.log.source_position), or None."""
 
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
 
     @property
     def position_property(self) -> str:
-        """Returns the table property that has the position."""
         return PROPERTY_POSITION
 
     @property
     def origin(self) -> str:
-        """Returns where it came from, for a sentence."""
         return "Kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """Says what was read of a source table, of this name and up to this snapshot: the same as of Kafka. Between the
-    offsets of a partition there may be some that came before."""
+    """What was read of a source table up to a snapshot. The offsets of a partition may include some that came earlier
+    on."""
 
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
@@ -72,26 +81,24 @@ class TableRead:
 
     @property
     def position_property(self) -> str:
-        """Returns the table property that has the position."""
         return PROPERTY_SNAPSHOT_POSITION
 
     @property
     def origin(self) -> str:
-        """Returns where it came from, for a sentence."""
         return f"table {self.table} up to snapshot {self.snapshot_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Says what an ingestion notes of itself. `log_ends`: the log end that the state of each of its logs knew before
-    it, None where it knew none. An ingestion from Kafka or from a table has `read` in the place of files."""
+    """What an ingestion notes of itself. `log_ends` has the log end in each log's state before it, or None. An
+    ingestion from Kafka or from a table has `read` and no files."""
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
     read: KafkaRead | TableRead | None = None
 
     def packed(self) -> str:
-        """Returns it as one short text: a summary stays in the table's metadata for as long as its snapshot."""
+        """Return one short text: a summary stays in the table's metadata as long as its snapshot."""
         files = tuple((f.sha256, f.name) for f in self.files)
         if self.read is None:
             return _SOURCES_JSON.packed((files, self.log_ends))
@@ -102,7 +109,7 @@ class Sources:
 
 
 def unpacked_sources(text: str, where: str) -> Sources:
-    """Returns what Sources.packed wrote. Raises TableError, naming `where`, when the text is none of it."""
+    """Parse what Sources.packed returned. Raises TableError, naming `where`."""
     packed = _SOURCES_JSON.unpacked(text, where)
     files = tuple(SourceFile(*file) for file in packed[0])
     if len(packed) == 6:
@@ -112,8 +119,8 @@ def unpacked_sources(text: str, where: str) -> Sources:
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """Describes a commit of `cleantail ingest` in main's kept history. `sources` is None where an earlier version made
-    it; `refusal` says why it cannot be taken back now, and is empty where it can."""
+    """A commit of `cleantail ingest` in main's kept history. `sources` is None if it noted none. `refusal` says why it
+    cannot be undone now; empty if it can."""
 
     snapshot_id: int
     at_ms: int
@@ -123,24 +130,22 @@ class Ingestion:
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
-        """Returns the source files that it notes; none where an earlier version made it."""
         return self.sources.files if self.sources else ()
 
     @property
     def read(self) -> KafkaRead | TableRead | None:
-        """Returns what was read of Kafka or of a table; None where files were ingested."""
         return self.sources.read if self.sources else None
 
     @property
     def names(self) -> str:
-        """Returns the names of its files, or its offsets at the source, for a sentence."""
+        """Return the names of its files, or its offsets at the source."""
         if self.read is not None:
             spans = (f"{p}: {low} to {end - 1}" for p, (low, end) in sorted(self.read.offsets.items()))
             return f"offsets from {self.read.origin}, by partition {', '.join(spans) or 'none'}"
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the command line prints."""
+        """Return what the command line prints."""
         return {
             "snapshot_id": self.snapshot_id,
             "at_ms": self.at_ms,
@@ -151,7 +156,7 @@ class Ingestion:
 
 
 def ingestion_of(commit: Commit, topic: str) -> Ingestion:
-    """Returns the ingestion that a commit is. Raises TableError where its summary cannot be read."""
+    """Return a commit's ingestion. Raises TableError if its summary cannot be parsed."""
     text = commit.summary.get(SOURCES)
     where = f"{topic}: {SOURCES} of snapshot {commit.snapshot_id}"
     records = commit.summary.get("added-records", "0")
@@ -161,8 +166,8 @@ def ingestion_of(commit: Commit, topic: str) -> Ingestion:
 
 @dataclass(frozen=True, slots=True)
 class IngestionChoice:
-    """Says which ingestion a person means: `text` is what was written. That is `last`, a snapshot's id or a file, which
-    is known by its content (`sha256`) where it is there, else by its name."""
+    """The ingestion that a user means. `text` is what the user wrote: `last`, a snapshot's id, or a file. A file is
+    identified by its content (`sha256`) if it exists, else by its name."""
 
     text: str
     snapshot_id: int | None = None
@@ -170,7 +175,6 @@ class IngestionChoice:
     name: str | None = None
 
     def means(self, ingestion: Ingestion) -> bool:
-        """Returns whether the choice is for this ingestion."""
         if self.sha256 is not None:
             return any(f.sha256 == self.sha256 for f in ingestion.files)
         if self.name is not None:
@@ -180,8 +184,8 @@ class IngestionChoice:
 
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
-    """Says what undoing an ingestion does. `to_snapshot_id`: the snapshot before it, None where the table had none;
-    `appends`: the snapshots whose files are appended again, oldest first; `others`: the other ingestions of the kept
+    """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None if the table had none.
+    `appends`: the snapshots whose files are appended again, oldest first. `others`: the other ingestions of the kept
     history, newest first."""
 
     ingestion: Ingestion
@@ -192,7 +196,7 @@ class IngestionUndo:
     others: tuple[Ingestion, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the command line prints."""
+        """Return what the command line prints."""
         return {
             "ingestion": self.ingestion.as_json(),
             "to_snapshot_id": self.to_snapshot_id,
@@ -204,7 +208,7 @@ class IngestionUndo:
 
 @dataclass(frozen=True, slots=True)
 class UndoneIngestion:
-    """Describes an ingestion that was taken back before: by which snapshot, when (Unix ms), and who asked for it."""
+    """An ingestion that was undone before: by which snapshot, when (Unix ms), and at whose request."""
 
     snapshot_id: int
     at_ms: int
@@ -213,9 +217,9 @@ class UndoneIngestion:
 
 
 def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
-    """Returns the ingestions in main's kept history, newest first, each with whether it can be taken back.
+    """Return the ingestions in main's kept history, newest first, each with whether it can be undone.
 
-    `history`: the ancestry of `main`, newest first, as far as it is kept.
+    `history` is the ancestry of `main`, newest first, as far as it is kept.
     """
     indexes = [index for index, c in enumerate(history) if c.summary.get(OPERATION) == INGEST]
     return tuple(
@@ -224,12 +228,13 @@ def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
 
 
 def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
-    """Plans how to take back the ingestion that is meant. Raises CleantailError where there is none such, or several,
-    and TableError where it cannot be: nothing is changed."""
+    """Plan how to undo the chosen ingestion. Raises CleantailError if none or several match, and TableError if it
+    cannot be undone."""
     kept_ingestions = ingestions(history, topic)
     ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
     if ingestion.refusal or ingestion.sources is None:
-        raise TableError(f"{topic}: {_title(ingestion)} cannot be taken back: {ingestion.refusal}; nothing was changed")
+        title = f"ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC ({ingestion.names})"
+        raise TableError(f"{topic}: {title} cannot be undone: {ingestion.refusal}; nothing was changed")
     index = next(n for n, c in enumerate(history) if c.snapshot_id == ingestion.snapshot_id)
     since = history[:index]
     return IngestionUndo(
@@ -243,7 +248,7 @@ def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) ->
 
 
 def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> UndoneIngestion | None:
-    """Returns the snapshot that has taken back what is meant, where nothing in the table is meant by it any more."""
+    """Return the snapshot that undid the chosen ingestion, if nothing in the table matches the choice any more."""
     if choice.text == LAST or any(choice.means(ingestion) for ingestion in ingestions(history, topic)):
         return None
     for commit in history:
@@ -257,9 +262,13 @@ def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str
 
 
 def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
-    """Returns why the ingestion at this place of the history cannot be taken back, and what makes it possible; empty
-    where it can. Rounds are not asked what they touched: their checkpoints, proofs and horizons rest on all records
-    they saw."""
+    """Return why the ingestion at this index of the history cannot be undone, and what makes it possible; empty if it
+    can.
+
+
+    Any round since then counts, whatever it changed: checkpoints, proofs and horizons depend on all records that it
+    read.
+    """
     commit, since = history[index], history[:index]
     # 1. a round since then may be built on its records
     if rounds := [c for c in whole_rounds(since) if c.is_round]:
@@ -267,27 +276,27 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
         more = f" and {len(rounds) - 1} more since" if len(rounds) > 1 else ""
         return (
             f"round {first.summary.get(ROUND)} of {instant(first.at_ms)} UTC{more} was published after it, and may be "
-            f"built on its records; `cleantail rollback {topic} --to {first.parent_id}` first makes it possible"
+            f"built on its records. First run `cleantail rollback {topic} --to {first.parent_id}`"
         )
     # 2. so may a change that is not ours
     if foreign := next((c for c in since if c.operation not in ("append", "replace")), None):
         return (
             f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
-            "is not Cleantail's: what it changed would be undone as well"
+            "is not Cleantail's: its changes would be undone too"
         )
     # 3. a read of Kafka, or of a table, begins where the one before it ends
     later = next((c for c in since if _read_of(c, topic) is not None), None)
     if later is not None and _read_of(commit, topic) is not None:
         origin = "Kafka" if isinstance(_read_of(later, topic), KafkaRead) else "its source table"
         return (
-            f"the topic was read on from {origin} after it, as snapshot {later.snapshot_id}: its offsets would be read "
-            "a second time with those of this one; take that one back first"
+            f"the topic was read further from {origin} after it, as snapshot {later.snapshot_id}, whose offsets would "
+            "be read a second time. Undo that one first"
         )
     # 4. the snapshot to go back to must be kept, and the commit must say whose marks go
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
         return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
     if SOURCES not in commit.summary:
-        return "it was made by an earlier version, which did not note whose marks are to go with it"
+        return f"its summary lacks entry {SOURCES}, which has the marks to remove"
     return ""
 
 
@@ -296,8 +305,8 @@ def _read_of(commit: Commit, topic: str) -> KafkaRead | TableRead | None:
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
-    """Returns the state of a log without the ingestion, before which it knew `log_end`. Only rounds that were undone
-    since can have moved it on; it never goes below what is clean."""
+    """Return the state of a log without the ingestion, before which its log end was `log_end`. Only rounds that were
+    undone since can have moved it on. It never moves below the clean point."""
     ends = [end for end in (log_end, state.checkpoint) if end is not None]
     before = max(ends, default=None)
     if state.log_end_offset is None or (before is not None and before >= state.log_end_offset):
@@ -306,9 +315,8 @@ def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
 
 
 def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
-    """Returns the state of a log once the ingestion of `at_ms` (Unix ms) is taken back: `lowered`, and without a
-    quarantine that began after it. What a check or a person has refused since then held its records. Were the
-    quarantine left, nothing would lift it where nothing else is due."""
+    """Return the state of a log after the ingestion of `at_ms` (Unix ms) is undone: `lowered`, and without a quarantine
+    that began after it. Its records were the reason, and if nothing else is due, no round would lift it."""
     state = lowered(state, log_end)
     since_ms = state.quarantine.since_ms if state.quarantine else 0
     return replace(state, quarantine=None) if since_ms >= at_ms else state
@@ -317,7 +325,7 @@ def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) ->
 def _chosen_ingestion(
     history: Sequence[Commit], kept_ingestions: Sequence[Ingestion], choice: IngestionChoice, topic: str
 ) -> Ingestion:
-    """Returns the one ingestion that is meant. Raises CleantailError where there is none, or more than one."""
+    """Return the chosen ingestion. Raises CleantailError if none or several match."""
     meant = [ingestion for ingestion in kept_ingestions if choice.means(ingestion)]
     if choice.text == LAST and meant:
         return meant[0]
@@ -329,35 +337,31 @@ def _chosen_ingestion(
     [one] = meant
     if choice.snapshot_id is None and len(one.files) > 1:
         raise CleantailError(
-            f"{topic}: {choice.text} came in one commit with others, and can only go with them ({one.names}): "
-            f"--ingestion {one.snapshot_id} takes back all of them; nothing was changed"
+            f"{topic}: {choice.text} came in one commit with others, and can only be undone with them ({one.names}): "
+            f"--ingestion {one.snapshot_id} undoes all of them; nothing was changed"
         )
     return one
 
 
 def _unknown(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> str:
-    """Returns why nothing in the table's history is meant."""
+    """Return why no ingestion in the table's history matches."""
     if choice.text == LAST:
-        return f"{topic}: no ingestion is in the table's kept history: nothing to take back"
+        return f"{topic}: no ingestion is in the table's kept history: nothing to undo"
     same_name = [one for one in ingestions(history, topic) if choice.name in {f.name for f in one.files}]
     if same_name and choice.sha256:
         ids = ", ".join(str(one.snapshot_id) for one in same_name)
         return (
-            f"{topic}: the content of {choice.text} as it is now is of no ingestion in the kept history. A file of its "
-            f"name came with other content, as snapshot {ids}: name that with --ingestion; nothing was changed"
+            f"{topic}: no ingestion in the kept history has the present content of {choice.text}. A file of its name "
+            f"came with other content, as snapshot {ids}: name that with --ingestion; nothing was changed"
         )
     if commit := next((c for c in history if c.snapshot_id == choice.snapshot_id), None):
         what = commit.summary.get(OPERATION) or f"{commit.operation} of another writer, as a sink"
         return (
-            f"{topic}: snapshot {commit.snapshot_id} is no ingestion of Cleantail's ({what}): a writer that goes by "
-            "its own position would never bring its records again; nothing was changed"
+            f"{topic}: snapshot {commit.snapshot_id} is not an ingestion of Cleantail's ({what}): a writer with its "
+            "own position would never bring its records again; nothing was changed"
         )
     return (
-        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never was, was taken back, its "
-        "snapshot has expired (cleantail.snapshot.retention.ms), or an earlier version made it without noting its "
-        f"files; nothing was changed. `cleantail rollback {topic} --ingestion last --dry-run` lists those it knows"
+        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never was, it was undone, or its "
+        "snapshot has expired (cleantail.snapshot.retention.ms); nothing was changed. "
+        f"`cleantail rollback {topic} --ingestion last --dry-run` lists the ingestions"
     )
-
-
-def _title(ingestion: Ingestion) -> str:
-    return f"ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC ({ingestion.names})"

@@ -1,7 +1,7 @@
-"""Says what the last compaction of a topic read, kept and took, as Kafka's CleanerStats: a property of its table, for
-the metrics and for nothing else.
+"""How the commit of a checked round is recognized on `main`, its result, and the counts that it leaves. Pure.
 
-It is set in the commit that publishes the round, so it outlives every process.
+The counts are Kafka's CleanerStats of the last compaction, in a table property, for the metrics alone. The commit that
+publishes the round sets it, so that it outlives every process.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from cleantail.rounds.commit_summaries import HEADS, OPERATION, ROUND
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"
 COUNTS = ("records_read", "records_kept", "map_records", "map_keys")
-"""Measures of a log, by check_quality: records in [log start, end) before and after, those in [first dirty, end), and
+"""Measures of a log by check_quality: records in [log start, end) before and after, those in [first dirty, end), and
 their distinct keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastCompaction:
-    """Describes the last compaction: `clean_ms` of the slowest work unit and `buffer_percent` of the fullest map; the
-    rest is the sum over the logs that were compacted and checked, published or not.
+    """The last compaction: `clean_ms` of the slowest work unit and `buffer_percent` of the fullest map. The rest are
+    sums over the logs that were compacted and checked, published or not.
 
-    Bytes are those of data files by their share of the records (semantics.md 3.1): nothing is copied, so "written" is
-    what was kept. "map" is of the dirty part, which the offset map is made of.
+
+    Bytes are those of data files by their share of the records (semantics.md 3.1). Nothing is copied, so "written" is
+    what was kept. "map" counts the dirty part, of which the offset map is made.
     """
 
     clean_ms: int
@@ -44,13 +45,13 @@ class LastCompaction:
 
     @property
     def recopy_percent(self) -> float:
-        """Returns kept bytes in percent of those looked at; 0 where there were none."""
+        """Return kept bytes in percent of read ones; 0 without any."""
         return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
 
     @classmethod
     def of_round(cls, units: Sequence[StagedUnit], measures: Iterable[LogMeasure]) -> LastCompaction | None:
-        """Returns what the units of a round and their measures say. None where only retention was due, which is not the
-        cleaner's work, and for a round that an earlier version has begun, which did not write everything down."""
+        """Return the counts of a round. None if only retention was due, which is not the cleaner's work, or if counts
+        are missing."""
         works = {w.partition: w for unit in units for w in unit.partitions if w.first_dirty_offset < w.end_offset}
         logs = [m for m in measures if m.partition in works]
         slots = [unit.map_slots for unit in units if unit.map_slots is not None]
@@ -72,15 +73,13 @@ class LastCompaction:
 
     @classmethod
     def parsed(cls, text: str | None) -> LastCompaction | None:
-        """Parses what `as_json` wrote; None for no text, and for one that this version cannot read: a metric is no
-        reason to stop."""
+        """Parse what `as_json` wrote; None if that fails, because a metric is no reason to stop."""
         try:
             return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:
             return None
 
     def as_json(self) -> str:
-        """Returns one line, for the property."""
         return _LAST_COMPACTION_JSON.text(self)
 
 
@@ -88,13 +87,12 @@ _LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)
 
 
 def identity_of(checked: CheckedRound) -> dict[str, str]:
-    """Returns what the summary of a round's snapshot says about which round it is."""
+    """Return the entries of a snapshot's summary that identify a round."""
     return {OPERATION: checked.kind, ROUND: checked.round, HEADS: ",".join(map(str, checked.heads))}
 
 
 def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int, PartitionState]) -> RoundResult:
-    """Returns the result of a published round. `states`: of all logs of the topic, also of those that the round did not
-    touch."""
+    """Return the result of a published round. `states` has all logs of the topic."""
     green = set(checked.green)
     works = [work for _, work in checked.works() if work.partition in green]
     resting = {partition for partition, state in states.items() if state.quarantine}
@@ -113,9 +111,10 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
 
 
 def quarantine_of(checked: CheckedRound, properties: Mapping[str, str]) -> RoundResult | None:
-    """Returns the result of a compaction of which nothing passed, once its failed logs are in quarantine. None before
-    that, and for any other round. `properties`: of the table, which name the measures of its last compaction: they are
-    written in the commit that puts the logs there."""
+    """Return the result of a compaction of which no log passed, once its failed logs are in quarantine, else None.
+
+    `properties` are the table's. The commit that writes the quarantine also writes the measures of this compaction.
+    """
     last = LastCompaction.of_round(checked.units, checked.measures)
     is_last = last is not None and properties.get(PROPERTY_COMPACTION) == last.as_json()
     return RoundResult.of_check(checked) if is_last and not checked.green else None

@@ -1,9 +1,9 @@
-"""A checked round as the evidence has it, which is all that publish goes by.
+"""A checked round as the evidence stores it. Publish trusts nothing else. Pure.
 
-1. A check writes a row for each log, in one commit. Beside the columns for people each row has its part of the round as
-   JSON (`RoundPart`): verdict and measures of the log, and with the first log of a work unit that unit.
-2. What tasks hand on through Airflow's database everybody may have written who may edit the DAG. It only says which
-   round is meant (`RoundReference`), and where it contradicts the evidence nothing is published.
+1. A check writes a row for each log, in one commit. Next to the columns for people each row has its part of the round
+   as JSON (`RoundPart`): verdict and measures of the log, and for the first log of a work unit also that unit.
+2. Users who may edit the DAG may change what tasks hand on through Airflow's database. So that only names the round
+   (`RoundReference`), and nothing is published if it contradicts the evidence.
 
 `cleantail.lake.recorded_rounds` fetches the rows.
 """
@@ -25,13 +25,13 @@ from cleantail.rounds.checked_round import CheckedRound, Hold, StagedUnit, Verdi
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 
-CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked anew"
+CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked again"
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPart:
-    """Says what the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, empty where
-    it does not; `unit`: the work unit whose first log this is, None for the others."""
+    """What the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, or empty.
+    `unit`: the work unit whose first log this is, or None."""
 
     measure: LogMeasure
     verdict: Verdict
@@ -41,7 +41,7 @@ class RoundPart:
 
 @dataclass(frozen=True, slots=True)
 class RoundReference:
-    """Says which round a task means: its name, the heads of its branches, and the logs that passed there."""
+    """The round that a task means: its name, the heads of its branches, and the logs that passed there."""
 
     round: str
     heads: tuple[int, ...] = ()
@@ -53,8 +53,8 @@ REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
 def parts_of(checked: CheckedRound) -> dict[int, str]:
-    """Returns partition -> the JSON of its part, for the row that says it was checked. No key, no value of a record and
-    nothing that a check has observed is in it."""
+    """Return partition -> the JSON of its part. It contains no key or value of a record, and nothing that a check
+    observed."""
     units = {unit.partitions[0].partition: unit for unit in checked.units}
     verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
     reasons = {hold.partition: hold.reason for hold in checked.holds}
@@ -67,8 +67,8 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
 
 
 def _without_values(verdict: Verdict) -> Verdict:
-    """Returns the verdict without what its expectations have observed: that is data, but where one could not be
-    evaluated, or where there was no key to observe."""
+    """Return the verdict without observed values, which are data. Errors and keyless records are kept: these texts are
+    ours."""
     failures = tuple(
         failure if failure.error or failure.expectation == KEYLESS_RULE else replace(failure, observed="")
         for failure in verdict.failures
@@ -77,22 +77,22 @@ def _without_values(verdict: Verdict) -> Verdict:
 
 
 def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
-    """Returns the last check of the round among its rows of evidence, as check_quality gave it. `holds` are those of
-    that check and those that the topic's YAML asks for now.
+    """Return the last check of a round, from its rows of evidence. `holds` are those of that check, and those that the
+    topic's YAML requires now.
 
-    Raises HeldError where the round was never checked, or by a version that did not write down what publish needs, and
-    TableError for a row that cannot be read.
+    Raises HeldError if the round was never checked or its rows are incomplete, and TableError if a row cannot be
+    parsed.
     """
     last = last_check(evidence)
     if not last:
         raise HeldError(
             f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. What "
-            f"a task hands on is no proof that its round was checked: {CLEAR_ALL}"
+            f"a task hands on does not prove that its round was checked: {CLEAR_ALL}"
         )
     if not all(row.get(CHECKED_ROUND) for row in last):
         raise HeldError(
-            f"{topic.topic}: round {round_id} ({kind}) was checked by an earlier version, which did not write down "
-            f"what is needed to publish it, so nothing was published: {CLEAR_ALL}"
+            f"{topic.topic}: the evidence of round {round_id} ({kind}) lacks column {CHECKED_ROUND}, which publish "
+            f"needs, so nothing was published: {CLEAR_ALL}"
         )
     return _joined(topic, round_id, kind, last)
 
@@ -121,7 +121,7 @@ def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceR
 
 
 def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
-    """Returns the rows of the newest check: those of one check were written in one commit, at one time."""
+    """Return the rows of the newest check. Those of one check were written in one commit, at one time."""
     checks = [row for row in evidence if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
     return [row for row in checks if row["checked_at_ms"] == newest]
@@ -129,8 +129,8 @@ def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCompaction:
-    """Describes the last compaction among rows of evidence. `rows`: of its check. `retaining`: the retention that went
-    on in the logs that it had held back, None where none did."""
+    """The last compaction in the evidence. `rows` are those of its check. `retaining` is the retention that continued
+    in the logs that it blocked, or None."""
 
     checked: CheckedRound
     rows: tuple[EvidenceRow, ...]
@@ -138,11 +138,10 @@ class RecordedCompaction:
 
 
 def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCompaction | None:
-    """Returns the last compaction that was checked; None where there is none that this version can read. `evidence`:
-    rows of one round, or of all rounds of a run. Raises TableError for a row that cannot be read.
+    """Return the last compaction that was checked, or None. `evidence` has the rows of one round, or of all rounds of a
+    run. Raises TableError if a row cannot be parsed.
 
-    A retention of logs that were held back is a round of its own, right after the one that held them back. It may have
-    the same name.
+    Retention of blocked logs is a round of its own, right after the one that blocked them. It may have the same name.
     """
     by_check: dict[tuple[int, str], list[EvidenceRow]] = {}
     for row in evidence:
@@ -162,39 +161,38 @@ def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCo
 def require_matching_reference(
     reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
 ) -> None:
-    """Raises HeldError where a task was handed something else than a check of this round has found: somebody has
-    written into Airflow's database, and what was meant by it is not for us to guess. `evidence`: the round's rows."""
+    """Raise HeldError if a task was handed something else than the check of this round found: Airflow's database was
+    changed. `evidence` has the round's rows."""
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
     heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
     if not set(reference.heads) <= heads:
         raise HeldError(
-            f"{where}: the XCom of its check names snapshots that no check of it has seen. Somebody has changed it: "
+            f"{where}: the XCom of its check names snapshots that no check of it has read. The XCom was changed: "
             f"{CLEAR_ALL}"
         )
     earlier = reference.heads and set(reference.heads) != set(checked.heads)  # a try before this one started over
     if not earlier and sorted(reference.passed) != checked.green:
         raise HeldError(
-            f"{where}: the XCom of its check says that partitions {sorted(reference.passed)} passed, and the evidence "
-            f"says {checked.green}. Somebody has changed it: {CLEAR_ALL}"
+            f"{where}: the XCom of its check says that partitions {sorted(reference.passed)} passed, but the evidence "
+            f"says {checked.green}. The XCom was changed: {CLEAR_ALL}"
         )
 
 
 def require_open(checked: CheckedRound, evidence: Iterable[EvidenceRow]) -> None:
-    """Raises HeldError where the evidence says what became of this very check: published, though its snapshot is
-    not on `main`, or dropped while it waited for an approval. `evidence`: the round's rows."""
+    """Raise HeldError if the evidence has an outcome of this check: it was published and is not on `main`, or was
+    dropped while it waited for approval. `evidence` has the round's rows."""
     heads, evidence = set(checked.heads), list(evidence)
-    since_ms = max(
-        row["checked_at_ms"] for row in last_check(evidence)
-    )  # the same snapshots may have been checked before
+    # the same snapshots may have been checked before
+    since_ms = max(row["checked_at_ms"] for row in last_check(evidence))
     later = (row for row in evidence if row["checked_at_ms"] >= since_ms and row["head_snapshot_id"] in heads)
     ends = {row["outcome"]: row["note"] for row in later}
     if PUBLISHED in ends:
-        end = "was published before, and is on main no more: it was undone, or is long past"
+        end = "was published before and is not on main any more: it was undone, or its snapshot has expired"
     elif WITHDRAWN in ends and checked.holds:
         end = f"was withdrawn: {ends[WITHDRAWN]}"
     else:
         return
     raise HeldError(
         f"{checked.topic}: nothing was published: round {checked.round} ({checked.kind}) {end}. The next run makes it "
-        "anew"
+        "again"
     )

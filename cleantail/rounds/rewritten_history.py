@@ -1,11 +1,25 @@
-"""Says what is left of a table's properties if others rewrote the history of `main`. Pure.
+"""Detect that others rewrote the history of `main`, and discard what that voids in a table's properties. Pure.
 
-1. If the last published round is gone, no log has a checkpoint, horizons or known sequence numbers: each is cleaned
+Iceberg's rollback_to_snapshot, set_current_snapshot and CREATE OR REPLACE TABLE take commits out of the ancestry of
+`main`, and leave the table's properties as they are. A table remembers the snapshots of its last published round and of
+its last ingestion: the marks. Whether a mark is lost:
+
+1. Sequence numbers descend along an ancestry, and no two snapshots of a table have the same one.
+2. A mark holds if its snapshot is in the ancestry.
+3. It is lost if the ancestry reaches a snapshot with a lower sequence number, or its first commit, without meeting the
+   mark. It is also lost if the properties came from another table.
+4. Otherwise the ancestry ends at an expired snapshot, and the mark expired with it: it holds.
+5. A round without a mark has only the sequence number that it had read; its own snapshot has a higher one. The round is
+   lost if the ancestry reaches back to what it had read, and contains no later snapshot of a round.
+
+What is left of the properties then:
+
+1. If the last published round is lost, no log has a checkpoint, horizons or known sequence numbers. Each is cleaned
    from its start, and a tombstone gets its horizon from the first round that keeps it (semantics.md, part 3).
-2. If the last ingestion is gone, the marks of the files that are not in the table any more go. The position at the
-   source is what it was before the oldest ingestion that is gone, so that its records are read again. If snapshots in
-   between have expired there is no position: Kafka is read from the table's own log ends.
-3. A quarantine stays: it ends as any other. Each log says that its history was rewritten.
+2. If the last ingestion is lost, the marks of files that are not in the table any more are removed. The position at the
+   source is what it was before the oldest lost ingestion, so that its records are read again. If snapshots in between
+   have expired, the position is removed: Kafka is read from the table's own log ends.
+3. A quarantine stays. Each log reports that its history was rewritten.
 """
 
 from __future__ import annotations
@@ -33,7 +47,7 @@ POSITIONS = (PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Is a snapshot that has to be in the ancestry of `main`."""
+    """A snapshot that has to be in the ancestry of `main`."""
 
     snapshot_id: int
     sequence_number: int
@@ -41,8 +55,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Holds the marks of a table. `published` is None as long as no round is published, `ingested` as long as nothing
-    is ingested."""
+    """The marks of a table. `published` is None before the first round, `ingested` before the first ingestion."""
 
     table_uuid: str
     published: Mark | None = None
@@ -54,11 +67,11 @@ _MARKS_JSON: Codec[Marks] = Codec(Marks)
 
 @dataclass(frozen=True, slots=True)
 class MainHistory:
-    """Describes the ancestry of `main`, as far as it is kept.
+    """The ancestry of `main`, as far as it is kept.
 
     `current` is None for a table without a snapshot. `has` returns whether a snapshot is in the ancestry.
-    `oldest_sequence_number` is that of its oldest kept snapshot; `is_whole`: that one is the first commit.
-    `last_round` returns the newest round of ours in it, and is only called for a table without a mark of one.
+    `oldest_sequence_number` is that of the oldest kept snapshot; `is_whole`: that one is the first commit. `last_round`
+    returns the newest round of ours in it, and is only called if the table has no mark of a round.
     """
 
     table_uuid: str
@@ -69,14 +82,13 @@ class MainHistory:
     last_round: Callable[[], Mark | None] = lambda: None
 
     def lost(self, mark: Mark | None, table_uuid: str) -> bool:
-        """Return whether others took a mark out of the ancestry, by the rules of the module docstring."""
+        """Return whether others took a mark out of the ancestry (rules 2 to 4)."""
         if mark is None or (table_uuid == self.table_uuid and self.has(mark.snapshot_id)):
             return False
         return table_uuid != self.table_uuid or self.is_whole or self.oldest_sequence_number <= mark.sequence_number
 
     def lost_round_after(self, sequence_number: int) -> bool:
-        """Return whether others took a round without a mark out of the ancestry, which had read that sequence number:
-        rule 5 of the module docstring."""
+        """Return whether others took a round without a mark out of the ancestry (rule 5)."""
         if not (self.is_whole or self.oldest_sequence_number <= sequence_number):
             return False
         last = self.last_round()
@@ -84,20 +96,20 @@ class MainHistory:
 
 
 def marks_of(properties: Mapping[str, str], table: str, table_uuid: str) -> Marks:
-    """Return the marks that a table's properties hold. Raises TableError if they cannot be read."""
+    """Return the marks in a table's properties. Raises TableError."""
     text = properties.get(PROPERTY_HISTORY)
     return _MARKS_JSON.value(text, f"{table}: property {PROPERTY_HISTORY}") if text is not None else Marks(table_uuid)
 
 
 def property_of_marks(marks: Marks) -> dict[str, str]:
-    """Return the table property that has the marks."""
+    """Return the table property of the marks."""
     return {PROPERTY_HISTORY: _MARKS_JSON.text(marks)}
 
 
 @dataclass(frozen=True, slots=True)
 class GoneCommits:
-    """Holds the summaries of the commits between a lost mark and the ancestry of `main`, newest first. `is_whole`:
-    none of them expired."""
+    """The summaries of the commits between a lost mark and the ancestry of `main`, newest first. `is_whole`: none of
+    them expired."""
 
     summaries: tuple[Mapping[str, str], ...]
     is_whole: bool
@@ -130,8 +142,10 @@ def after_rewriting(
     table: str,
     at_ms: int | None = None,
 ) -> dict[str, str]:
-    """Return the properties that are left. `gone`: the commits after the lost ingestion; `at_ms`: when that was noted
-    (Unix ms), None as long as it is not written. Raises TableError for properties that cannot be read."""
+    """Return the properties that are left. Raises TableError.
+
+    `gone` has the commits after the lost ingestion. `at_ms` is when a run noted it (Unix ms), None if no commit will.
+    """
     left = dict(properties)
     marks = marks_of(properties, table, history.table_uuid)
     published, ingested = (
@@ -168,7 +182,7 @@ def _ingestions(gone: GoneCommits, table: str) -> list[Sources]:
 
 
 def _put_back(left: dict[str, str], sources: Sequence[Sources], is_whole: bool) -> None:
-    """Put each position back to what it was before the oldest ingestion that is gone; remove it if that is unknown."""
+    """Move each position back to before the oldest lost ingestion; remove it if that is unknown."""
     if not is_whole:
         for name in POSITIONS:
             left.pop(name, None)

@@ -1,11 +1,11 @@
-"""Undoing rounds: what a topic's table and its logs' states were before them, with everything appended since. Pure.
+"""Undoing rounds: a topic's table and its logs' states as before them, plus everything appended since. Pure.
 
-1. A rollback makes `main` what it would be had the undone rounds never been: the snapshot before them, then the appends
-   since, each as it was, with its files, its offsets and the marks of its source files.
+1. A rollback makes `main` what it would be without the undone rounds: the snapshot before them, then each append since,
+   with its files, its offsets and the marks of its source files.
 2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
-3. It refuses where a commit since then is neither a round of ours, nor an append, nor a rewrite that changes no record:
-   undoing that would lose what somebody else has done.
-4. The logs' states go back to those before the rounds. The log end never goes back, and a quarantine stays.
+3. It refuses if a later commit is neither a round of ours, nor an append, nor a rewrite that changes no record: undoing
+   that would lose the work of another writer.
+4. The logs' states return to those before the rounds. The log end never moves back, and a quarantine stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cleantail.rounds.commit_summaries import (
 
 @dataclass(frozen=True, slots=True)
 class UndoneRound:
-    """Describes a published round that a rollback takes back, which goes to `before_snapshot_id` for it."""
+    """A published round that a rollback undoes. The rollback returns to `before_snapshot_id`."""
 
     round: str
     kind: str
@@ -46,9 +46,9 @@ class UndoneRound:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """Says what a rollback does. `appends`: the snapshots whose files are appended again, oldest first; `states`: the
-    states before the undone rounds of the logs that they touched, None for a log that had none; `earlier`: published
-    rounds that stay, and that a rollback could undo as well."""
+    """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
+    the touched logs before the undone rounds, None if a log had none. `earlier`: published rounds that stay and could
+    be undone too."""
 
     to_snapshot_id: int
     to_at_ms: int
@@ -59,7 +59,7 @@ class RollbackPlan:
     earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what the command line prints."""
+        """Return what the command line prints."""
         return {
             "to_snapshot_id": self.to_snapshot_id,
             "to_at_ms": self.to_at_ms,
@@ -71,10 +71,10 @@ class RollbackPlan:
 
 
 def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> RollbackPlan:
-    """Plans the rollback to snapshot `to`, or to before the last published round where it is None.
+    """Plan the rollback to snapshot `to`, or to before the last published round if it is None.
 
-    `history`: the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError where there is no round
-    to undo, TableError where the history does not reach so far or has a commit that cannot be undone.
+    `history` is the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError if there is no round
+    to undo, TableError if the history does not reach that far or has a commit that cannot be undone.
     """
     # 1. the commits since the snapshot to go back to, with at least one round among them
     history = whole_rounds(history)
@@ -99,13 +99,12 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
 
 
 def kept_appends(since: Sequence[Commit]) -> tuple[int, ...]:
-    """Returns the snapshots of these commits (newest first) whose files are appended again, oldest first."""
+    """Return the snapshots of these commits (newest first) whose files are appended again, oldest first."""
     return tuple(c.snapshot_id for c in reversed(since) if c.operation == "append" and not _is_record(c))
 
 
 def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
-    """Returns the rounds in `main`'s kept history that a rollback can still undo, newest first: none that lies behind a
-    commit which plan_rollback refuses."""
+    """Return the rounds in `main`'s kept history that a rollback can still undo, newest first."""
     history = whole_rounds(history)
     kept = {c.snapshot_id for c in history}
     within_reach = takewhile(lambda c: not _refusal(c), history)
@@ -113,7 +112,7 @@ def published_rounds(history: Sequence[Commit]) -> tuple[UndoneRound, ...]:
 
 
 def rollbacks(history: Sequence[Commit]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Returns (Unix ms, names of the rounds that it has undone) of each rollback in `main`'s kept history."""
+    """Return (Unix ms, names of the undone rounds) of each rollback in `main`'s kept history."""
     return tuple((c.at_ms, tuple(c.summary.get(UNDONE, "").split(","))) for c in history if _is_record(c))
 
 
@@ -122,7 +121,7 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
     if to is not None:
         if to not in by_id:
             raise TableError(
-                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone itself"
+                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone"
             )
         return by_id[to]
     last = next((c for c in history if c.is_round), None)
@@ -137,32 +136,32 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
 
 
 def _refusal(commit: Commit) -> str:
-    """Returns why no rollback goes behind this commit; empty where one can."""
+    """Return why no rollback can undo this commit; empty if it can."""
     if commit.summary.get(BEFORE) if commit.is_round else commit.operation in ("append", "replace"):
         return ""
     if commit.is_round:
         return (
-            f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) does not say what the state was "
-            "before it: it was published by an earlier version and cannot be undone"
+            f"round {commit.summary.get(ROUND)} (snapshot {commit.snapshot_id}) lacks summary entry {BEFORE}, the "
+            "states before it, and cannot be undone"
         )
     if commit.summary.get(OPERATION) == MEND:
         return (
-            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC mended deletion vectors for which no engine "
-            "read the table: it would be unreadable again; nothing was done. Name a later snapshot with --to"
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC repaired deletion vectors because of which "
+            "no engine could read the table. Nothing was done. Name a later snapshot with --to"
         )
     if commit.summary.get(OPERATION) == CONVERT:
         return (
-            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC converted equality deletes: no round could "
-            "read the table with them; nothing was done. Name a later snapshot with --to"
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC converted equality deletes, with which no "
+            "round can read the table. Nothing was done. Name a later snapshot with --to"
         )
     return (
         f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC ({commit.operation}) is not Cleantail's: "
-        "a rollback would undo what it changed; nothing was done. Name a later snapshot with --to"
+        "a rollback would undo its changes. Nothing was done. Name a later snapshot with --to"
     )
 
 
 def _is_record(commit: Commit) -> bool:
-    """Returns whether the commit is the record of an earlier rollback, which has no files of its own."""
+    """Return whether the commit is the record of an earlier rollback, which has no files of its own."""
     return commit.summary.get(OPERATION) == ROLLBACK
 
 
@@ -172,8 +171,7 @@ def _undone(commit: Commit) -> UndoneRound:
 
 
 def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:
-    """Returns the states of the logs before `rounds`, newest first and none of them refused: the earliest that touched
-    a log says what its state was."""
+    """Return the states of the logs before `rounds`, newest first. The earliest round of a log decides."""
     states: dict[int, PartitionState | None] = {}
     for commit in rounds:
         states |= unpacked(commit.summary[BEFORE], f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
@@ -181,12 +179,11 @@ def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionS
 
 
 def answer_to(history: Sequence[Commit], request: str) -> Commit | None:
-    """Returns the rollback that this request has brought about already, if any."""
+    """Return the rollback that this request has already caused, if any."""
     return next((c for c in history if _is_record(c) and request and c.summary.get(REQUEST) == request), None)
 
 
 def restored(before: PartitionState | None, now: PartitionState) -> PartitionState:
-    """Returns the state of a log after the rollback. The log end never goes back, and a quarantine is about what comes
-    next: both stay as they are."""
+    """Return the state of a log after the rollback. The log end and a quarantine stay as they are."""
     ends = [s.log_end_offset for s in (before, now) if s is not None and s.log_end_offset is not None]
     return replace(before or PartitionState(), log_end_offset=max(ends, default=None), quarantine=now.quarantine)

@@ -1,4 +1,5 @@
-"""Says what an ingestion has done: what its task hands on, and `cleantail ingest` prints."""
+"""What an ingestion, a comparison with the source and a reclaim did: their tasks hand it on, and the command line
+prints it."""
 
 from __future__ import annotations
 
@@ -17,13 +18,12 @@ RECLAIMED = (
     "side_snapshots_expired",
     "side_orphans_removed",
 )
-"""Counts of a reclaim, as its result names them, in the order in which people read them."""
+"""Counts of a reclaim, by their names in its result, in the order for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """Describes a file that was named, by the SHA-256 of its content. `skipped`: its content was in the table
-    already."""
+    """A file to ingest. `skipped`: the table already has its content."""
 
     file: str
     sha256: str
@@ -32,7 +32,7 @@ class IngestedFile:
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """Holds the files that were named, how many records were appended, and what a person should know of them."""
+    """The files to ingest, how many records were appended, and warnings for the user."""
 
     files: tuple[IngestedFile, ...]
     records: int
@@ -51,10 +51,10 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class KafkaIngestResult:
-    """Says what was read of a topic in Kafka, and how many records were appended in how many commits.
+    """What was read of a topic in Kafka, and how many records were appended in how many commits.
 
-    `partitions` are the offsets that were passed, one range for each partition that had some; `gaps` those that had
-    gone from the brokers before they were read.
+    `partitions` has the offsets that were passed, one range for each partition that had some. `gaps` has those that the
+    brokers no longer had.
     """
 
     kafka_topic: str
@@ -68,10 +68,10 @@ class KafkaIngestResult:
 
 @dataclass(frozen=True, slots=True)
 class TableIngestResult:
-    """Says what was read of a source table up to a snapshot of it, None where nothing was new, and how many records
-    were appended in how many commits.
+    """What was read of a source table up to a snapshot (None if nothing was new), and how many records were appended in
+    how many commits.
 
-    `partitions`: between which offsets the records lie that came; `gaps`: what was passed over, in words.
+    `partitions` has the range of offsets of the new records. `gaps` says what was passed over, in words.
     """
 
     table: str
@@ -91,8 +91,7 @@ TABLE_INGEST_RESULT_JSON: Codec[TableIngestResult] = Codec(TableIngestResult)
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFiles:
-    """Holds data files that were rewritten: how many there were, how many took their place, and the bytes that the
-    table has fewer for it."""
+    """Data files that were rewritten, the files that replaced them, and the bytes saved."""
 
     files: int
     new_files: int
@@ -101,7 +100,7 @@ class RewrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
-    """Says why there was something to reclaim, or nothing, and how much of what went. `side_`: of the side tables."""
+    """Why there was something to reclaim, and what was removed. `side_` counts are of the side tables."""
 
     reasons: tuple[str, ...] = ()
     reclaimed_bytes: int = 0
@@ -117,11 +116,10 @@ class ReclaimResult:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Returns the counts by their names in RECLAIMED."""
         return {name: getattr(self, name) for name in RECLAIMED}
 
     def with_files(self, rewritten: RewrittenFiles) -> ReclaimResult:
-        """Returns this result with what rewriting more files has done."""
+        """Return this result plus more rewritten files."""
         return replace(
             self,
             rewritten_files=self.rewritten_files + rewritten.files,
@@ -135,10 +133,10 @@ RECLAIM_RESULT_JSON: Codec[ReclaimResult] = Codec(ReclaimResult)
 
 @dataclass(frozen=True, slots=True)
 class ComparedLog:
-    """Says of one log how many keys are alive in the table and gone at the brokers, and how many records these have.
+    """How many keys of one log are alive in the table and gone at the brokers, and how many records these have.
 
-    `end_offset`: up to where (exclusive) the table was compared. `cut_off_keys`: keys that the brokers do not have
-    either, and that stay, since their last record lies below the brokers' log start.
+    The table was compared up to `end_offset` (exclusive). `cut_off_keys` are gone at the brokers too, but stay: their
+    last record is below the brokers' log start.
     """
 
     partition: int
@@ -150,14 +148,14 @@ class ComparedLog:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """Holds the logs that were compared, by partition number."""
+    """What `cleantail reconcile --dry-run` prints: the compared logs, by partition number."""
 
     kafka_topic: str
     partitions: tuple[ComparedLog, ...]
 
     @property
     def keys(self) -> int:
-        """Returns how many keys a reconciliation would remove."""
+        """Return how many keys a reconciliation would remove."""
         return sum(log.keys for log in self.partitions)
 
 

@@ -186,8 +186,8 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
     assert seen[:4] == [("front door", 403), ("write", 201), ("change", 200), ("done", 200)]
     [(approve, publish, note, table)] = found_out
     assert (approve, publish) == ("success", "failed")
-    assert "nobody who may has approved round" in note
-    assert "it was asked for, and nobody has answered, whatever an XCom" in note
+    assert "has no valid approval" in note
+    assert "no user has answered, whatever an XCom" in note
     assert table == (RECORDS, {})
     assert seen[4:] == [("clear", 200), ("approver", 200)]
     ended = states(finished.run_id)
@@ -224,7 +224,7 @@ def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
         with pytest.raises(AirflowFailException, match=f"a rollback was asked for by {user}, {said}"):
             task.arguments(context)
         run.triggering_user_name = None
-        with pytest.raises(AirflowFailException, match=f"nobody that Airflow knows, {said}"):
+        with pytest.raises(AirflowFailException, match=f"a user unknown to Airflow, {said}"):
             task.arguments(context)
     else:
         assert task.arguments(context)[:3] == ["--to", "last", "--by=anna"]

@@ -145,6 +145,6 @@ def test_what_failed_is_found_by_its_offsets(red):
     assert lengths == ([1, 3], "2 of 3 records, at offsets 1, 3")
     assert found["expect_column_values_to_match_regex", "column=key"][0] == [1, 3, 4]
     assert found["expect_column_values_to_be_unique", "column=headers"][0] == [1, 3]
-    hidden = "observed what is not kept, since records hold it"
+    hidden = "observed a value of records, which is not kept"
     assert found["expect_column_most_common_value_to_be_in_set", "column=value"] == ([], hidden)
     assert found["expect_table_row_count_to_equal", "value=7"] == ([], "observed 3")

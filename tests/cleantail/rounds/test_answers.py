@@ -57,20 +57,20 @@ def test_an_answer_means(checked, answer, means):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        pytest.param(None, "nobody was asked about it", id="no question"),
-        pytest.param(yes(checked_round(round="r0")), "nobody was asked about it", id="of another round"),
-        pytest.param(yes(checked_round(kind="expire")), "nobody was asked about it", id="of another kind"),
+        pytest.param(None, "no user was asked about it", id="no question"),
+        pytest.param(yes(checked_round(round="r0")), "no user was asked about it", id="of another round"),
+        pytest.param(yes(checked_round(kind="expire")), "no user was asked about it", id="of another kind"),
         pytest.param(
-            yes(checked_round(units=(staged_unit(head_snapshot_id=40),))), "made or checked anew", id="of other heads"
+            yes(checked_round(units=(staged_unit(head_snapshot_id=40),))), "made or checked again", id="of other heads"
         ),
-        pytest.param(yes(checked_round(verdicts=(Verdict(0, False),))), "made or checked anew", id="of other logs"),
-        pytest.param(question(CHECKED, TASK, 5), "nobody has answered", id="no answer"),
+        pytest.param(yes(checked_round(verdicts=(Verdict(0, False),))), "made or checked again", id="of other logs"),
+        pytest.param(question(CHECKED, TASK, 5), "no user has answered", id="no answer"),
         pytest.param(yes(user={"id": "eve", "name": "anna"}), "not among the topic's approvers", id="of somebody else"),
         pytest.param(yes(user=None), "not among the topic's approvers", id="of nobody"),
     ],
 )
 def test_a_round_that_waits_is_not_published_by_an_answer(answer, why):
-    with pytest.raises(HeldError, match=f"nobody who may has approved round r1 .*{why}.*Clear the task that asks"):
+    with pytest.raises(HeldError, match=f"round r1 .* has no valid approval: .*{why}.*Clear the task that asks"):
         decided(topic("anna"), CHECKED, answer)
 
 

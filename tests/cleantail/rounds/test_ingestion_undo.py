@@ -96,7 +96,7 @@ def test_the_known_ingestions_are_listed_newest_first_with_what_stands_against_e
         pytest.param(
             HISTORY,
             by_id(1),
-            r"round r2 of 1970-01-01 00:00:02 UTC was published .*`cleantail rollback orders --to 1` first makes",
+            r"round r2 of 1970-01-01 00:00:02 UTC was published .*First run `cleantail rollback orders --to 1`",
             id="a round after it",
         ),
         pytest.param(
@@ -114,7 +114,7 @@ def test_the_known_ingestions_are_listed_newest_first_with_what_stands_against_e
         ),
         pytest.param([ingest(5, "a")], LAST, "the snapshot before it has expired", id="expired"),
         pytest.param(
-            [commit(1, operation="ingest")], LAST, "made by an earlier version", id="no note of its files"
+            [commit(1, operation="ingest")], LAST, "lacks entry cleantail.sources", id="no note of its files"
         ),
         pytest.param(
             [commit(1, operation="ingest", sources="?")], LAST, "cleantail.sources of snapshot 1 cannot be read",
@@ -133,13 +133,13 @@ def test_what_something_was_built_on_is_refused_with_its_reason(history, wanted,
         pytest.param([], LAST, "no ingestion is in the table's kept history", id="none"),
         pytest.param([commit(1)], LAST, "no ingestion is in the table's kept history", id="only a sink's"),
         pytest.param(
-            HISTORY, by_id(4), r"snapshot 4 is no ingestion of Cleantail's \(append of another", id="a sink's"
+            HISTORY, by_id(4), r"snapshot 4 is not an ingestion of Cleantail's \(append of another", id="a sink's"
         ),
-        pytest.param(HISTORY, by_id(2), r"snapshot 2 is no ingestion of Cleantail's \(compact\)", id="a round"),
+        pytest.param(HISTORY, by_id(2), r"snapshot 2 is not an ingestion of Cleantail's \(compact\)", id="a round"),
         pytest.param(HISTORY, by_id(99), "in the table's kept history is 99: it never was", id="unknown snapshot"),
         pytest.param(HISTORY, named("e"), "in the table's kept history is e: it never was", id="unknown file"),
         pytest.param(
-            HISTORY, named("c"), r"only go with them \(c, d\): --ingestion 6 takes back all of them", id="one of two"
+            HISTORY, named("c"), r"only be undone with them \(c, d\): --ingestion 6 undoes all of them", id="one of two"
         ),
         pytest.param(
             newest_first(ingest(1, "a"), ingest(2, "a")), named("a"), "ingested 2 times: .* one of 2, 1", id="ambiguous"
@@ -209,6 +209,6 @@ def read_of_kafka(snapshot_id):
 def test_of_reads_of_kafka_the_newest_goes_first_and_files_in_between_stay():
     history = newest_first(read_of_kafka(1), read_of_kafka(2), ingest(3, "a"))
     assert plan_undo(history, by_id(2), "orders").appends == (3,)
-    with pytest.raises(TableError, match="read on from Kafka after it, as snapshot 2: .* take that one back first"):
+    with pytest.raises(TableError, match="read further from Kafka after it, as snapshot 2, .* Undo that one first"):
         plan_undo(history, by_id(1), "orders")
     assert plan_undo(history, by_id(3), "orders").to_snapshot_id == 2

@@ -52,16 +52,3 @@ def test_the_last_round_is_by_the_wall_clock_of_its_commit():
     points = [SizePoint(at, operation, 1, 1, 0) for at, operation in ((5, "compact"), (7, "expire"), (9, "append"))]
     assert last_round_at_ms(points) == 7
     assert last_round_at_ms(points[2:]) is None
-
-
-@pytest.mark.parametrize(
-    ("hidden", "so_far", "unrecorded"),
-    [
-        pytest.param(4505, 4503, False, id="rounding_is_no_difference"),
-        pytest.param(10_000_000, 9_950_000, False, id="nor_is_a_hundredth"),
-        pytest.param(9000, 0, True, id="an_earlier_version_recorded_nothing"),
-        pytest.param(9000, None, False, id="nobody_has_counted"),
-    ],
-)
-def test_more_is_hidden_than_was_recorded_where_it_is_more_than_rounding(hidden, so_far, unrecorded):
-    assert Saved(hidden, 0, so_far).unrecorded == unrecorded

@@ -12,7 +12,7 @@ from cleantail.errors import HeldError, TableError
 from cleantail.log.partition_state import Horizon
 from cleantail.log.rules import RULES, WARNINGS, LogMeasure
 from cleantail.rounds.check_results import CheckResult, RemovedRecord, sample_column
-from cleantail.rounds.checked_round import Hold, KeylessLog, Verdict, staged_unit
+from cleantail.rounds.checked_round import Hold, KeylessLog, Verdict, keyless_logs, staged_unit
 from cleantail.rounds.evidence_row import CHECKED_ROUND
 from cleantail.rounds.recorded_checks import (
     RoundReference,
@@ -99,7 +99,7 @@ def test_a_round_that_format_1_keeps_is_read():
     assert checked.holds == (Hold(0, "publish: approve"),)
     [unit] = checked.units
     assert (unit.counts.deleted, unit.counts.saved_bytes) == ({"superseded": {0: 1}}, {0: 9})
-    assert (unit.keyless_logs, unit.head_snapshot_id, unit.map_slots) == ({3: KeylessLog(2, 17)}, 41, 10)
+    assert (keyless_logs([unit]), unit.head_snapshot_id, unit.map_slots) == ({3: KeylessLog(2, 17)}, 41, 10)
 
 
 def test_a_branch_that_was_staged_in_format_1_is_checked():
@@ -136,13 +136,13 @@ def test_too_few_records_break_a_rule_as_often_as_too_many():
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        (RoundReference("r1", (41,), ()), r"partitions \[\] passed, and the evidence says \[0\]"),
-        (RoundReference("r1", (), (0, 1)), r"partitions \[0, 1\] passed, and the evidence says \[0\]"),
-        (RoundReference("r1", (4711,), (0,)), "names snapshots that no check of it has seen"),
+        (RoundReference("r1", (41,), ()), r"partitions \[\] passed, but the evidence says \[0\]"),
+        (RoundReference("r1", (), (0, 1)), r"partitions \[0, 1\] passed, but the evidence says \[0\]"),
+        (RoundReference("r1", (4711,), (0,)), "names snapshots that no check of it has read"),
     ],
 )
 def test_a_reference_that_contradicts_the_evidence_publishes_nothing(reference, why):
     checked = checked_round()
     require_matching_reference(reference_of(checked), checked, rows_of(checked))
-    with pytest.raises(HeldError, match=f"nothing was published of round r1 .*{why}.*Somebody has changed it"):
+    with pytest.raises(HeldError, match=f"nothing was published of round r1 .*{why}.*The XCom was changed"):
         require_matching_reference(reference, checked, rows_of(checked))

@@ -37,7 +37,7 @@ def test_the_logs_that_compact_left_alone_are_in_its_counts():
 
 @pytest.mark.parametrize("text", [None, ""])
 def test_a_branch_without_a_unit_is_not_checked(text):
-    with pytest.raises(HeldError, match="branch ct_x does not say which work unit it is of.*Clear compact"):
+    with pytest.raises(HeldError, match="branch ct_x does not name its work unit.*Clear compact"):
         staged_unit(text, "ct_x")
 
 
@@ -57,7 +57,7 @@ def test_the_units_of_one_round_have_each_log_once():
     require_one_round([UNIT, other], "r1")
     with pytest.raises(HeldError, match=r"partitions \[0\] are in more than one unit of round r1"):
         require_one_round([UNIT, other, UNIT], "r1")
-    with pytest.raises(HeldError, match="are of round r1, r2, and the run's is r1"):
+    with pytest.raises(HeldError, match="belong to round r1, r2, but the run's is r1"):
         require_one_round([UNIT, replace(other, round="r2")], "r1")
-    with pytest.raises(HeldError, match="are of round none"):
+    with pytest.raises(HeldError, match="belong to round none"):
         require_one_round([], "r1")

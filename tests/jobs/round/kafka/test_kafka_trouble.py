@@ -409,7 +409,9 @@ def test_a_read_is_taken_back_with_its_position_the_newest_first(kafka, workshop
         kafka.send(topic, [(key, b"x")])
         workshop.ok("ingest", topic)
     dry = workshop.ok("rollback", topic, "--ingestion", "last", "--dry-run")
-    assert "offsets from Kafka, by partition 0: 1 to 1" in dry and "not now: the topic was read on from Kafka" in dry
+    assert (
+        "offsets from Kafka, by partition 0: 1 to 1" in dry and "not now: the topic was read further from Kafka" in dry
+    )
     workshop.ok("rollback", topic, "--ingestion", "last")
     assert (position(topic).next_offsets, [r.key for r in landed(topic)]) == ({0: 1}, [b"a"])
     workshop.ok("rollback", topic, "--ingestion", "last")

@@ -348,7 +348,7 @@ def test_a_read_is_taken_back_and_the_next_one_brings_its_records_again(sink, wo
         f"offsets from table cleantail.sinks.undone up to snapshot {where.snapshot_id}, by partition 0: 1 to 1" in told
     )
     first = workshop.json("rollback", topic, "--ingestion", "last", "--dry-run")["others"][0]
-    assert "the topic was read on from its source table after it" in first["refusal"]
+    assert "the topic was read further from its source table after it" in first["refusal"]
     workshop.ok("rollback", topic, "--ingestion", "last")
     assert records(topic) == whole[:1] and position(topic).next_offsets == {0: 1}
     workshop.ok("rollback", topic, "--ingestion", "last")

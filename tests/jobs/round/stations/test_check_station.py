@@ -226,7 +226,7 @@ def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(wo
     table.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
     assert told(table, checked) is None
     code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
-    assert (code, "is on main no more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
+    assert (code, "is not on main any more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
 
 
 def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_run(

@@ -87,9 +87,9 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     told = told_by(checked)
     assert told["passed"] == [0]
     code, result = call(publish, topic, "--round", json.dumps(told | {"passed": [0, 1]}))
-    assert (code, "says that partitions [0, 1] passed, and the evidence says [0]" in result["error"]) == (5, True)
+    assert (code, "says that partitions [0, 1] passed, but the evidence says [0]" in result["error"]) == (5, True)
     code, result = call(publish, topic, "--round", json.dumps(told | {"heads": [4711]}))
-    assert (code, "names snapshots that no check of it has seen" in result["error"]) == (5, True)
+    assert (code, "names snapshots that no check of it has read" in result["error"]) == (5, True)
     code, result = call(publish, topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
     assert (code, "has no check of a round 20200101T000000_000_1" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 0, 1, 2]
@@ -112,10 +112,10 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
 ):
     topic, table, checked, told = held(workshop, table_of, "forged-answer")
     code, result = call(publish, topic, "--round", told)
-    assert (code, "nobody was asked about it, whatever an XCom" in result["error"]) == (5, True)
+    assert (code, "no user was asked about it, whatever an XCom" in result["error"]) == (5, True)
     write_answer(catalog_of(workshop), table.topic, question(checked, TASK, NOW))
     code, result = call(publish, topic, "--round", told)
-    assert (code, "it was asked for, and nobody has answered" in result["error"]) == (5, True)
+    assert (code, "no user has answered" in result["error"]) == (5, True)
     answer(workshop, table, checked, EVE)
     code, result = call(publish, topic, "--round", told)
     assert (code, "Anna has approved it, who is not among the topic's approvers" in result["error"]) == (5, True)
@@ -132,7 +132,7 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
     assert summary_of(table)["cleantail.approved-by"] == "Anna"
     workshop.ok("rollback", topic)
     code, result = call(publish, topic, "--round", told)
-    assert (code, "was published before, and is on main no more" in result["error"]) == (5, True)
+    assert (code, "was published before and is not on main any more" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 
@@ -143,7 +143,7 @@ def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call
     assert (again.round, told_by(again) == json.loads(told)) == (checked.round, False)
     for handed_on in (told, json.dumps(told_by(again))):
         code, result = call(publish, topic, "--round", handed_on)
-        assert (code, "it was made or checked anew after it was asked for" in result["error"]) == (5, True)
+        assert (code, "it was made or checked again after the question" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 
@@ -159,7 +159,7 @@ def test_a_no_drops_the_round_though_the_yaml_asks_for_no_approval_any_more(work
 def test_a_round_that_waits_since_an_earlier_version_says_what_to_do(workshop, table_of):
     topic, table, checked, _ = held(workshop, table_of, "earlier-version")
     rows = [row | {CHECKED_ROUND: None} for row in workshop.evidence(topic)]
-    with pytest.raises(HeldError, match=r"was checked by an earlier version.*clear compact and what follows it"):
+    with pytest.raises(HeldError, match=r"lacks column checked_round.*clear compact and what follows it"):
         recorded(table.topic, checked.round, "compact", rows)
     assert CHECKED_ROUND in evidence_table(workshop.platform()).schema().column_names
 
@@ -173,7 +173,7 @@ def test_an_expiry_is_approved_as_any_other_round(workshop, table_of, call):
     assert (code, left["published"]) == (0, [])
     told = json.dumps(told_by(left["checked"]))
     code, result = call(publish, topic, "--kind", "expire", "--round", told)
-    assert (code, "nobody was asked about it" in result["error"]) == (5, True)
+    assert (code, "no user was asked about it" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1]
     answer(workshop, table_of(topic), CHECKED_ROUND_JSON.of_plain(left["checked"], "XCom"), ANNA)
     assert call(publish, topic, "--kind", "expire", "--round", told)[0] == 0
@@ -220,11 +220,11 @@ def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table
     assert (code, done["counts"]["deleted"]) == (0, {"superseded": {"0": 1}})
     ours, other = (json.dumps({"round": name, "branches": [done["branch"]]}) for name in (done["round"], "other"))
     code, result = call(check_quality, topic, "--round", other)
-    assert (code, f"are of round {done['round']}, and the run's is other" in result["error"]) == (5, True)
+    assert (code, f"belong to round {done['round']}, but the run's is other" in result["error"]) == (5, True)
     table.create_branch("ct_by_hand_1", None)
     by_hand = json.dumps({"round": done["round"], "branches": ["ct_by_hand_1"]})
     code, result = call(check_quality, topic, "--round", by_hand)
-    assert (code, "does not say which work unit it is of" in result["error"]) == (5, True)
+    assert (code, "does not name its work unit" in result["error"]) == (5, True)
     twice = json.dumps({"round": done["round"], "branches": [done["branch"]] * 2})
     assert call(check_quality, topic, "--round", twice)[0] == 5
     assert "in more than one unit" in call(check_quality, topic, "--round", twice)[1]["error"]
@@ -278,5 +278,5 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
 def test_an_answer_that_is_not_of_the_last_question_counts_for_nothing():
     asked = question(round_builders.checked_round(), TASK, NOW)
     for wrong in (None, asked, replace(asked, task="")):
-        with pytest.raises(HeldError, match="is not the last one that was asked about the topic"):
+        with pytest.raises(HeldError, match="is not to the last question that was asked about the topic"):
             answered(wrong, ("orders", "manual__2", "approve"), True, ANNA, NOW)

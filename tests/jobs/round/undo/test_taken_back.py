@@ -182,7 +182,7 @@ def test_a_sinks_append_is_never_taken_back_and_stays_when_an_ingestion_before_i
                                "headers").writeTo(table.name).append()  # fmt: skip
     _, history = main_of(workshop, topic)
     code, _, err = workshop.run("rollback", topic, "--ingestion", history[0].snapshot_id)
-    assert code == 2 and "is no ingestion of Cleantail's" in err
+    assert code == 2 and "is not an ingestion of Cleantail's" in err
     workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
     assert offsets(workshop.read(topic)) == [7]
 
@@ -192,7 +192,7 @@ def test_files_of_one_commit_go_together_by_its_snapshot(workshop):
     files = [workshop.file(f"{n}.jsonl", [record(n, "a", "x")]) for n in range(2)]
     workshop.ok("ingest", topic, "--file", files[0], "--file", files[1])
     code, _, err = workshop.run("rollback", topic, "--ingestion", files[0])
-    assert code == 2 and "takes back all of them" in err
+    assert code == 2 and "undoes all of them" in err
     _, history = main_of(workshop, topic)
     workshop.ok("rollback", topic, "--ingestion", history[0].snapshot_id)
     assert workshop.read(topic) == []

@@ -84,7 +84,7 @@ def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothin
     again = measures(result)[0]["deleted"].get("registered_twice", 0)
     assert again == (len(seen) - len(left)) and bool(again) == (damage == "older")
     code, _, err = workshop.run("rollback", name, "--to", sink.load().snapshots().iterator().next().snapshotId())
-    assert code == 2 and "mended deletion vectors" in err
+    assert code == 2 and "repaired deletion vectors" in err
 
 
 def bare(vectors):
