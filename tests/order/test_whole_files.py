@@ -16,7 +16,7 @@ FILES = {
     "tests/dags/test_dag_runs.py": (3, 110.0),
     "tests/jobs/restore/test_restore.py": (1, 80.0),
     "tests/cleantail/config/test_config.py": (5, 10.0),
-    "tests/cleantail/log/policy/test_triggers.py": (1, 0.0),
+    "tests/cleantail/log/test_triggers.py": (1, 0.0),
 }
 TESTS = [f"{file}::test_{number}" for file, (count, _) in FILES.items() for number in range(count)]
 

@@ -15,7 +15,7 @@ from cleantail.rounds.publications import (
     quarantine_of,
 )
 from cleantail.rounds.recorded_checks import last_compaction
-from tests.cleantail.rounds.checked.test_recorded_checks import TOPIC, rows_of
+from tests.cleantail.rounds.test_recorded_checks import TOPIC, rows_of
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 
 RED = (Verdict(0, False, failures=(check_result(),)),)
