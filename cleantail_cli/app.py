@@ -1,28 +1,68 @@
-"""`cleantail` itself: the group of all commands, and how the process starts and ends."""
+"""`cleantail` itself: the group of all commands, how the process starts and ends, and completion in a shell."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from cleantail.home.process import end_process, run_process
-from cleantail_cli.command import Group
-from cleantail_cli.commands.adopt import adopt
-from cleantail_cli.commands.completion import completion
-from cleantail_cli.commands.configuration import check_config, import_config
-from cleantail_cli.commands.convert_deletes import convert_deletes
-from cleantail_cli.commands.jars import jars
-from cleantail_cli.commands.planning import plan, status
-from cleantail_cli.commands.readers import latest, read, reader
-from cleantail_cli.commands.reconcile import reconcile
-from cleantail_cli.commands.recovery import mend, release, rollback
-from cleantail_cli.commands.restore import restore
-from cleantail_cli.commands.rounds import check, compact, ingest, reclaim
-from cleantail_cli.completion import answer_shell
+from cleantail_cli.adopt_commands import adopt, convert_deletes
+from cleantail_cli.command import CommandWithExamples, Group
+from cleantail_cli.configuration_commands import check_config, import_config
+from cleantail_cli.ingest_command import ingest
+from cleantail_cli.jars_command import jars
+from cleantail_cli.plan_command import plan
+from cleantail_cli.read_commands import latest, read, reader
+from cleantail_cli.restore_command import restore
+from cleantail_cli.rollback_command import rollback
+from cleantail_cli.round_commands import compact, reconcile
+from cleantail_cli.status_command import status
+from cleantail_cli.upkeep_commands import check, mend, reclaim, release
+
+VARIABLE = "_CLEANTAIL_COMPLETE"
+"""A shell asks by this variable: `bash_source` for its script, `bash_complete` for completions."""
+SHELLS = ("bash", "zsh", "fish")
+
+
+def answer_shell(app: click.Command, env: Mapping[str, str] = os.environ) -> int | None:
+    """Answers a shell that asks for completions, and gives the exit code; None where none asks."""
+    instruction = env.get(VARIABLE)
+    return shell_complete(app, {}, "cleantail", VARIABLE, instruction) if instruction else None
+
+
+def script(app: click.Command, shell: str) -> str:
+    """Returns the script that the shell has to read once for completion to work."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise ValueError(f"{shell}: {', '.join(SHELLS)}")
+    return kind(app, {}, "cleantail", VARIABLE).source()
+
+
+@click.command(
+    "completion",
+    cls=CommandWithExamples,
+    examples=(
+        'eval "$(cleantail completion bash)"                          # in ~/.bashrc',
+        'eval "$(cleantail completion zsh)"                           # in ~/.zshrc, after compinit',
+        "cleantail completion fish > ~/.config/fish/completions/cleantail.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print what a shell needs to complete what is typed.
+
+    Commands, options and their values, files, and the names of the configuration's topics.
+    """
+    print(script(ctx.find_root().command, shell), end="")
+    return 0
+
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
 COMMANDS = (

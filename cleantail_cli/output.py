@@ -7,16 +7,60 @@ that its output takes.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from cleantail.errors import CleantailError, printable
-from cleantail_cli.progress import SILENT, Progress, on_terminal
+from cleantail_cli.long_work import SILENT, Progress, on_terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+PIPE_COLUMNS = 100
+"""How long lines are where stdout is no terminal and COLUMNS says nothing."""
+FEWEST_COLUMNS = 40
+
+
+def line_width(env: Mapping[str, str] = os.environ) -> int:
+    """Returns COLUMNS where that is a number, else the terminal's width, else that of a pipe."""
+    variable = env.get("COLUMNS", "")
+    if variable.isdigit() and int(variable) > 0:
+        columns = int(variable)
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    return max(columns, FEWEST_COLUMNS)
+
+
+def console() -> Console:
+    """Makes the console for stdout, as wide as its lines may be."""
+    return Console(width=line_width(), highlight=False)
+
+
+class _PrintableTable(Table):
+    """Is a table whose cells hold nothing that commands a terminal."""
+
+    def add_row(self, *renderables: Any, **settings: Any) -> None:
+        cells = (printable(cell) if isinstance(cell, str) else cell for cell in renderables)
+        super().add_row(*cells, **settings)
+
+
+def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
+    """Makes an empty table whose cells go on in the next line where they are too long: nothing is cut off."""
+    table = _PrintableTable(title=escape(title) if title is not None else None, caption=caption)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
 
 _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
 """Finds a line that begins as Cleantail's own errors and warnings do."""
@@ -91,7 +135,6 @@ class ConsoleOutput:
         print(safe(text))
 
     def table(self, table: Table) -> None:
-        from cleantail_cli.console import console
 
         console().print(table)
 

@@ -1,15 +1,56 @@
-"""Arguments and options that several commands share, and the types of their values."""
+"""Arguments and options that several commands share, the types of their values, and how a shell completes them."""
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from cleantail_cli.completion import topic_names
+from cleantail_cli.command import config_dir_of
+
+_TOPIC = re.compile(r"""^(?:\{[ \t]*)?["']?topic["']?[ \t]*:[ \t]+["']?([^\s"',}#]+)""", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+"""What Kafka lets a topic be called: a shell takes nothing of it for more than a word."""
+_CHARS = 4_096
+"""So much of a file is read: a topic's name stands at its beginning."""
+
+
+def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Completes a topic of the configuration that the line names, by the beginnings of its files alone."""
+    try:
+        files = sorted((config_dir_of(ctx) / "topics").glob("*"))
+        names = [_name(file) for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
+    except OSError:
+        return []
+    return [CompletionItem(name) for name in names if _NAME.fullmatch(name) and name.startswith(incomplete)]
+
+
+def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Completes `NAME=` of a topic config, for --set."""
+    from cleantail.config.kafka_configs import KafkaConfigs
+
+    names = (f"{field.alias}=" for field in KafkaConfigs.model_fields.values() if field.alias)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def column_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Completes `NAME=` of a column of a topic's table, for --column."""
+    from cleantail.config.topic_table import COLUMNS
+
+    return [CompletionItem(f"{name}=") for name in COLUMNS if f"{name}=".startswith(incomplete)]
+
+
+def _name(file: Path) -> str:
+    """Returns what the file calls its topic, else the file's own name."""
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        named = _TOPIC.search(stream.read(_CHARS))
+    return named[1] if named else file.stem
+
 
 LONG_END = 1 << 63
 LAST = "last"
@@ -67,7 +108,6 @@ def is_natural(text: str) -> bool:
 NATURAL, CLOCK, TARGET = Natural(), Clock(), Target()
 FILE = click.Path(path_type=Path)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
-
 topic = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="Its name, as in its YAML.")
 optional_topic = click.argument(
     "topic", metavar="[TOPIC]", required=False, shell_complete=topic_names, help="One topic; without it all of them."

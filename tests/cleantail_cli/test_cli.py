@@ -12,8 +12,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.checked_round import RunResult
-from cleantail_cli import main
-from cleantail_cli.commands import planning, rounds
+from cleantail_cli import main, plan_command, round_commands
 from cleantail_cli.parameters import CLOCK
 
 REPOSITORY = Path(__file__).parents[2]
@@ -183,7 +182,7 @@ def test_before_the_first_ingest_nothing_is_due_and_nothing_is_wrong(run, comman
 
 
 def test_compact_with_nothing_due_starts_no_spark(run, monkeypatch):
-    monkeypatch.delattr(rounds, "_run")
+    monkeypatch.delattr(round_commands, "_run")
     code, out, _ = run("compact", "orders", "--json", "--now", "5")
     document = json.loads(out)
     assert (code, document["ok"], document["plan"]["reason"]) == (0, True, "the table has no records yet")
@@ -409,13 +408,13 @@ def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
     def fail(*_):
         raise raised
 
-    monkeypatch.setattr(planning, "evaluated", fail)
+    monkeypatch.setattr(plan_command, "evaluated", fail)
     assert run("plan", "orders") == (code, "", message)
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_failed_check_exits_1(run, filled, monkeypatch, ok, code):
-    monkeypatch.setattr(rounds, "_run", lambda *_: RunResult(ok))
+    monkeypatch.setattr(round_commands, "_run", lambda *_: RunResult(ok))
     found, out, _ = run("compact", "orders", "--json", "--now", "1001")
     assert (found, json.loads(out)["ok"]) == (code, ok)
 
@@ -424,7 +423,7 @@ def test_a_defect_is_not_hidden(run, monkeypatch):
     def fail(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(planning, "evaluated", fail)
+    monkeypatch.setattr(plan_command, "evaluated", fail)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         run("plan", "orders")
 

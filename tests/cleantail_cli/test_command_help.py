@@ -11,8 +11,7 @@ import click
 import pytest
 
 from cleantail_cli import main
-from cleantail_cli.app import app
-from cleantail_cli.completion import answer_shell
+from cleantail_cli.app import answer_shell, app
 from cleantail_cli.reference import as_markdown, commands, parsed
 
 REPOSITORY = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from cleantail_cli import main
+from cleantail_cli.long_work import SILENT, Line, on_terminal, tasks
 from cleantail_cli.output import ConsoleOutput, JsonOutput
-from cleantail_cli.progress import SILENT, Line, on_terminal, tasks
 
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 500

@@ -16,13 +16,13 @@ from cleantail.log.triggers import decide
 from cleantail.rounds.checked_round import RoundResult, RunResult, Verdict
 from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
 from cleantail.watch.topic_states import TopicStatus
-from cleantail_cli import console
+from cleantail_cli import output, plan_command, round_commands, status_command
+from cleantail_cli.ingest_command import Ingested
 from cleantail_cli.output import ConsoleOutput, JsonOutput
-from cleantail_cli.reports import rounds as run_report
-from cleantail_cli.reports import status as status_report
-from cleantail_cli.reports.rounds import Compacted, Plan
-from cleantail_cli.reports.status import Status
-from cleantail_cli.reports.upkeep import Ingested, Reclaimed
+from cleantail_cli.plan_command import Plan
+from cleantail_cli.round_commands import Compacted
+from cleantail_cli.status_command import Status
+from cleantail_cli.upkeep_commands import Reclaimed
 from tests.cleantail.kernel_builders import log_state, segment
 from tests.round_builders import check_result
 
@@ -58,7 +58,7 @@ def test_status_for_people_has_a_block_for_each_log(capsys):
     PEOPLE.show(Status([TopicStatus(TOPIC, logs)], 0))
     out = capsys.readouterr().out
     assert "0.500" in out
-    assert status_report.LIVE_BYTES_NOTE in out
+    assert status_command.LIVE_BYTES_NOTE in out
     words = re.sub(r"[│\s]+", " ", out)
     assert "check [x]" in words
     assert "odd" in words
@@ -75,7 +75,7 @@ def test_where_a_line_is_too_short_a_partition_is_a_block_and_a_name_stays_whole
     lines = capsys.readouterr().out.splitlines()
     branch = [line for line in lines if "branch" in line]
     assert [line.split() for line in branch] == [["branch", HELD.quarantine.branch]]
-    width = int(columns or console.PIPE_COLUMNS)
+    width = int(columns or output.PIPE_COLUMNS)
     assert max(len(line) for line in lines if line not in branch) <= width
     assert [line.split() for line in lines if line.startswith("  partition")] == [
         ["partition", "0"],
@@ -112,9 +112,9 @@ def test_a_terminal_that_is_wide_enough_gets_a_table_and_what_each_log_waits_for
 
 
 def test_what_is_not_known_is_a_dash_and_an_instant_is_written_out():
-    row = dict(zip(status_report.COLUMNS, status_report.row_of(log_state(checkpoint=None)), strict=True))
+    row = dict(zip(status_command.COLUMNS, status_command.row_of(log_state(checkpoint=None)), strict=True))
     assert (row["checkpoint"], row["next horizon (UTC)"]) == ("-", "-")
-    row = status_report.row_of(log_state(horizons=(Horizon(5, 0, 2),)))
+    row = status_command.row_of(log_state(horizons=(Horizon(5, 0, 2),)))
     assert row[-1] == "1970-01-01 00:00:00"
 
 
@@ -174,7 +174,7 @@ def stage(passed=True, data_docs=None):
 
 @pytest.mark.parametrize(("passed", "word"), [(True, "passed"), (False, "failed")])
 def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
-    row = run_report._run_row(stage().measures[0], passed)
+    row = round_commands._run_row(stage().measures[0], passed)
     assert [*row[:-1], re.sub(r"\[.*?\]", "", row[-1])] == ["0", "20", "11", "4", "2", "3", "5", word]
 
 
@@ -204,12 +204,12 @@ def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
         held = Quarantine(0, "compact", "check failed: expect_x", 1, 60_000)
         return replace(EMPTY, now_ms=now_ms, logs=(log_state(state=PartitionState(quarantine=held)),))
 
-    run_report.tell_held_back(planned(59_999), PEOPLE)
+    plan_command.tell_held_back(planned(59_999), PEOPLE)
     assert capsys.readouterr().err == (
         "warning: partition 0: held back: check failed: expect_x; a scheduled run leaves it alone until "
         "1970-01-01 00:01:00 UTC, `cleantail compact` does not\n"
     )
-    run_report.tell_held_back(planned(60_000), PEOPLE)
+    plan_command.tell_held_back(planned(60_000), PEOPLE)
     assert capsys.readouterr().err == ""
 
 

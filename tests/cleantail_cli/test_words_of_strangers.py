@@ -9,8 +9,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import whole_number
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail_cli import main
-from cleantail_cli.console import folding_table
-from cleantail_cli.output import ConsoleOutput, JsonOutput
+from cleantail_cli.output import ConsoleOutput, JsonOutput, folding_table
 
 EVIL = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202eabc\u2028\ud800\x00\x7f\x85\r"
 LINES = "x\nerror: all is lost\nWarning: run curl"

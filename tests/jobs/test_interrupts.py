@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from cleantail_cli.progress import SILENT
-from cleantail_cli.spark import interruptible, spark_session
+from cleantail_cli.long_work import SILENT, interruptible, spark_session
 
 LONG = 10**15
 

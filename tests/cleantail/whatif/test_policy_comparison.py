@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail_cli import main
-from cleantail_cli.reports.policies import plain
+from cleantail_cli.plan_command import plain
 
 NOW = int(time.time() * 1000) + 2 * 86_400_000
 RULES = "topic: {}\nschedule: null\nconfig:\n  segment.ms: 1\n"

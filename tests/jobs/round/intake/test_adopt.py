@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cleantail_cli.commands import adopt as adopt_command
+from cleantail_cli import adopt_commands
 from tests.jobs.conftest import HEADERS, settings
 from tests.model import compacted, without_tombstones
 
@@ -188,7 +188,7 @@ def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_t
 
 
 def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(workshop, redpanda, monkeypatch):
-    topic, adopt = "made-meanwhile", adopt_command._adopt
+    topic, adopt = "made-meanwhile", adopt_commands._adopt
     table, file = redpanda(topic, [(0, 0, NOW, "k", "v")], 3), workshop.config / "topics" / f"{topic}.yaml"
 
     def meanwhile(*arguments):
@@ -196,7 +196,7 @@ def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(work
         file.write_text("topic: mine\n")
 
     with monkeypatch.context() as patch:
-        patch.setattr(adopt_command, "_adopt", meanwhile)
+        patch.setattr(adopt_commands, "_adopt", meanwhile)
         code, _, err = workshop.run("adopt", table)
     assert code == 2 and f"{file} was made meanwhile, and stays as it is" in err
     assert file.read_text() == "topic: mine\n"

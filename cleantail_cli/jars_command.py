@@ -1,13 +1,21 @@
-"""`jars`: finds Spark's jars, or fetches them, into a folder that all homes share."""
+"""`jars`: find or fetch Spark's jars, into a folder that all homes of a user share."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleantail.human import counted
 from cleantail_cli.command import Invocation, command
+from cleantail_cli.output import Page
+
+if TYPE_CHECKING:
+    from cleantail.lake.jars.jar_list import Jar
 
 
 @command(
@@ -39,7 +47,6 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
     from cleantail.lake.jars.jar_fetching import fetch, listed_jars, problems, take
     from cleantail.lake.jars.jar_list import kinds_of, mixed_versions, spark_version
-    from cleantail_cli.reports.jars import Jars
 
     spark = spark_version()
     if warning := mixed_versions():
@@ -58,3 +65,31 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
             fetch(directory, kinds, repositories)
     call.output.show(Jars(spark, directory, listed_jars(kinds), fetched=bool(missing)))
     return 0
+
+
+@dataclass(frozen=True)
+class Jars:
+    """Holds the jars of a version of Spark, and where they are; `directory` is None where the cluster has them."""
+
+    spark: str
+    directory: Path | None
+    jars: Sequence[Jar]
+    fetched: bool
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "ok": True,
+            "spark": self.spark,
+            "directory": None if self.directory is None else str(self.directory),
+            "fetched": self.fetched,
+            "jars": [{"name": jar.name, "sha256": jar.sha256, "bytes": jar.bytes} for jar in self.jars],
+        }
+
+    def tell(self, page: Page) -> None:
+        if self.directory is None:
+            page.line("platform.spark leaves the jars to the cluster: none are fetched")
+            return
+        for jar in self.jars:
+            page.line(jar.name)
+        what = "fetched, and compared" if self.fetched else "there, and compared"
+        page.line(f"Spark {self.spark}: {counted(len(self.jars), 'jar')} {what} by SHA-256, in {self.directory}")

@@ -1,18 +1,19 @@
-"""`cleantail adopt TABLE`: inspects an existing table of a sink, writes its topic's YAML and takes it over."""
+"""`adopt` and `convert-deletes`: commands for an existing table that a sink fills."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 from pydantic import ValidationError
 
 from cleantail.adopt import adoption
+from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
 from cleantail.adopt.layouts import required
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic, scan_topics
@@ -20,18 +21,20 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, ORDER, Columns, Deleted, columns_of_texts
 from cleantail.errors import CleantailError, ConfigError, TableError
+from cleantail.human import counted
 from cleantail.kafka.import_config import validated, write_file
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.completion import column_names
-from cleantail_cli.reports.adoption import Adopted
-from cleantail_cli.spark import spark_session
+from cleantail_cli.long_work import spark_session
+from cleantail_cli.output import Page
+from cleantail_cli.parameters import column_names
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from cleantail.adopt.adoption import ForeignTable
     from cleantail.adopt.layouts import Layout
+    from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 
 
 @command(
@@ -254,3 +257,117 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     except TableError as e:
         problems.append(str(e))
     return problems, unseen
+
+
+@command(
+    "convert-deletes",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    parameters.dry_run,
+    examples=["cleantail convert-deletes sink.orders --dry-run", "cleantail convert-deletes sink.orders"],
+)
+def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
+    """Make deletion vectors of a table's equality deletes; position deletes in format version 2.
+
+    Sinks in upsert mode write deletes by values of columns, which a round cannot replace. The records that they remove
+    are looked for, readers see the same table before and after, and one commit puts the new deletes in place of the old
+    ones. Position deletes of several data files become such of one each.
+    """
+    from cleantail.lake.catalogs import load_named
+    from cleantail.lake.runs.foreign_deletes import foreign_deletes, require_parquet_files
+
+    loaded = load_named(call.platform, table)
+    require_parquet_files(loaded)
+    deletes, done = foreign_deletes(loaded), None
+    if deletes.any and not dry_run:
+        from spark_jobs.conversion.convert import convert_deletes as convert
+
+        name = f"cleantail convert-deletes {table}"
+        with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
+            progress("converting deletes")
+            done = convert(spark, call.platform, table)
+    call.output.show(DeletesConverted(table, deletes, done))
+    return 0
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Says what `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is
+    there."""
+
+    table: str
+    topic: str
+    foreign: ForeignTable
+    paths: Mapping[str, str]
+    columns: Columns | None
+    upgrade: bool
+    unseen: str
+    problems: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    dry_run: bool = False
+    text: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Returns whether the table stays as it is because something is wrong with it."""
+        return bool(self.problems) or self.columns is None
+
+    @property
+    def refusal(self) -> str:
+        """Says why the table stays as it is."""
+        return f"{self.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(self.problems)
+
+    def document(self) -> dict[str, Any]:
+        head = {"ok": False, "error": self.refusal} if self.refused else {}
+        notes = [] if self.refused else self._notes()
+        changes, problems = list(self.changes), list(self.problems)
+        more = {"topic": self.topic, "mapped": dict(self.paths), "problems": problems, "changes": changes}
+        return head | asdict(self.foreign) | {"records": self.foreign.records} | more | {"notes": notes}
+
+    def tell(self, page: Page) -> None:
+        page.line("\n".join(adoption.describe(self.foreign, self.paths)))
+        for text in self._notes():
+            page.line(f"note: {text}")
+        if not self.refused:
+            verb = "would be changed" if self.dry_run else "changed"
+            changes = "; ".join(self.changes) or "nothing, it is adopted already"
+            page.line(f"topic {self.topic}; {verb}: {changes}")
+        if self.dry_run and self.text:
+            page.line(self.text.removesuffix("\n"))
+
+    def _notes(self) -> list[str]:
+        notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
+        unseen = f"{self.unseen}: whether their folders are this table's, too, is not known"
+        return notes + ([unseen] if self.unseen else [])
+
+
+@dataclass(frozen=True)
+class DeletesConverted:
+    """Says which deletes of a table are not of one data file each, and what they became; None where nothing was
+    changed."""
+
+    table: str
+    found: ForeignDeletes
+    done: Converted | None
+
+    def document(self) -> dict[str, Any]:
+        counts = {f"found_{name}": count for name, count in asdict(self.found).items()}
+        return {"table": self.table, "converted": self.done is not None, **counts} | (
+            dict(CONVERTED_JSON.plain(self.done)) if self.done else {}
+        )
+
+    def tell(self, page: Page) -> None:
+        foreign = self.found
+        if not foreign.any:
+            page.line(f"{self.table}: every delete is of one data file; nothing was changed")
+            return
+        rows = counted(foreign.equality_rows, "row")
+        shared = counted(foreign.shared_position_deletes, "position delete file")
+        deletes = counted(foreign.equality_deletes, "equality delete file")
+        page.line(f"{self.table}: {deletes} with {rows}, {shared} of several data files")
+        page.line(_done(self.done) if self.done else "nothing was changed: --dry-run")
+
+
+def _done(done: Converted) -> str:
+    hidden, files = counted(done.hidden_records, "record"), counted(done.data_files, "data file")
+    seen = f"readers see {counted(done.live_records, 'record')}, as before"
+    return f"converted, as snapshot {done.snapshot_id}: they hide {hidden} in {files}; {seen}"

@@ -1,24 +1,32 @@
-"""`read`, `latest` and `reader`: the records, the latest ones, and the positions of registered readers."""
+"""`read`, `latest` and `reader`: print records, print the current state, and manage registered readers."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.human import counted
+from cleantail.human import counted, instant
+from cleantail.log.horizons import Reader
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
+from cleantail_cli.output import Output, Page, folding_table
 from cleantail_cli.parameters import FILE, NATURAL, clock
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from cleantail.lake.records.latest import Latest
 
 
 @command(
@@ -80,7 +88,6 @@ def latest(
     from cleantail.lake.records.ordered_records import records_of
     from cleantail.lake.table_metadata import require_partition
     from cleantail.sources.kcat_output import format_record
-    from cleantail_cli.reports.readers import tell_positions
 
     configured = call.topic(topic)
     with call.output.records_progress() as progress:
@@ -173,7 +180,40 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
     from cleantail.lake.runs import reader_properties
-    from cleantail_cli.reports.readers import Readers
 
     call.output.show(Readers(topic, reader_properties.registered(catalog, topic)))
     return 0
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Is the answer of `reader`: a row for each reader and log."""
+
+    topic: Topic
+    readers: Sequence[Reader]
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, "readers": [asdict(r) for r in self.readers]}
+
+    def tell(self, page: Page) -> None:
+        if not self.readers:
+            page.line(f"{self.topic.topic}: no readers are registered")
+            return
+        title = f"readers of {self.topic.topic}"
+        table = folding_table("reader", "partition", "next offset", "said at (UTC)", title=title)
+        for r in self.readers:
+            table.add_row(escape(r.name), str(r.partition), str(r.offset), instant(r.at_ms))
+        page.table(table)
+
+
+def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
+    """Writes the snapshot and the next offset of every log to a file, and says them to a person on stderr."""
+    if file is not None:
+        offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
+        document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
+        file.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
+    where = (
+        f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"
+    )
+    output.note(f"snapshot {state.snapshot_id}; go on from: {where}")

@@ -1,6 +1,7 @@
-"""Says what `cleantail status` prints: a table where its lines fit the terminal, else a block for each partition.
+"""`status`: print the state of every log.
 
-Where stdout is no terminal there are always blocks, so that what a script cuts out does not depend on the numbers.
+On a terminal it is a table if the lines fit, else a block for each partition. A pipe or a file always gets blocks, so
+that the format a script reads does not depend on the numbers.
 """
 
 from __future__ import annotations
@@ -9,17 +10,47 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError
 from cleantail.human import counted, instant, one_line, size
 from cleantail.log.horizons import Hold, hold_lines
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.log.triggers import RATIO, decide
-from cleantail.watch.topic_states import TopicStatus
-from cleantail_cli.console import line_width
-from cleantail_cli.output import Page
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.output import Page, line_width
+from cleantail_cli.parameters import clock
+
+if TYPE_CHECKING:
+    from cleantail.watch.topic_states import TopicStatus
+
+
+@command(
+    "status",
+    parameters.optional_topic,
+    parameters.now,
+    examples=["cleantail status", "cleantail status customer-cdc --json"],
+)
+def status(call: Invocation, topic: str | None, now: int | None) -> int:
+    """Show the state of every log, from metadata.
+
+    Of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2.
+    """
+    from cleantail.watch.topic_states import status_of, status_of_all
+
+    now_ms = clock(now)
+    if topic:
+        call.output.show(Status([status_of(call.topic(topic), call.platform, now_ms)], now_ms))
+        return 0
+    with call.output.progress() as progress:
+        progress("reading metadata")
+        readable, broken = status_of_all(call.config, call.platform, now_ms, progress.counting)
+    call.output.show(Status(readable, now_ms, broken))
+    return ConfigError.exit_code if broken else 0
+
 
 LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 COLUMNS = (

@@ -1,1 +1,0 @@
-"""Holds what each group of commands does."""

@@ -1,0 +1,210 @@
+"""`check-config` and `import-config`: validate the configuration, and write topics from Kafka's own configs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from cleantail.config.run_schedule import schedule_text
+from cleantail.config.topic import Topic
+from cleantail.config.topic_group import TopicGroup
+from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.human import counted
+from cleantail.kafka.import_config import EXISTS, INTERNAL, NOT_COMPACTED, WRITTEN, ImportedTopic
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.output import Page, folding_table
+from cleantail_cli.parameters import FILE
+
+if TYPE_CHECKING:
+    from cleantail.kafka.broker_configs import DescribedTopic
+
+
+@command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])
+def check_config(call: Invocation) -> int:
+    """Validate the whole configuration.
+
+    Every problem of every file; exit code 2 if there is one. What has no effect is a warning.
+    """
+    from cleantail.config.claims.platform_limits import in_its_sources
+    from cleantail.config.loading import scan_groups, scan_topics
+    from cleantail.config.settings_in_force import warnings_of
+    from cleantail.config.yaml_file import read_yaml
+    from cleantail.home.private_files import open_to_others
+
+    if not (call.config / "topics").is_dir():
+        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
+        raise ConfigError(call.config / "topics", [missing])
+    scanned = scan_topics(call.config, os.environ)
+    files = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
+    topics = [(file, topic) for file, topic in files if isinstance(topic, Topic)]
+    names = {topic.topic for _, topic in topics}
+    read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)
+    warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
+    warnings += [warning for warning in [open_to_others(call.platform.home)] if warning]
+    answer = Configuration(files, list(scan_groups(call.config, os.environ)), warnings)
+    call.output.show(answer)
+    return 2 if answer.errors else 0
+
+
+@command(
+    "import-config",
+    click.argument("file", required=False, metavar="[FILE]", help="Output of kafka-configs --describe; - is stdin."),
+    click.option("--bootstrap-server", metavar="HOST:PORT", help="Ask a live broker instead."),
+    click.option("--command-config", type=FILE, metavar="F", help="Properties of the client, as librdkafka has them."),
+    click.option(
+        "--topic", "topics", multiple=True, metavar="T", help="Only this topic, compacted or not; may be repeated."
+    ),
+    click.option("--force", is_flag=True, help="Overwrite existing files."),
+    examples=[
+        "kafka-configs --bootstrap-server kafka:9092 --entity-type topics --describe --all | cleantail import-config -",
+        "cleantail import-config --bootstrap-server kafka:9092 --topic customer-cdc",
+    ],
+)
+def import_config(
+    call: Invocation,
+    file: str | None,
+    bootstrap_server: str | None,
+    command_config: Path | None,
+    topics: tuple[str, ...],
+    force: bool,
+) -> int:
+    """Write topic YAML from what Kafka says.
+
+    Writes what is new and tells the rest. Exit code 2 where every file that was meant is there already: nothing was
+    done then, and --force is asked for.
+    """
+    from cleantail.kafka.import_config import import_topics
+
+    described = _described(file, bootstrap_server, command_config, topics)
+    imported = import_topics(described, topics, call.config, call.platform.catalog, force)
+    call.output.show(ImportedTopics(imported, call.config / "topics"))
+    statuses = [each.status for each in imported if each.status in (WRITTEN, EXISTS)]
+    return 2 if statuses and WRITTEN not in statuses else 0
+
+
+def _described(
+    file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
+) -> Sequence[DescribedTopic]:
+    from cleantail.kafka import broker_configs, live_broker
+
+    if bootstrap_server and file is None:
+        return live_broker.describe(bootstrap_server, command_config, topics)
+    if bootstrap_server is not None or file is None:
+        raise CleantailError("give either FILE (- is stdin) or --bootstrap-server HOST:PORT")
+    if file == "-":
+        return broker_configs.parse_described(sys.stdin, "stdin")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise CleantailError(f"{file} cannot be read: {e}") from None
+    return broker_configs.parse_described(text.splitlines(), file)
+
+
+_STATUS = {
+    WRITTEN: "written",
+    EXISTS: "exists already and is left as it is; --force overwrites it",
+    NOT_COMPACTED: "not written: the topic is not compacted in Kafka; name it with --topic",
+    INTERNAL: "not written: an internal topic; name it with --topic",
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Is the answer of `check-config`: a row for each file of a topic, and of a group, and problems and warnings below,
+    on stderr."""
+
+    files: Sequence[tuple[Path, Topic | ConfigError]]
+    groups: Sequence[tuple[Path, TopicGroup | ConfigError]]
+    warnings: Sequence[str]
+
+    @property
+    def errors(self) -> list[ConfigError]:
+        return [error for _, error in (*self.files, *self.groups) if isinstance(error, ConfigError)]
+
+    def document(self) -> dict[str, Any]:
+        topics = [{"file": str(f), "topic": t.topic, "table": t.table} for f, t in self.files if isinstance(t, Topic)]
+        problems = [
+            {"file": str(e.file), "key": p.key, "problem": str(p), "line": p.line}
+            for e in self.errors
+            for p in e.problems
+        ]
+        groups = [{"file": str(f), "group": g.group} for f, g in self.groups if isinstance(g, TopicGroup)]
+        return {
+            "ok": not self.errors,
+            "topics": topics,
+            "groups": groups,
+            "problems": problems,
+            "warnings": list(self.warnings),
+        }
+
+    def tell(self, page: Page) -> None:
+        title = counted(len(self.files), "topic file")
+        table = folding_table("file", "topic", "table", "policy", "strategy", "schedule", title=title)
+        for file, topic in self.files:
+            if isinstance(topic, Topic):
+                table.add_row(*(escape(text) for text in _row(file, topic)))
+            else:
+                table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
+        page.table(table)
+        if self.groups:
+            page.table(self._groups())
+        for error in self.errors:
+            page.note(str(error))
+        for text in self.warnings:
+            page.warning(text)
+
+    def _groups(self) -> Table:
+        table = folding_table("file", "group", "topics", "schedule", title=counted(len(self.groups), "group file"))
+        topics = [topic for _, topic in self.files if isinstance(topic, Topic)]
+        for file, group in self.groups:
+            if isinstance(group, TopicGroup):
+                members = sum(topic.group == group.group for topic in topics)
+                row = (file.name, group.group, str(members), schedule_text(group.schedule))
+                table.add_row(*(escape(text) for text in row))
+            else:
+                table.add_row(escape(file.name), "[red]wrong[/red]", "", "")
+        return table
+
+
+def _row(file: Path, topic: Topic) -> tuple[str, ...]:
+    policy = ",".join(sorted(topic.config.cleanup_policy))
+    when = schedule_text(topic.schedule) if topic.group is None else f"with group {topic.group}"
+    return (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
+
+
+@dataclass(frozen=True)
+class ImportedTopics:
+    """Says what became of each topic that Kafka has told of; `folder` is where the files are."""
+
+    topics: Sequence[ImportedTopic]
+    folder: Path
+
+    def document(self) -> dict[str, Any]:
+        rows = [
+            {
+                "topic": i.topic,
+                "status": i.status,
+                "file": i.file,
+                "path": str(self.folder / i.file),
+                "left_out": list(i.notes),
+            }
+            for i in self.topics
+        ]
+        return {"ok": True, "topics": rows}
+
+    def tell(self, page: Page) -> None:
+        for imported in self.topics:
+            page.line(f"{imported.topic}: {self.folder / imported.file} {_STATUS[imported.status]}")
+            for note in imported.notes:
+                page.line(f"  not carried over: {note}")
+        if not self.topics:
+            page.line("no topics are described")

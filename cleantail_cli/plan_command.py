@@ -1,0 +1,395 @@
+"""`plan`: print what a run would do and why, or compare policies on the history of topics.
+
+Anybody may propose the YAML that names and values come from, so the Markdown escapes all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.human import counted, duration, instant, interval, readable_reason, size, until
+from cleantail.log.due_work import NO_DELETE, NO_SOURCE
+from cleantail.whatif.observed_history import Basis
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command, directories
+from cleantail_cli.output import Page, folding_table
+from cleantail_cli.parameters import FILE, clock, config_names
+from cleantail_cli.status_command import tell_holds
+
+if TYPE_CHECKING:
+    from cleantail.lake.runs.planned_logs import PlannedLog
+    from cleantail.lake.runs.run_plan import RunPlan
+    from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
+
+
+@command(
+    "plan",
+    parameters.optional_topic,
+    parameters.now,
+    parameters.partition,
+    parameters.force,
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        shell_complete=config_names,
+        help="Compare with this config changed, on the topic's real history; may be repeated.",
+    ),
+    click.option(
+        "--diff",
+        "base_dir",
+        type=FILE,
+        metavar="BASE_DIR",
+        shell_complete=directories,
+        help="Compare all topics with another configuration.",
+    ),
+    examples=[
+        "cleantail plan customer-cdc",
+        "cleantail plan customer-cdc --set min.cleanable.dirty.ratio=0.2",
+        "cleantail plan --diff base/config > comment.md",
+    ],
+)
+def plan(
+    call: Invocation,
+    topic: str | None,
+    now: int | None,
+    partition: int | None,
+    force: bool,
+    settings: tuple[str, ...],
+    base_dir: Path | None,
+) -> int:
+    """Show what a run would do and why; changes nothing.
+
+    With --set or --diff it shows what another policy would have done.
+    """
+    from cleantail.log.task_shares import task_plan
+
+    require_one_kind(topic, settings, base_dir, partition is not None or force)
+    if base_dir is not None:
+        return compare_topics(call, base_dir, clock(now))
+    configured = call.topic(str(topic))
+    if settings:
+        return compare_topic(call, configured, settings, clock(now))
+    planned = evaluated(configured, call.platform, now, force, partition)
+    plans = [task_plan(unit, call.platform, configured.config, planned.shared_files) for unit in planned.units]
+    call.output.show(Plan(planned, plans))
+    return 0
+
+
+def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
+    """Evaluates the topic and returns the run's plan.
+
+    The person who calls has looked at what was red, so the pause before the next try, which is the scheduler's, does
+    not count.
+    """
+    from cleantail.lake.runs.evaluate import evaluate_topic
+
+    return evaluate_topic(topic, platform, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Shows decision and reason for each log, then the tasks of each work unit, sweep, retention and reclaim.
+
+    `unit_tasks`: how many tasks each unit would be, and why. Their JSON key is from when Spark joined the keys of a
+    unit, and stays: scripts read it.
+    """
+
+    planned: RunPlan
+    unit_tasks: Sequence[str]
+
+    def document(self) -> dict[str, Any]:
+        return self.planned.as_json() | {"joins": list(self.unit_tasks)}
+
+    def tell(self, page: Page) -> None:
+        planned, by_log = self.planned, self.planned.by_log
+        page.line(f"{planned.topic}: {planned.reason}")
+        if planned.logs:
+            page.table(_decisions(by_log))
+        for number, tasks in enumerate(self.unit_tasks):
+            page.line(f"unit {number}: {tasks}")
+        for of_log in by_log:
+            if of_log.keyless and of_log.keyless not in of_log.log.warnings:
+                page.line(f"partition {of_log.log.partition}: {of_log.keyless}")
+        page.line(f"sweep: {planned.sweep_reason}")
+        for of_log in by_log:
+            if of_log.retention.reason != NO_DELETE:
+                page.line(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
+        page.line(f"reclaim: {planned.reclaim.reason}")
+        if planned.reconcile.reason != NO_SOURCE:
+            page.line(f"reconcile: {planned.reconcile.reason}")
+        tell_holds(planned.holds, page)
+        tell_warnings(planned, page)
+        tell_held_back(planned, page)
+
+
+def _decisions(by_log: Sequence[PlannedLog]) -> Table:
+    table = folding_table("partition", "action", "first dirty", "end", "dirty ratio", "reason")
+    for of_log in by_log:
+        decision = of_log.decision
+        cells = (decision.partition, of_log.action, decision.first_dirty_offset, decision.end_offset)
+        table.add_row(*(str(c) for c in cells), f"{decision.dirty_ratio:.3f}", escape(decision.reason))
+    return table
+
+
+def tell_warnings(planned: RunPlan, page: Page) -> None:
+    """Warns of checkpoints outside of their log, late records and records without a key: one line each, on stderr."""
+    for log in planned.logs:
+        for text in log.warnings:
+            where = f"partition {log.partition}: "  # a text of something that was passed over has it
+            page.warning(text if text.startswith(where) else f"{where}{text}")
+
+
+def tell_held_back(planned: RunPlan, page: Page) -> None:
+    """Warns of logs in quarantine, one line each, on stderr.
+
+    A scheduled run leaves them alone until their pause is over. This plan, which is that of a person's `compact`, does
+    not.
+    """
+    for log in planned.logs:
+        quarantine = log.state.quarantine
+        if quarantine is not None and planned.now_ms < quarantine.retry_at_ms:
+            waits = f"a scheduled run leaves it alone {until(quarantine.retry_at_ms)}, `cleantail compact` does not"
+            page.warning(f"partition {log.partition}: held back: {quarantine.reason}; {waits}")
+
+
+def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path | None, narrowed: bool) -> None:
+    """Raises CleantailError for arguments that do not go together; `narrowed`: --partition or --force is there."""
+    if base_dir and (topic or settings):
+        raise CleantailError("--diff compares all topics: it goes without TOPIC and --set")
+    if not topic and not base_dir:
+        raise CleantailError("plan needs a TOPIC, or --diff BASE_DIR for all")
+    if (settings or base_dir) and narrowed:
+        raise CleantailError("--set and --diff replay whole topics: they go without --partition and --force")
+
+
+def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
+    """Compares one topic with itself under other configs, and shows a table."""
+    from cleantail.whatif import policy_comparison
+
+    with call.output.progress() as progress:
+        progress(f"replaying the history of {topic.topic}")
+        other = policy_comparison.with_settings(topic, settings)
+        compared = policy_comparison.compare(topic, other, call.platform, now_ms, progress.counting)
+    call.output.show(OnePolicy(compared))
+    return 0
+
+
+def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:
+    """Compares all topics with another configuration and shows Markdown; a broken file makes the exit code 2."""
+    from cleantail.whatif import policy_comparison
+
+    with call.output.progress() as progress:
+        progress("replaying histories")
+        compared = policy_comparison.differences(base_dir, call.config, call.platform, now_ms, progress.counting)
+    call.output.show(AllPolicies(compared))
+    for text in compared.broken:
+        call.output.error(text)
+    return ConfigError.exit_code if compared.broken else 0
+
+
+ROWS = (
+    "rounds",
+    "runs",
+    "rows dropped",
+    "… past retention",
+    "bytes freed",
+    "bytes that rounds read",
+    "due now",
+    "next expiry",
+)
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
+_BASES = "measured: known from real rounds or metadata; estimated: from the share that real rounds dropped"
+
+
+@dataclass(frozen=True)
+class OnePolicy:
+    """Is the answer of `plan --set`: a topic under another policy, as a table."""
+
+    compared: Comparison
+
+    def document(self) -> dict[str, Any]:
+        return as_json(self.compared)
+
+    def tell(self, page: Page) -> None:
+        tell_comparison(self.compared, page)
+
+
+@dataclass(frozen=True)
+class AllPolicies:
+    """Is the answer of `plan --diff`: all topics whose policy differs, as Markdown."""
+
+    difference: Difference
+
+    def document(self) -> dict[str, Any]:
+        return difference_json(self.difference)
+
+    def tell(self, page: Page) -> None:
+        page.line(markdown(self.difference).removesuffix("\n"))
+
+
+def as_json(compared: Comparison) -> dict[str, Any]:
+    """Returns both sides with all numbers; rates are of the history's whole days, null where it has none."""
+    document = asdict(compared)
+    document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
+    for name, side in (("before", compared.before), ("after", compared.after)):
+        if side is not None:
+            rates = {"rounds_per_day": _rate(side.outcome.whole_days_rounds, compared.whole_days)}
+            rates |= {"runs_per_day": _rate(side.outcome.whole_days_runs, compared.whole_days)}
+            document[name] |= rates | {"dropped": side.outcome.dropped}
+    return document
+
+
+def difference_json(difference: Difference) -> dict[str, Any]:
+    return {
+        "changed": [as_json(c) for c in difference.changed],
+        "added": [t.topic for t in difference.added],
+        "removed": [t.topic for t in difference.removed],
+        "broken_in_base": list(difference.broken_in_base),
+        "broken": list(difference.broken),
+    }
+
+
+def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
+    """Returns rows of (what, before, after, how it is known); none where there was no history."""
+    before, after = compared.before, compared.after
+    if before is None or after is None:
+        return []
+    cells = zip(ROWS, _cells(before, compared), _cells(after, compared), strict=True)
+    return [(what, b, a, _basis(what, before, after)) for what, b, a in cells]
+
+
+def _cells(side: Policy, compared: Comparison) -> list[str]:
+    outcome = side.outcome
+    span = duration(round(compared.days * 86_400_000))
+    expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
+    return [
+        _count_text(_rate(outcome.whole_days_rounds, compared.whole_days), outcome.rounds, span),
+        _count_text(_rate(outcome.whole_days_runs, compared.whole_days), outcome.runs, span),
+        "?" if outcome.dropped is None else str(outcome.dropped),
+        str(outcome.past_retention),
+        "?" if outcome.bytes_freed is None else size(outcome.bytes_freed),
+        size(outcome.read_bytes),
+        f"{'yes' if side.due else 'no'}: {readable_reason(side.reason)}",
+        expiry,
+    ]
+
+
+def _basis(what: str, before: Policy, after: Policy) -> str:
+    if what == "due now":
+        return Basis.MEASURED
+    if what == "next expiry":
+        bases = {s.next_expiry_basis for s in (before, after)} - {None}
+        return ", ".join(sorted(str(b) for b in bases)) or "-"
+    if what == "rows dropped":
+        return _worst(before.outcome.basis, after.outcome.basis)
+    return Basis.UNKNOWN if Basis.UNKNOWN in (before.outcome.basis, after.outcome.basis) else Basis.ESTIMATED
+
+
+def _worst(*bases: Basis) -> Basis:
+    return max(bases, key=list(Basis).index)
+
+
+def _rate(count: int, whole_days: int) -> float | None:
+    return count / whole_days if whole_days else None
+
+
+def _count_text(rate: float | None, count: int, span: str) -> str:
+    """Returns `96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
+    return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
+
+
+def headline(compared: Comparison) -> str:
+    """Says what the history is."""
+    if compared.before is None:
+        return compared.note
+    since = f"{instant(compared.start_ms)} UTC"
+    span = duration(round(compared.days * 86_400_000))
+    rounds = counted(compared.observed_rounds, "round")
+    text = f"replayed: {span} of appends since {since}; really published in it: {rounds}"
+    return f"{text}; {compared.note}" if compared.note else text
+
+
+def tell_comparison(compared: Comparison, page: Page) -> None:
+    """Writes one comparison for a terminal."""
+    from rich.markup import escape
+
+    from cleantail_cli.output import folding_table
+
+    changes = (
+        ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
+        or "nothing changes"
+    )
+    page.line(f"{compared.topic}: {changes}")
+    table = folding_table("", "now", "changed", "known", caption=_BASES)
+    for row in rows(compared):
+        table.add_row(*(escape(cell) for cell in row))
+    if compared.before is not None:
+        page.table(table)
+    page.line(headline(compared))
+
+
+def markdown(difference: Difference) -> str:
+    """Writes the comment of a pull request."""
+    total = len(difference.changed) + len(difference.added) + len(difference.removed)
+    if not (total or difference.broken_in_base or difference.broken):
+        return "### Cleantail: no topic's policy changes\n"
+    parts = [f"### Cleantail: {counted(total, 'topic')} {'changes' if total == 1 else 'change'}"]
+    parts += [f"Cannot be used: {plain(text)}" for text in difference.broken]
+    parts += [_section(c) for c in difference.changed]
+    parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in difference.added]
+    parts += [
+        f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
+        for t in difference.removed
+    ]
+    parts += [f"In the base, not readable: {plain(text)}" for text in difference.broken_in_base]
+    return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if difference.changed else "\n")
+
+
+def _section(compared: Comparison) -> str:
+    changes = _markdown_table(
+        ("setting", "before", "after"),
+        ((_code(key), _code(_text(key, b)), _code(_text(key, a))) for key, (b, a) in compared.changes.items()),
+    )
+    cells = _markdown_table(("", "before", "after", "known"), (tuple(map(plain, row)) for row in rows(compared)))
+    body = f"{changes}\n\n{cells}" if compared.before is not None else changes
+    return f"#### {plain(compared.topic)}\n\n{body}\n\n{plain(headline(compared))}"
+
+
+def _text(key: str, value: object) -> str:
+    """Returns a setting's value as text; of a time also in words."""
+    if key.endswith(".ms") and isinstance(value, int) and value > 0:
+        return f"{value} ({interval(value)})"
+    return "none" if value is None or value == "" else str(value)
+
+
+def _markdown_table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *body)]
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """Returns a text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing
+    that is not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called
+    by."""
+    line = " ".join(text.split())
+    printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
+    html = _MARKUP.sub(r"\\\1", printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    return html.replace("@", "&#64;<wbr>").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def _code(text: str) -> str:
+    """Writes text as code, in HTML: a backtick in it cannot end it."""
+    return f"<code>{plain(text)}</code>"

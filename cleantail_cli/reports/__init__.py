@@ -1,1 +1,0 @@
-"""Holds what commands answer: each answer for people and for machines."""

@@ -1,0 +1,277 @@
+"""`rollback`: undo published rounds, or take an ingestion back."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleantail.config.claims.source_paths import matching_files
+from cleantail.config.platform import Platform
+from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.human import counted, instant
+from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout, preview_ingestion
+from cleantail.rounds.past_ingestions import IngestionChoice, IngestionUndo, UndoneIngestion
+from cleantail.sources.digest_cache import DigestCache
+from cleantail.sources.source_files import content_digest
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.long_work import Progress, spark_session
+from cleantail_cli.output import Page, Report, folding_table
+from cleantail_cli.parameters import LAST, TARGET
+
+if TYPE_CHECKING:
+    from cleantail.rounds.rollback_plan import RollbackPlan
+
+
+@command(
+    "rollback",
+    parameters.topic,
+    click.option("--to", type=TARGET, metavar="SNAPSHOT", help="last (the default): before the last published round."),
+    click.option(
+        "--ingestion",
+        metavar="last|SNAPSHOT|FILE",
+        help="Take an ingestion back instead: the newest, that of a snapshot, or that of a file (by its content, else "
+        "by its name); its records and file marks go. --dry-run lists all that are known.",
+    ),
+    parameters.dry_run,
+    examples=[
+        "cleantail rollback customer-cdc --dry-run",
+        "cleantail rollback customer-cdc --to last",
+        "cleantail rollback customer-cdc --ingestion customers.jsonl.gz --dry-run",
+    ],
+)
+def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None, dry_run: bool) -> int:
+    """Undo published rounds, or an ingestion.
+
+    What was appended since stays. Shows what goes first, and only that with --dry-run.
+    """
+    from cleantail.home.locks import exclusive
+
+    if to is not None and ingestion is not None:
+        raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        if ingestion is not None:
+            report = take_back(call.platform, configured, ingestion, dry_run, progress)
+        else:
+            snapshot = None if to in (None, LAST) else int(str(to))
+            report = _undo_rounds(call.platform, configured, snapshot, dry_run, progress)
+    call.output.show(report)
+    return 0
+
+
+def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
+    """Undoes the rounds since the snapshot `to`, or only says what that would do."""
+    from cleantail.lake.runs.rollback_preview import preview
+
+    planned, logs = preview(topic, platform, to)
+    if dry_run:
+        return RolledBack(topic, planned, logs, None)
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.undo.rollback import rollback_topic
+
+    with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+        progress("rolling back")
+        table = TopicTable.of(spark, topic, platform)
+        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return RolledBack(topic, planned, logs, done.snapshot_id)
+
+
+SNAPSHOT_DIGITS = 19
+
+
+def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> IngestionChoice:
+    """Parses what `--ingestion` names: `last`, a snapshot's id, or a file.
+
+    A file that is there is known by its content, any other by its name; one that is called like a number is
+    `./NUMBER`. Raises BadLineError for a file that is damaged.
+    """
+    if text == LAST:
+        return IngestionChoice(text)
+    if text.isascii() and text.isdigit() and len(text) <= SNAPSHOT_DIGITS:
+        return IngestionChoice(text, snapshot_id=int(text))
+    file = Path(text)
+    return IngestionChoice(
+        text, sha256=content_digest(file.resolve(), limits) if file.is_file() else None, name=file.name
+    )
+
+
+def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
+    """Takes the ingestion back and reports it. One that was taken back before is only reported."""
+    preview = preview_ingestion(topic, platform, parse_ingestion(text, platform.limits.of_input))
+    if isinstance(preview, UndoneIngestion):
+        return DoneBefore(topic, preview)
+    planned, logs = preview
+    snapshot_id = None
+    if not dry_run:
+        from spark_jobs.iceberg.tables import TopicTable
+        from spark_jobs.round.undo.undo_ingestion import undo_in_topic
+
+        with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+            progress("taking the ingestion back")
+            table = TopicTable.of(spark, topic, platform)
+            snapshot_id = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
+
+
+def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
+    """Returns the ingestion's files that source.path still matches: the next run of the DAG ingests them again."""
+    digests = {file.sha256 for file in planned.sources.files}
+    with DigestCache(platform.home, platform.limits.of_input) as cache:
+        return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
+
+
+def _matching(topic: Topic, platform: Platform) -> list[Path]:
+    """Returns the files that source.path matches; none where it is not allowed, of which the next run says why."""
+    try:
+        return matching_files(platform, topic.source.path) if topic.source.path else []
+    except CleantailError:
+        return []
+
+
+def _digest(cache: DigestCache, file: Path) -> str | None:
+    try:
+        return cache.digest(file, int(time.time() * 1000))
+    except CleantailError:
+        return None  # the next run says what is wrong with it
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """Is the answer of `rollback`: what it does, or has done where there is its snapshot."""
+
+    topic: Topic
+    planned: RollbackPlan
+    logs: Sequence[LogUndo]
+    snapshot_id: int | None
+
+    def document(self) -> dict[str, Any]:
+        logs = [asdict(log) for log in self.logs]
+        document = {"topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
+        return document | {"ok": True, "snapshot_id": self.snapshot_id}
+
+    def tell(self, page: Page) -> None:
+        planned = self.planned
+        for undone in planned.undone:
+            page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
+        rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
+        page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
+        page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
+        table = folding_table("partition", "checkpoint", "checkpoint after", "records", "records after")
+        for log in self.logs:
+            checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
+            table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
+        page.table(table)
+        page.line("\n".join(self._end()))
+
+    def _end(self) -> list[str]:
+        if self.snapshot_id is not None:
+            return [f"done, as snapshot {self.snapshot_id}; the next run compacts anew by the policy in force"]
+        further = [
+            f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC as well"
+            for e in self.planned.earlier
+        ]
+        return [*further, "nothing was changed: --dry-run"]
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """Says what taking an ingestion back does, or has done where there is its snapshot.
+
+    `come_again` has the files that the DAG would ingest again.
+    """
+
+    topic: Topic
+    planned: IngestionUndo
+    logs: Sequence[LogWithout]
+    come_again: Sequence[str]
+    snapshot_id: int | None
+
+    def document(self) -> dict[str, Any]:
+        logs = [asdict(log) for log in self.logs]
+        document = {"ok": True, "topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
+        return document | {"come_again": list(self.come_again), "snapshot_id": self.snapshot_id}
+
+    def tell(self, page: Page) -> None:
+        planned, ingestion = self.planned, self.planned.ingestion
+        page.line(
+            f"{self.topic.topic}: takes back ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
+            f"{ingestion.names}"
+        )
+        back = "the empty table" if planned.to_snapshot_id is None else f"snapshot {planned.to_snapshot_id}"
+        rewrites = f", undoes rewrites of files: {planned.rewrites}" if planned.rewrites else ""
+        page.line(f"  back to {back}{rewrites}; commits since whose records stay: {len(planned.appends)}")
+        for log in self.logs:
+            page.line(
+                f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
+                f"log end {log.log_end} -> {log.log_end_after}{', leaves quarantine' if log.lifts_quarantine else ''}"
+            )
+        for line in warnings(self.topic, planned, self.logs, self.come_again):
+            page.line(f"  warning: {line}")
+        page.line("\n".join(_listed(planned)) if self.snapshot_id is None else _done(self.snapshot_id))
+
+
+def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
+    """Returns what a person still has to do: readers that have read what goes, what would come again."""
+    of_readers = [
+        f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
+        f"the log ends at {log.log_end_after}: have it load the state anew (`cleantail latest {topic.topic}`), then "
+        f"`cleantail reader set {topic.topic}`"
+        for log in logs
+        for r in log.readers
+    ]
+    if planned.sources.read is not None and (topic.source.kafka or topic.source.table):
+        source = "Kafka" if topic.source.kafka else "a table"
+        of_readers.append(f"the source is {source}: the DAG's next run reads these offsets again, unless it is paused")
+    return of_readers + [
+        f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
+        for file in come_again
+    ]
+
+
+def _done(snapshot_id: int) -> str:
+    return f"done, as snapshot {snapshot_id}; what was taken back can be ingested again"
+
+
+def _listed(planned: IngestionUndo) -> list[str]:
+    """Returns lines with the other ingestions, newest first, and one that says that nothing was changed."""
+    lines = []
+    for other in planned.others:
+        count = f"{other.records} record{'' if other.records == 1 else 's'}"
+        head = f"  --ingestion {other.snapshot_id}: {instant(other.at_ms)} UTC, {count}, {other.names}"
+        lines.append(head + (f"; not now: {other.refusal}" if other.refusal else ""))
+    return [*lines, "nothing was changed: --dry-run"]
+
+
+@dataclass(frozen=True)
+class DoneBefore:
+    """Says that the ingestion was taken back already."""
+
+    topic: Topic
+    undone: UndoneIngestion
+
+    def document(self) -> dict[str, Any]:
+        undone, ingestion = self.undone, self.undone.ingestion
+        files = [asdict(file) for file in ingestion.files]
+        taken = {
+            "ingestion": {"snapshot_id": ingestion.snapshot_id, "files": files},
+            "at_ms": undone.at_ms,
+            "by": undone.by,
+        }
+        head = {"ok": True, "topic": self.topic.topic, "done_before": True, "snapshot_id": undone.snapshot_id}
+        return head | taken
+
+    def tell(self, page: Page) -> None:
+        undone, ingestion = self.undone, self.undone.ingestion
+        page.line(
+            f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was taken back on "
+            f"{instant(undone.at_ms)} UTC by {undone.by}, as snapshot {undone.snapshot_id}; nothing was changed"
+        )

@@ -1,0 +1,282 @@
+"""`compact` and `reconcile`: run the rounds of one topic and print their results."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, HeldError
+from cleantail.human import counted
+from cleantail.lake.records.sampled_records import sampled_records
+from cleantail.log.rules import LogMeasure
+from cleantail.rounds.approval import held_message
+from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RUN_RESULT_JSON, RoundResult, RunResult
+from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
+from cleantail.watch.approval_text import sample_lines
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.long_work import Progress, spark_session
+from cleantail_cli.output import Output, Page, Report, folding_table
+from cleantail_cli.parameters import clock
+from cleantail_cli.plan_command import evaluated, tell_warnings
+
+if TYPE_CHECKING:
+    from cleantail.kafka.source_topic import SourceTopic
+    from cleantail.lake.runs.run_plan import RunPlan
+
+
+@command(
+    "compact",
+    parameters.topic,
+    parameters.now,
+    parameters.partition,
+    parameters.force,
+    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    examples=["cleantail compact customer-cdc", "cleantail compact customer-cdc --partition 3 --force"],
+)
+def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
+    """Evaluate, compact, check, publish, expire.
+
+    A whole run of one topic. Exit code 5 where a round waits for approval: it is dropped, and --approve makes and
+    publishes it.
+    """
+    from cleantail.home.locks import exclusive
+
+    configured = call.topic(topic)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        progress("evaluating")
+        planned = evaluated(configured, call.platform, now, force, partition)
+        approved_by = getpass.getuser() if approve else None
+        due = planned.due or planned.repairs  # only then is Spark started
+        result = _run(configured, call.platform, planned, progress, approved_by) if due else RunResult()
+    call.output.show(Compacted(planned, result))
+    # a round that waited is dropped: nobody answers a command line afterwards
+    if approved_by is None and tell_held(configured, call.platform, result, call.output):
+        return HeldError.exit_code
+    return 0 if result.ok else 1
+
+
+def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
+    """Starts Spark and does the rounds of the plan, by the same loop as a DAG's tasks (spark_jobs.round.run)."""
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.run import Run, run_plan
+
+    logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
+    progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
+    preload()
+    with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
+        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
+        return run_plan(run, planned)
+
+
+@command(
+    "reconcile",
+    parameters.topic,
+    parameters.dry_run,
+    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    examples=["cleantail reconcile orders --dry-run", "cleantail reconcile orders"],
+)
+def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int:
+    """Remove keys that are gone at the source.
+
+    Compares the keys that are alive in the table with what Kafka has now, and removes those that are gone there by a
+    round of its own, which is checked and published as any other: for deletions that the broker's cleaner removed
+    before they were read. Reads the topic to its end first. --dry-run only counts. Refused where `delete` is in the
+    source topic's cleanup.policy. Exit code 5 where the round waits for approval: it is dropped, and --approve makes
+    and publishes it.
+    """
+    from cleantail.home.locks import exclusive
+    from cleantail.kafka.table_position import table_position
+    from cleantail.lake.catalogs import require_usable
+
+    configured, approved_by = call.topic(topic), getpass.getuser() if approve else None
+    source = _source(configured)
+    require_usable(configured, call.platform, os.environ)
+    with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        progress("asking the brokers")
+        source.require_comparable(table_position(configured, call.platform).position)  # before Spark is started
+        if dry_run:
+            call.output.show(_compared(configured, call.platform, source, progress))
+            return 0
+        result = _reconciled(configured, call.platform, source, progress, approved_by)
+    call.output.show(Reconciled(configured, result))
+    if approved_by is None and tell_held_round(configured, call.platform, result, call.output):
+        return HeldError.exit_code
+    return 0 if result.ok else 1
+
+
+def _source(topic: Topic) -> SourceTopic:
+    from cleantail.kafka.client_settings import settings_of_environment
+    from cleantail.kafka.source_topic import SourceTopic
+
+    if topic.source.kafka is None:
+        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML: there is nothing to compare with")
+    return SourceTopic.of(topic, settings_of_environment(topic.source.kafka, os.environ))
+
+
+def _compared(topic: Topic, platform: Platform, source: SourceTopic, progress: Progress) -> Report:
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.reconcile import dry_comparison
+
+    with spark_session(platform, f"cleantail reconcile {topic.topic}", progress) as spark:
+        progress("comparing")
+        table = TopicTable.of(spark, topic, platform)
+        return Compared(topic, dry_comparison(table, platform, source, clock(None)))
+
+
+def _reconciled(
+    topic: Topic, platform: Platform, source: SourceTopic, progress: Progress, approved_by: str | None
+) -> RoundResult:
+    from cleantail.kafka.table_position import is_read
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.kafka.reading import read_topic
+    from spark_jobs.round.run import Run, drop_if_waiting, reconcile_round
+
+    preload()
+    with spark_session(platform, f"cleantail reconcile {topic.topic}", progress) as spark:
+        now_ms = clock(None)
+        if not is_read(topic, platform, source.settings, now_ms):
+            read_topic(spark, topic, platform, source.settings, now_ms, progress)
+        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
+        return drop_if_waiting(run, reconcile_round(run, source, clock(None)))
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Shows what the run did to each log, and what its checks said."""
+
+    planned: RunPlan
+    result: RunResult
+
+    def document(self) -> dict[str, Any]:
+        rounds = {name: value for name, value in RUN_RESULT_JSON.plain(self.result).items() if value is not None}
+        return {"plan": self.planned.as_json(), **rounds}
+
+    def tell(self, page: Page) -> None:
+        planned, result = self.planned, self.result
+        tell_warnings(planned, page)
+        if not planned.due:
+            page.line(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
+            return
+        columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
+        page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
+        table = folding_table(*columns)
+        for round_ in result.rounds:
+            passed = {v.partition: v.passed for v in round_.verdicts}
+            for measure in round_.measures:
+                table.add_row(*_run_row(measure, passed[measure.partition]))
+        page.table(table)
+        tell_checks(result.rounds, page)
+
+
+def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
+    """Returns the cells of one log, in the order of the table's columns."""
+    superseded, expired = (measure.deleted.get(reason, 0) for reason in ("superseded", EXPIRED))
+    other = measure.removed - superseded - expired
+    counts = (measure.partition, measure.records_in, measure.records_out, superseded, expired, other)
+    return [
+        *(str(c) for c in counts),
+        str(measure.tombstones_out),
+        "[green]passed[/green]" if passed else "[red]failed[/red]",
+    ]
+
+
+def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
+    """Says how many checks passed, which failed, which readers an expiry left behind, and where the Data Docs are."""
+    total = counted(sum(r.checks_total for r in rounds), "check")
+    page.line(f"{sum(r.checks_passed for r in rounds)} of {total} passed")
+    for verdict in (v for r in rounds for v in r.verdicts):
+        for failure in (*verdict.failures, *verdict.warnings):
+            what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
+            # an expectation that could not be evaluated holds its log back, whatever its severity
+            blocks_anyway = failure in verdict.failures and failure.severity != "critical"
+            weight = f"{failure.severity}, and yet held back" if blocks_anyway else failure.severity
+            page.note(f"{weight}: partition {verdict.partition}: {what}")
+    for reader in (reader for r in rounds for reader in r.left_behind):
+        where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
+        overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
+        page.warning(f"{where}; {overrun}")
+    docs = next((r.data_docs for r in rounds if r.data_docs), None)
+    if docs:
+        from spark_jobs.quality.project import data_docs_problem
+
+        if problem := data_docs_problem(docs):
+            page.warning(f"Data Docs were not written: {problem}; the results are in the evidence")
+        else:
+            page.line(f"data docs: {docs}")
+
+
+def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
+    """Returns whether a round of the run waits for approval; says so on stderr, with a sample and what to do."""
+    return tell_waiting(topic, platform, result.rounds, output, "compact")
+
+
+def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
+    """Returns whether one of the rounds waits for approval; `command` is what makes it anew."""
+    waiting = [round_ for round_ in rounds if round_.holds]
+    for round_ in waiting:
+        output.error(held_message(topic.topic, round_.holds))
+        lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
+        output.note("\n".join(lines or ["nothing would go"]))
+        output.note(f"cleantail {command} {topic.topic} --approve makes the round anew and publishes it")
+    return bool(waiting)
+
+
+GONE = "gone_at_source"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Says what a reconciliation would remove, by partition."""
+
+    topic: Topic
+    result: ComparisonResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, "keys": self.result.keys, **COMPARISON_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        table = folding_table("partition", "compared to offset", "keys gone", "their records", "cut off, they stay")
+        for log in self.result.partitions:
+            cells = (log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys)
+            table.add_row(*(str(cell) for cell in cells))
+        page.table(table)
+        gone = f"{counted(self.result.keys, 'key')} would be removed: alive here, and gone in {self.result.kafka_topic}"
+        page.line(f"{self.topic.topic}: {gone}; nothing was changed")
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """Says what the round has removed of each log, and what its checks said."""
+
+    topic: Topic
+    result: RoundResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **ROUND_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        passed = {v.partition: v.passed for v in self.result.verdicts}
+        table = folding_table("partition", "records in", "records out", "gone at source", "checks")
+        for measure in self.result.measures:
+            cells = (measure.partition, measure.records_in, measure.records_out, measure.deleted.get(GONE, 0))
+            verdict = "[green]passed[/green]" if passed[measure.partition] else "[red]failed[/red]"
+            table.add_row(*(str(cell) for cell in cells), verdict)
+        page.table(table)
+        published = counted(len(self.result.published), "partition")
+        page.line(f"{self.topic.topic}: {published} reconciled with {self.topic.kafka_topic} in Kafka")
+        tell_checks([self.result], page)
+
+
+def tell_held_round(topic: Topic, platform: Platform, result: RoundResult, output: Output) -> bool:
+    """Returns whether the round waits for approval; says so on stderr, with a sample and what to do."""
+    return tell_waiting(topic, platform, [result], output, "reconcile")

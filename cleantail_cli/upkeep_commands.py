@@ -1,0 +1,232 @@
+"""`check`, `reclaim`, `release` and `mend`: prove, tidy and repair a topic's table."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import quoted
+from cleantail.errors import CleantailError
+from cleantail.human import counted, instant
+from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.station_results import (
+    RECLAIM_RESULT_JSON,
+    ReclaimResult,
+)
+from cleantail_cli import parameters
+from cleantail_cli.command import Invocation, command
+from cleantail_cli.long_work import spark_session
+from cleantail_cli.output import Page
+from cleantail_cli.parameters import NATURAL, clock
+
+if TYPE_CHECKING:
+    from cleantail.lake.runs.damaged_vectors import DamagedVectors
+    from cleantail.rounds.check_results import Proof
+    from spark_jobs.iceberg.tables import TopicTable
+
+
+R = TypeVar("R")
+
+
+@command("check", parameters.topic, examples=["cleantail check customer-cdc"])
+def check(call: Invocation, topic: str) -> int:
+    """Prove that no key and no offset is there twice.
+
+    Every key below the clean points is there once, and no offset has two different records: a full proof of what
+    readers see, by Spark's Iceberg reader. It changes nothing. Exit code 1 where a key is there twice, or where two
+    different records are at one offset.
+    """
+    from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.rounds.check_results import Proof
+
+    configured = call.topic(topic)
+    facts = read_facts(configured, call.platform)
+    if facts is None:
+        raise CleantailError(f"nothing to prove: topic {configured.topic} has no table yet: ingest something first")
+    logs = log_states(configured, facts, 0)
+    records = sum(log.records for log in logs)
+    if not records:
+        call.output.show(Proven(configured, Proof()))
+        return 0
+    from spark_jobs.round.check import prove_topic
+
+    about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
+    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    call.output.show(Proven(configured, proof))
+    return 0 if proof.ok else 1
+
+
+@command("reclaim", parameters.topic, parameters.now, examples=["cleantail reclaim customer-cdc"])
+def reclaim(call: Invocation, topic: str, now: int | None) -> int:
+    """Rewrite files, expire snapshots, remove orphans, where due.
+
+    Housekeeping of one topic. Spark is started only where something is due.
+    """
+    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.lake.runs.reclaim_plan import resolve_reclaim
+    from cleantail.lake.side_tables import side_due
+    from cleantail.rounds.station_results import ReclaimResult
+
+    configured, now_ms = call.topic(topic), clock(now)
+    planned = resolve_reclaim(read_facts(configured, call.platform), configured.config, now_ms)
+    if not planned.due and not side_due(configured, call.platform, now_ms):
+        call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
+        return 0
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+
+    result = _by_spark(
+        call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
+    )
+    call.output.show(Reclaimed(configured, result))
+    return 0
+
+
+def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
+    """Returns what `work` returns of the topic's table, whose catalog is usable: that is looked at before a JVM
+    starts."""
+    from cleantail.lake.catalogs import require_usable
+    from spark_jobs.iceberg.tables import TopicTable
+
+    require_usable(topic, call.platform, os.environ)
+    with call.output.progress() as progress:
+        progress.about(about)
+        with spark_session(call.platform, f"cleantail {name} {topic.topic}", progress) as spark:
+            progress(doing)
+            return work(TopicTable.of(spark, topic, call.platform))
+
+
+@command(
+    "release",
+    parameters.topic,
+    click.argument("partition", type=NATURAL, metavar="PARTITION", help="Its number."),
+    examples=["cleantail release customer-cdc 0"],
+)
+def release(call: Invocation, topic: str, partition: int) -> int:
+    """Take a partition out of quarantine: the next run tries it."""
+    from cleantail.lake.runs import quarantine_release
+
+    configured = call.topic(topic)
+    now_ms = int(time.time() * 1000)
+    quarantine = quarantine_release.release(configured, call.platform, partition, getpass.getuser(), now_ms)
+    call.output.show(Released(configured, partition, quarantine))
+    return 0
+
+
+@command(
+    "mend",
+    click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
+    parameters.dry_run,
+    examples=["cleantail mend sink.orders --dry-run", "cleantail mend sink.orders"],
+)
+def mend(call: Invocation, table: str, dry_run: bool) -> int:
+    """Make a table readable whose deletion vectors are damaged.
+
+    Where a data file has two, or one that is older than the file's registration, one takes their place that has all
+    that they delete; those of files that are gone go. No record comes back. Nothing else is changed.
+    """
+    from cleantail.lake.catalogs import load_named
+    from cleantail.lake.runs.damaged_vectors import damaged_vectors
+
+    damaged = damaged_vectors(load_named(call.platform, table))
+    if damaged.any and not dry_run:
+        from spark_jobs.round.upkeep.mend import mend_table
+
+        with call.output.progress() as progress, spark_session(call.platform, f"cleantail mend {table}", progress) as s:
+            progress("mending")
+            mend_table(s, quoted(f"{call.platform.catalog.name}.{table}"), damaged)
+    call.output.show(Mended(table, damaged, dry_run))
+    return 0
+
+
+@dataclass(frozen=True)
+class Proven:
+    """Is the answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
+
+    topic: Topic
+    proof: Proof
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **self.proof.as_json()}
+
+    def tell(self, page: Page) -> None:
+        name, proof = self.topic.topic, self.proof
+        if not proof.partitions:
+            page.line(f"{name}: no record is below a clean point yet, so no key is proven")
+        for log in proof.partitions:
+            several = f"keys that are there more than once: {log.duplicate_keys} of {log.keys}"
+            text = several if log.duplicate_keys else f"no key is there twice, of {log.keys}"
+            page.line(f"{name}: partition {log.partition}: {text} below {log.end_offset}")
+        for contradiction in proof.contradictions:
+            page.line(f"{name}: partition {contradiction.partition}: {contradiction.text}")
+        if not proof.contradictions:
+            page.line(f"{name}: no offset has two different records")
+
+
+@dataclass(frozen=True)
+class Reclaimed:
+    """Is the answer of `reclaim`: why it ran, and how much of what it removed."""
+
+    topic: Topic
+    result: ReclaimResult
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, **RECLAIM_RESULT_JSON.plain(self.result)}
+
+    def tell(self, page: Page) -> None:
+        page.line(f"{self.topic.topic}: {'; '.join(self.result.reasons)}")
+        for name, count in self.result.counts.items():
+            page.line(f"  {name.replace('_', ' ')}: {count}")
+
+
+@dataclass(frozen=True)
+class Released:
+    """Is the answer of `release`: what the log was held back for."""
+
+    topic: Topic
+    partition: int
+    was: Quarantine
+
+    def document(self) -> dict[str, Any]:
+        return {"topic": self.topic.topic, "partition": self.partition, "released": asdict(self.was)}
+
+    def tell(self, page: Page) -> None:
+        was = self.was
+        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run tries it")
+        page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Says which data files had damaged deletion vectors, and that they were mended."""
+
+    table: str
+    damaged: DamagedVectors
+    dry_run: bool
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "mended": bool(self.damaged.any and not self.dry_run),
+            "unreadable": dict(self.damaged.unreadable),
+            "gone": list(self.damaged.gone),
+        }
+
+    def tell(self, page: Page) -> None:
+        for text in self.damaged.unreadable.values():
+            page.line(text)
+        for path in self.damaged.gone:
+            page.line(f"{path} is gone, and its deletion vector is left")
+        if not self.damaged.any:
+            page.line(f"{self.table}: every deletion vector is as it has to be; nothing was changed")
+            return
+        verb = "would be" if self.dry_run else "were"
+        files = counted(len(self.damaged.unreadable), "data file")
+        gone = counted(len(self.damaged.gone), "file")
+        page.line(f"{self.table}: the deletion vectors of {files} {verb} written anew, those of {gone} taken away")
