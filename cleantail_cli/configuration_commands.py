@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import Topic
@@ -21,7 +19,7 @@ from cleantail.errors import CleantailError, ConfigError, Problem
 from cleantail.human import counted
 from cleantail.kafka.import_config import EXISTS, INTERNAL, NOT_COMPACTED, WRITTEN, ImportedTopic
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page, folding_table
+from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE
 
 if TYPE_CHECKING:
@@ -148,37 +146,29 @@ class Configuration:
 
     def tell(self, page: Page) -> None:
         title = counted(len(self.files), "topic file")
-        table = folding_table("file", "topic", "table", "policy", "strategy", "schedule", title=title)
-        for file, topic in self.files:
-            if isinstance(topic, Topic):
-                table.add_row(*(escape(text) for text in _row(file, topic)))
-            else:
-                table.add_row(escape(file.name), "[red]wrong[/red]", "", "", "", "")
-        page.table(table)
+        columns = ("file", "topic", "table", "policy", "strategy", "schedule")
+        page.table(columns, [_topic_row(file, topic) for file, topic in self.files], title)
         if self.groups:
-            page.table(self._groups())
+            rows = [self._group_row(file, group) for file, group in self.groups]
+            page.table(("file", "group", "topics", "schedule"), rows, counted(len(self.groups), "group file"))
         for error in self.errors:
             page.note(str(error))
         for text in self.warnings:
             page.warning(text)
 
-    def _groups(self) -> Table:
-        table = folding_table("file", "group", "topics", "schedule", title=counted(len(self.groups), "group file"))
-        topics = [topic for _, topic in self.files if isinstance(topic, Topic)]
-        for file, group in self.groups:
-            if isinstance(group, TopicGroup):
-                members = sum(topic.group == group.group for topic in topics)
-                row = (file.name, group.group, str(members), schedule_text(group.schedule))
-                table.add_row(*(escape(text) for text in row))
-            else:
-                table.add_row(escape(file.name), "[red]wrong[/red]", "", "")
-        return table
+    def _group_row(self, file: Path, group: TopicGroup | ConfigError) -> tuple[object, ...]:
+        if isinstance(group, ConfigError):
+            return file.name, "wrong", "", ""
+        members = sum(isinstance(topic, Topic) and topic.group == group.group for _, topic in self.files)
+        return file.name, group.group, members, schedule_text(group.schedule)
 
 
-def _row(file: Path, topic: Topic) -> tuple[str, ...]:
+def _topic_row(file: Path, topic: Topic | ConfigError) -> tuple[str, ...]:
+    if isinstance(topic, ConfigError):
+        return file.name, "wrong", "", "", "", ""
     policy = ",".join(sorted(topic.config.cleanup_policy))
     when = schedule_text(topic.schedule) if topic.group is None else f"with group {topic.group}"
-    return (file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when)
+    return file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when
 
 
 @dataclass(frozen=True)

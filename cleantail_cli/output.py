@@ -1,7 +1,7 @@
-"""Sends a command's answer out: lines and tables for people, or one JSON document for machines.
+"""Prints a command's answer: lines and tables for people, or one JSON document for machines.
 
-A command gets one of the two outputs and shows its reports to it. A report can make both forms, and makes only the one
-that its output takes.
+A command passes its reports to one of the two outputs. A report can make both forms, and makes only the one that the
+output prints.
 """
 
 from __future__ import annotations
@@ -11,122 +11,85 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import Any, Protocol
 
 from cleantail.errors import CleantailError, printable
 from cleantail_cli.long_work import SILENT, Progress, on_terminal
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
 PIPE_COLUMNS = 100
-"""How long lines are where stdout is no terminal and COLUMNS says nothing."""
+"""Line length if stdout is not a terminal and COLUMNS is not set."""
 FEWEST_COLUMNS = 40
-
-
-def line_width(env: Mapping[str, str] = os.environ) -> int:
-    """Returns COLUMNS where that is a number, else the terminal's width, else that of a pipe."""
-    variable = env.get("COLUMNS", "")
-    if variable.isdigit() and int(variable) > 0:
-        columns = int(variable)
-    else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
-    return max(columns, FEWEST_COLUMNS)
-
-
-def console() -> Console:
-    """Makes the console for stdout, as wide as its lines may be."""
-    return Console(width=line_width(), highlight=False)
-
-
-class _PrintableTable(Table):
-    """Is a table whose cells hold nothing that commands a terminal."""
-
-    def add_row(self, *renderables: Any, **settings: Any) -> None:
-        cells = (printable(cell) if isinstance(cell, str) else cell for cell in renderables)
-        super().add_row(*cells, **settings)
-
-
-def folding_table(*columns: str, title: str | None = None, caption: str | None = None) -> Table:
-    """Makes an empty table whose cells go on in the next line where they are too long: nothing is cut off."""
-    table = _PrintableTable(title=escape(title) if title is not None else None, caption=caption)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
-
-
+VERDICTS = {"passed": "green", "failed": "red", "wrong": "red"}
+"""Table cells that are shown in colour -> the colour."""
 _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
-"""Finds a line that begins as Cleantail's own errors and warnings do."""
+"""Finds a line that begins like Cleantail's own errors and warnings."""
 
 
 class Page(Protocol):
-    """Takes what a report writes for people."""
+    """What a report for people is written to."""
 
     def line(self, text: str) -> None:
-        """Writes a line of the answer (stdout)."""
+        """Write a line of the answer to stdout."""
 
-    def table(self, table: Table) -> None:
-        """Writes a table of the answer (stdout), as wide as the terminal."""
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
+    ) -> None:
+        """Write a table of the answer to stdout, as wide as the terminal. Long cells are folded, never cut off."""
 
     def warning(self, text: str) -> None:
-        """Says what is not as it should be, though the command did its work (stderr)."""
+        """Warn on stderr, although the command did its work."""
 
     def error(self, text: str) -> None:
-        """Says what went wrong (stderr)."""
+        """Write an error to stderr."""
 
     def note(self, text: str) -> None:
-        """Says what is worth knowing and no part of the answer (stderr)."""
+        """Write to stderr what is not part of the answer."""
 
 
 class Report(Protocol):
-    """Is a command's answer in both forms."""
+    """A command's answer in both forms."""
 
     def document(self) -> Any:
-        """Returns the answer for machines, as what JSON can say."""
+        """Return the answer for machines, of types that JSON has."""
 
     def tell(self, page: Page) -> None:
-        """Writes the answer for people."""
+        """Write the answer for people."""
 
 
-class Output(Protocol):
-    """Takes a command's answer, and what it tells meanwhile."""
+class Output:
+    """Base of both outputs: errors and warnings go to stderr in either form."""
 
     def show(self, report: Report) -> None:
-        """Shows the answer, in the one form or the other."""
+        """Print the answer to stdout."""
+        raise NotImplementedError
 
     def error(self, text: str) -> None:
-        """Says on stderr what is wrong, for people and machines."""
+        print(f"error: {safe(text)}", file=sys.stderr)
 
     def warning(self, text: str) -> None:
-        """Says on stderr what is not as it should be, though the command does its work, for people and machines."""
+        print(f"warning: {safe(text)}", file=sys.stderr)
 
     def note(self, text: str) -> None:
-        """Says on stderr what only people need."""
+        """Write to stderr what only people need."""
 
     def refuse(self, error: CleantailError) -> int:
-        """Says why the command did not do its work; returns the exit code."""
+        """Print the error that ended the command, and return the exit code."""
+        self.error(str(error))
+        return error.exit_code
 
     def progress(self) -> AbstractContextManager[Progress]:
-        """Returns what long work tells how far it is."""
+        """Return where long work reports its progress."""
+        return nullcontext(SILENT)
 
     def records_progress(self) -> AbstractContextManager[Progress]:
-        """Returns the same for work that writes records: nothing is drawn on a terminal that gets the records."""
+        """Return the same for work that prints records. Nothing is drawn if they go to the terminal."""
+        return nullcontext(SILENT)
 
 
-def safe(text: str) -> str:
-    """Returns a text as a terminal may show it. A name that others wrote begins no line as Cleantail's own words do."""
-    return _OWN_WORDS.sub(r"\n  \1", printable(text))
-
-
-class ConsoleOutput:
-    """Is the output for people: lines and tables on stdout, whatever needs attention on stderr."""
+class ConsoleOutput(Output):
+    """Lines and tables for people. It is the page that its reports write to."""
 
     def show(self, report: Report) -> None:
         report.tell(self)
@@ -134,22 +97,24 @@ class ConsoleOutput:
     def line(self, text: str) -> None:
         print(safe(text))
 
-    def table(self, table: Table) -> None:
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
+    ) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
 
-        console().print(table)
-
-    def warning(self, text: str) -> None:
-        print(f"warning: {safe(text)}", file=sys.stderr)
-
-    def error(self, text: str) -> None:
-        print(f"error: {safe(text)}", file=sys.stderr)
+        table = Table(title=escape(printable(title)) if title else None, caption=escape(caption) or None)
+        for name in columns:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            texts = [printable(str(cell)) for cell in row]
+            table.add_row(*(Text(text, VERDICTS.get(text, "")) for text in texts))
+        Console(width=line_width(), highlight=False).print(table)
 
     def note(self, text: str) -> None:
         print(safe(text), file=sys.stderr)
-
-    def refuse(self, error: CleantailError) -> int:
-        self.error(str(error))
-        return error.exit_code
 
     def progress(self) -> AbstractContextManager[Progress]:
         return on_terminal()
@@ -158,34 +123,31 @@ class ConsoleOutput:
         return nullcontext(SILENT) if sys.stdout.isatty() else on_terminal()
 
 
-class JsonOutput:
-    """Is the output for machines: one document on one line of stdout. Errors are on stderr as well, progress
-    nowhere."""
+class JsonOutput(Output):
+    """One document on one line of stdout for machines, and no progress."""
 
     def show(self, report: Report) -> None:
         print_json(report.document())
 
-    def error(self, text: str) -> None:
-        print(f"error: {safe(text)}", file=sys.stderr)
-
-    def warning(self, text: str) -> None:
-        print(f"warning: {safe(text)}", file=sys.stderr)
-
-    def note(self, text: str) -> None:
-        """Says nothing: the document has it."""
-
     def refuse(self, error: CleantailError) -> int:
         print_json({"ok": False, "error": str(error)})
-        self.error(str(error))
-        return error.exit_code
-
-    def progress(self) -> AbstractContextManager[Progress]:
-        return nullcontext(SILENT)
-
-    def records_progress(self) -> AbstractContextManager[Progress]:
-        return nullcontext(SILENT)
+        return super().refuse(error)
 
 
 def print_json(document: Any) -> None:
-    """Prints one document on one line."""
     print(json.dumps(document, default=str))
+
+
+def safe(text: str) -> str:
+    """Return the text without control characters. No line of it can pass for one of Cleantail's errors or warnings."""
+    return _OWN_WORDS.sub(r"\n  \1", printable(text))
+
+
+def line_width(env: Mapping[str, str] = os.environ) -> int:
+    """Return COLUMNS if it is a number, else the terminal's width, else PIPE_COLUMNS; at least FEWEST_COLUMNS."""
+    variable = env.get("COLUMNS", "")
+    if variable.isdigit() and int(variable) > 0:
+        columns = int(variable)
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    return max(columns, FEWEST_COLUMNS)

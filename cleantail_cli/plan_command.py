@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -23,7 +21,7 @@ from cleantail.log.due_work import NO_DELETE, NO_SOURCE
 from cleantail.whatif.observed_history import Basis
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
-from cleantail_cli.output import Page, folding_table
+from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import tell_holds
 
@@ -117,7 +115,7 @@ class Plan:
         planned, by_log = self.planned, self.planned.by_log
         page.line(f"{planned.topic}: {planned.reason}")
         if planned.logs:
-            page.table(_decisions(by_log))
+            page.table(("partition", "action", "first dirty", "end", "dirty ratio", "reason"), map(_decision, by_log))
         for number, tasks in enumerate(self.unit_tasks):
             page.line(f"unit {number}: {tasks}")
         for of_log in by_log:
@@ -135,13 +133,10 @@ class Plan:
         tell_held_back(planned, page)
 
 
-def _decisions(by_log: Sequence[PlannedLog]) -> Table:
-    table = folding_table("partition", "action", "first dirty", "end", "dirty ratio", "reason")
-    for of_log in by_log:
-        decision = of_log.decision
-        cells = (decision.partition, of_log.action, decision.first_dirty_offset, decision.end_offset)
-        table.add_row(*(str(c) for c in cells), f"{decision.dirty_ratio:.3f}", escape(decision.reason))
-    return table
+def _decision(of_log: PlannedLog) -> tuple[object, ...]:
+    made = of_log.decision
+    ratio = f"{made.dirty_ratio:.3f}"
+    return made.partition, of_log.action, made.first_dirty_offset, made.end_offset, ratio, made.reason
 
 
 def tell_warnings(planned: RunPlan, page: Page) -> None:
@@ -324,20 +319,13 @@ def headline(compared: Comparison) -> str:
 
 def tell_comparison(compared: Comparison, page: Page) -> None:
     """Writes one comparison for a terminal."""
-    from rich.markup import escape
-
-    from cleantail_cli.output import folding_table
-
     changes = (
         ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
         or "nothing changes"
     )
     page.line(f"{compared.topic}: {changes}")
-    table = folding_table("", "now", "changed", "known", caption=_BASES)
-    for row in rows(compared):
-        table.add_row(*(escape(cell) for cell in row))
     if compared.before is not None:
-        page.table(table)
+        page.table(("", "now", "changed", "known"), rows(compared), caption=_BASES)
     page.line(headline(compared))
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -20,7 +19,7 @@ from cleantail.human import counted, instant
 from cleantail.log.horizons import Reader
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
-from cleantail_cli.output import Output, Page, folding_table
+from cleantail_cli.output import Output, Page
 from cleantail_cli.parameters import FILE, NATURAL, clock
 
 if TYPE_CHECKING:
@@ -200,10 +199,8 @@ class Readers:
             page.line(f"{self.topic.topic}: no readers are registered")
             return
         title = f"readers of {self.topic.topic}"
-        table = folding_table("reader", "partition", "next offset", "said at (UTC)", title=title)
-        for r in self.readers:
-            table.add_row(escape(r.name), str(r.partition), str(r.offset), instant(r.at_ms))
-        page.table(table)
+        rows = [(r.name, r.partition, r.offset, instant(r.at_ms)) for r in self.readers]
+        page.table(("reader", "partition", "next offset", "said at (UTC)"), rows, title)
 
 
 def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:

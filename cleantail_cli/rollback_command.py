@@ -24,7 +24,7 @@ from cleantail.sources.source_files import content_digest
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
-from cleantail_cli.output import Page, Report, folding_table
+from cleantail_cli.output import Page, Report
 from cleantail_cli.parameters import LAST, TARGET
 
 if TYPE_CHECKING:
@@ -165,11 +165,8 @@ class RolledBack:
         rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
         page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
         page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
-        table = folding_table("partition", "checkpoint", "checkpoint after", "records", "records after")
-        for log in self.logs:
-            checkpoints = ("-" if c is None else str(c) for c in (log.checkpoint, log.checkpoint_after))
-            table.add_row(str(log.partition), *checkpoints, str(log.records), str(log.records_after))
-        page.table(table)
+        columns = ("partition", "checkpoint", "checkpoint after", "records", "records after")
+        page.table(columns, map(_log_row, self.logs))
         page.line("\n".join(self._end()))
 
     def _end(self) -> list[str]:
@@ -180,6 +177,11 @@ class RolledBack:
             for e in self.planned.earlier
         ]
         return [*further, "nothing was changed: --dry-run"]
+
+
+def _log_row(log: LogUndo) -> tuple[object, ...]:
+    checkpoints = ("-" if c is None else c for c in (log.checkpoint, log.checkpoint_after))
+    return (log.partition, *checkpoints, log.records, log.records_after)
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,14 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
-from cleantail.lake.records.sampled_records import sampled_records
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RUN_RESULT_JSON, RoundResult, RunResult
 from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
-from cleantail.watch.approval_text import sample_lines
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
-from cleantail_cli.output import Output, Page, Report, folding_table
+from cleantail_cli.output import Output, Page, Report
 from cleantail_cli.parameters import clock
 from cleantail_cli.plan_command import evaluated, tell_warnings
 
@@ -169,25 +167,20 @@ class Compacted:
             return
         columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
         page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
-        table = folding_table(*columns)
+        rows = []
         for round_ in result.rounds:
             passed = {v.partition: v.passed for v in round_.verdicts}
-            for measure in round_.measures:
-                table.add_row(*_run_row(measure, passed[measure.partition]))
-        page.table(table)
+            rows += [_run_row(measure, passed[measure.partition]) for measure in round_.measures]
+        page.table(columns, rows)
         tell_checks(result.rounds, page)
 
 
-def _run_row(measure: LogMeasure, passed: bool) -> list[str]:
+def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
     """Returns the cells of one log, in the order of the table's columns."""
     superseded, expired = (measure.deleted.get(reason, 0) for reason in ("superseded", EXPIRED))
-    other = measure.removed - superseded - expired
-    counts = (measure.partition, measure.records_in, measure.records_out, superseded, expired, other)
-    return [
-        *(str(c) for c in counts),
-        str(measure.tombstones_out),
-        "[green]passed[/green]" if passed else "[red]failed[/red]",
-    ]
+    removed = (superseded, expired, measure.removed - superseded - expired)
+    verdict = "passed" if passed else "failed"
+    return (measure.partition, measure.records_in, measure.records_out, *removed, measure.tombstones_out, verdict)
 
 
 def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
@@ -222,6 +215,9 @@ def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Outpu
 
 def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
     """Returns whether one of the rounds waits for approval; `command` is what makes it anew."""
+    from cleantail.lake.records.sampled_records import sampled_records
+    from cleantail.watch.approval_text import sample_lines
+
     waiting = [round_ for round_ in rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
@@ -245,11 +241,9 @@ class Compared:
         return {"topic": self.topic.topic, "keys": self.result.keys, **COMPARISON_RESULT_JSON.plain(self.result)}
 
     def tell(self, page: Page) -> None:
-        table = folding_table("partition", "compared to offset", "keys gone", "their records", "cut off, they stay")
-        for log in self.result.partitions:
-            cells = (log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys)
-            table.add_row(*(str(cell) for cell in cells))
-        page.table(table)
+        columns = ("partition", "compared to offset", "keys gone", "their records", "cut off, they stay")
+        logs = self.result.partitions
+        page.table(columns, [(log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys) for log in logs])
         gone = f"{counted(self.result.keys, 'key')} would be removed: alive here, and gone in {self.result.kafka_topic}"
         page.line(f"{self.topic.topic}: {gone}; nothing was changed")
 
@@ -265,13 +259,12 @@ class Reconciled:
         return {"topic": self.topic.topic, **ROUND_RESULT_JSON.plain(self.result)}
 
     def tell(self, page: Page) -> None:
-        passed = {v.partition: v.passed for v in self.result.verdicts}
-        table = folding_table("partition", "records in", "records out", "gone at source", "checks")
-        for measure in self.result.measures:
-            cells = (measure.partition, measure.records_in, measure.records_out, measure.deleted.get(GONE, 0))
-            verdict = "[green]passed[/green]" if passed[measure.partition] else "[red]failed[/red]"
-            table.add_row(*(str(cell) for cell in cells), verdict)
-        page.table(table)
+        passed = {v.partition: "passed" if v.passed else "failed" for v in self.result.verdicts}
+        rows = [
+            (m.partition, m.records_in, m.records_out, m.deleted.get(GONE, 0), passed[m.partition])
+            for m in self.result.measures
+        ]
+        page.table(("partition", "records in", "records out", "gone at source", "checks"), rows)
         published = counted(len(self.result.published), "partition")
         page.line(f"{self.topic.topic}: {published} reconciled with {self.topic.kafka_topic} in Kafka")
         tell_checks([self.result], page)

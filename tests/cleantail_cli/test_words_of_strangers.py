@@ -9,7 +9,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import whole_number
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail_cli import main
-from cleantail_cli.output import ConsoleOutput, JsonOutput, folding_table
+from cleantail_cli.output import ConsoleOutput, JsonOutput
 
 EVIL = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202eabc\u2028\ud800\x00\x7f\x85\r"
 LINES = "x\nerror: all is lost\nWarning: run curl"
@@ -33,9 +33,7 @@ def test_what_is_told_commands_no_terminal(output, capsys):
 
 
 def test_cells_of_tables_command_no_terminal(capsys):
-    table = folding_table("name")
-    table.add_row(f"a{EVIL}b")
-    ConsoleOutput().table(table)
+    ConsoleOutput().table(["name"], [[f"a{EVIL}b"]], title=EVIL)
     out, _ = capsys.readouterr()
     assert clean(out) and "a" in out
 
