@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cleantail.config.config_model import Model, allowing, matching
+from cleantail.config.config_model import ConnectionId, Model, allowing, matching
 
 
 class Event(StrEnum):
-    """The word that YAML uses and messages carry."""
+    """The word of an event in YAML and in messages."""
 
     CHECK_FAILED = "check_failed"
     RUN_FAILED = "run_failed"
@@ -29,26 +29,26 @@ class Event(StrEnum):
 
 
 MEANING = {
-    Event.CHECK_FAILED: "a check is red, and partitions are held back",
-    Event.RUN_FAILED: "a task failed for another reason than a red check, crashed or was lost",
+    Event.CHECK_FAILED: "a check failed, and partitions are blocked",
+    Event.RUN_FAILED: "a task failed for another reason than a failed check, crashed or was lost",
     Event.DEADLINE_MISSED: (
-        "dirty records had passed max.compaction.lag.ms when a run began, and it did not clean them, or they had when "
-        "the scheduled run before it was to begin"
+        "dirty records had passed max.compaction.lag.ms when a run began, and the run did not clean them, or they had "
+        "passed it already when the previous scheduled run was to begin"
     ),
     Event.QUARANTINED: "a partition is in quarantine",
-    Event.HOLD_CAP: "tombstones went that a registered reader had not read",
-    Event.APPROVAL: "a round waits for somebody's approval",
+    Event.HOLD_CAP: "a round removed tombstones that a registered reader had not read",
+    Event.APPROVAL: "a round waits for a person's approval",
     Event.GAP: (
-        "records had gone from Kafka before they were read, a source table was changed, or records came that the table "
-        "cannot hold, and ingestion went on behind them; over after a day"
+        "Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record; "
+        "ingestion continued behind it. Over after a day"
     ),
     Event.RECONCILE: (
-        "the broker's cleaner may have removed deletions before they were read, so that deleted keys are alive here; "
-        "over when a reconciliation is published"
+        "Kafka's log cleaner may have removed deletions before they were read, so that deleted keys are alive here. "
+        "Over when a reconciliation is published"
     ),
     Event.REWRITTEN: (
         "another program took the last round or the last ingestion out of the table's history (a rollback, or CREATE "
-        "OR REPLACE TABLE): logs are cleaned from their starts; over after a day"
+        "OR REPLACE TABLE), so that logs are cleaned from their starts. Over after a day"
     ),
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }
@@ -56,19 +56,13 @@ MEANING = {
 
 
 ALERTS = "alerts"
-"""The folder of CLEANTAIL_HOME that alerts to files are written into, and nothing else is."""
+"""The folder of CLEANTAIL_HOME for alerts to files. It holds nothing else."""
 
 
-def _not_empty(receivers: tuple[str, ...]) -> tuple[str, ...]:
-    if not receivers:
-        raise ValueError("no receivers")
-    return receivers
-
-
-def _some(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    if not events:
-        raise ValueError("no events")
-    return events
+def _not_empty(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if not entries:
+        raise ValueError("empty")
+    return entries
 
 
 def _alert_path(text: str) -> str:
@@ -79,19 +73,10 @@ def _alert_path(text: str) -> str:
     return text
 
 
-ConnectionId = Annotated[
-    str, matching("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
-]
-
-
 MailAddress = Annotated[str, matching(r"[^@\s,;<>]+@[^@\s,;<>]+", "a mail address")]
-
-
 Endpoint = Annotated[
     str, matching(r"[A-Za-z0-9._~/?=&%-]*", "a path on the connection's host (the host is in the connection)")
 ]
-
-
 AlertPath = Annotated[
     str,
     AfterValidator(_alert_path),
@@ -100,24 +85,23 @@ AlertPath = Annotated[
 
 
 class Channel(Model):
-    """What all kinds of alerts have: the events that they are sent for, and whether records may be in them."""
+    """Settings of all kinds of alerts: the events that are sent, and whether messages may contain records."""
 
-    events: Annotated[tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_some)] = (
-        Field(
-            default=tuple(Event),
-            description="Events to tell of; default all.",
-            json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
-        )
+    events: Annotated[
+        tuple[Annotated[Event, Field(strict=False)], ...], Field(strict=False), AfterValidator(_not_empty)
+    ] = Field(
+        default=tuple(Event),
+        description="Events that are sent; default all.",
+        json_schema_extra={"x-allowed": f"a list of {', '.join(Event)}", "minItems": 1},
     )
     values: bool = Field(
         default=False,
-        description="true: a message about a failed check quotes a few of the records, key, value and headers.",
+        description="true: a message about a failed check quotes a few of the records with key, value and headers.",
     )
 
     @property
     def name(self) -> str:
-        """Returns a name that tells the channels of a topic apart, also after `events`, their order or `values` has
-        changed."""
+        """A name that identifies the channel among a topic's channels. It does not depend on `events` and `values`."""
         settings = self.model_dump_json(exclude={"events", "values"})
         return f"{getattr(self, 'type', '')} {hashlib.sha256(settings.encode()).hexdigest()[:12]}"
 
@@ -130,11 +114,11 @@ class MailAlert(Channel):
         description="Receivers.", json_schema_extra={"x-allowed": "a list of mail addresses", "minItems": 1}
     )
     conn_id: ConnectionId = Field(default="smtp_default", description="Airflow connection.")
-    sender: MailAddress | None = Field(default=None, alias="from", description="Sender; null is the connection's.")
+    sender: MailAddress | None = Field(default=None, alias="from", description="Sender. null: that of the connection.")
 
 
 class WebhookAlert(Channel):
-    """An alert as a JSON POST through an Airflow HTTP connection: its URL and secrets stay there."""
+    """An alert as a JSON POST through an Airflow HTTP connection, which holds the URL and secrets."""
 
     type: Literal["webhook"]
     conn_id: ConnectionId = Field(description="Airflow connection.")
@@ -142,23 +126,23 @@ class WebhookAlert(Channel):
 
 
 class SlackAlert(Channel):
-    """An alert to a Slack incoming webhook, or what takes the same body, through an Airflow HTTP connection."""
+    """An alert to a Slack incoming webhook, or a compatible one, through an Airflow HTTP connection."""
 
     type: Literal["slack"]
-    conn_id: ConnectionId = Field(description="Airflow connection; the webhook's address, with its secret, is there.")
+    conn_id: ConnectionId = Field(description="Airflow connection that holds the webhook's address with its secret.")
     endpoint: Endpoint = Field(default="", description="Path on the connection's host.")
 
 
 class AppriseAlert(Channel):
-    """An alert to the Apprise URLs of an Airflow connection; they hold secrets, so they are only there."""
+    """An alert to the Apprise URLs of an Airflow connection, which holds them because they contain secrets."""
 
     type: Literal["apprise"]
     conn_id: ConnectionId = Field(default="apprise_default", description="Airflow connection.")
-    tag: str = Field(default="all", description="Which of the connection's URLs, by their tag.")
+    tag: str = Field(default="all", description="Tag of the connection's URLs to use.")
 
 
 class FileAlert(Channel):
-    """An alert as a JSON line at the end of a local file, which is its owner's alone."""
+    """An alert as a JSON line at the end of a local file that only its owner can read."""
 
     type: Literal["file"]
     path: AlertPath = Field(description="File below alerts/, relative to CLEANTAIL_HOME.")

@@ -1,8 +1,7 @@
-"""Holds what `platform.catalog:` of config/defaults.yaml says: which Iceberg catalog it is, and how both clients open
-it.
+"""`platform.catalog:` of config/defaults.yaml: the Iceberg catalog, for both of its clients (Java and PyIceberg).
 
-The properties are the catalog's own, in the words of Iceberg's Java library or in those of PyIceberg: each client gets
-them in its own (cleantail.lake.clients). Secrets are named by their variables of the environment.
+Properties may have Iceberg's names or PyIceberg's. Each client gets its own names (cleantail.lake.clients). Secrets are
+given by the names of environment variables.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.secret_filter import VARIABLE, VARIABLE_ALLOWED
 
-Identifier = Annotated[
-    str, Field(pattern="^[A-Za-z0-9_]+$", json_schema_extra={"x-allowed": "characters a-z A-Z 0-9 _"})
-]
+Identifier = Annotated[str, matching("[A-Za-z0-9_]+", "characters a-z A-Z 0-9 _")]
 
 
 def _scalar_text(value: object) -> object:
-    """Returns numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
+    """Return numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -38,7 +35,7 @@ _ADDRESSES = {
     "rest": "https?://[^/]",
     "hive": "thrift://.",
 }
-"""Type of a catalog -> how its address begins, as SQLAlchemy and PyIceberg take it. Glue has none."""
+"""Type of a catalog -> how its address begins, in the form of SQLAlchemy and PyIceberg. Glue has no address."""
 _EXAMPLES = {
     "sqlite": "sqlite:////srv/catalog.db",
     "postgres": "postgresql://host:5432/database",
@@ -47,50 +44,46 @@ _EXAMPLES = {
     "hive": "thrift://host:9083",
 }
 LOCAL_WAREHOUSE = ("sqlite", "postgres", "mysql")
-"""Types whose warehouse is a folder of CLEANTAIL_HOME where none is named."""
+"""Types whose default warehouse is a folder of CLEANTAIL_HOME."""
 _OWN_KEYS = {"type": "type", "uri": "uri", "warehouse": "warehouse", "catalog-impl": "type", "py-catalog-impl": "type"}
-"""Property of a client -> the key of platform.catalog that says it."""
-_BY_TASKS = (
-    "a store that its clients may read and write by credentials: Spark's tasks read and write files by pyarrow, which"
-)
+"""Property of a client -> the key of platform.catalog that replaces it."""
+_NO_SIGNER = "leave it out: tasks access files through pyarrow, which has no remote signing. Vended credentials work"
+_NO_ENCRYPTION = "leave it out: tasks access files through pyarrow, which requests no encryption. Use the bucket's"
 _REFUSED = {
-    "s3.remote-signing-enabled": ("true", f"{_BY_TASKS} has no requests signed elsewhere. Vended credentials work"),
-    "s3.signer": ("", f"{_BY_TASKS} has no requests signed elsewhere. Vended credentials work"),
-    "s3.sse.type": ("!none", f"{_BY_TASKS} asks for no encryption. Set it as the bucket's default encryption"),
-    "s3.server-side-encryption": (
-        "!none",
-        f"{_BY_TASKS} asks for no encryption. Set it as the bucket's default encryption",
-    ),
+    "s3.remote-signing-enabled": ("true", _NO_SIGNER),
+    "s3.signer": ("", _NO_SIGNER),
+    "s3.sse.type": ("!none", _NO_ENCRYPTION),
+    "s3.server-side-encryption": ("!none", _NO_ENCRYPTION),
 }
-"""Property -> the value that is refused (! is any other; none is any), and what is allowed."""
+"""Property -> refused value (! is any other; "" is any), and what is allowed."""
 
 
 class Catalog(Model):
-    """Says where the Iceberg tables are listed and stored."""
+    """The catalog that lists the Iceberg tables, and where they are stored."""
 
     name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
     type: CatalogType = Field(default="sqlite", description="Kind of catalog.")
     uri: str | None = Field(
-        default=None, description="Address; null is CLEANTAIL_HOME/catalog.db for sqlite, and the account's for glue."
+        default=None, description="Address. null: CLEANTAIL_HOME/catalog.db for sqlite, the account's for glue."
     )
     warehouse: str | None = Field(
         default=None,
-        description="Where tables go; null is CLEANTAIL_HOME/warehouse, and of a REST catalog its own. A REST catalog "
-        "may know it by a name.",
+        description="Root folder of tables. null: CLEANTAIL_HOME/warehouse, or a REST catalog's own. For a REST "
+        "catalog it may be a name.",
     )
-    namespace: Identifier = Field(default="cleantail", description="Namespace of tables that name none.")
+    namespace: Identifier = Field(default="cleantail", description="Namespace of tables whose name has none.")
     properties: dict[str, Setting] = Field(
         default={},
-        description="More catalog properties, such as s3.endpoint, by Iceberg's names or PyIceberg's: each client gets "
-        "them by its own.",
+        description="More catalog properties, such as s3.endpoint, with Iceberg's names or PyIceberg's. Each client "
+        "gets its own names.",
     )
     secrets: dict[str, Variable] = Field(
-        default={}, description="Properties whose values are secrets: property -> variable of the environment."
+        default={}, description="Properties whose values are secrets: property -> environment variable."
     )
     connection: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_.-]{1,250}$",
-        description="Airflow connection with the catalog's login, for what the environment does not have.",
+        description="Airflow connection with the catalog's login, for secrets that are not in the environment.",
         json_schema_extra={"x-allowed": "the id of an Airflow connection"},
     )
 
@@ -105,11 +98,11 @@ class Catalog(Model):
         if self.type not in ("sqlite", "glue") and not self.uri:
             raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
         if self.type == "glue" and self.uri:
-            raise cross_field_error("uri", self.uri, "none for glue: glue.endpoint is a property, where it is another")
+            raise cross_field_error("uri", self.uri, "nothing for glue; set an endpoint by glue.endpoint")
         if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
             raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
         if self.type in ("glue", "hive") and not self.warehouse:
-            raise cross_field_error("warehouse", self.warehouse, "where tables go, as s3://bucket/warehouse")
+            raise cross_field_error("warehouse", self.warehouse, "the root folder of tables, as s3://bucket/warehouse")
         return self
 
     @model_validator(mode="after")
@@ -124,14 +117,16 @@ class Catalog(Model):
             if value is not None and (value != refused[1:] if refused.startswith("!") else refused in ("", value)):
                 raise cross_field_error(f"properties.{key}", value, allowed)
         if both := sorted(self.properties.keys() & self.secrets.keys()):
-            raise cross_field_error(f"secrets.{both[0]}", self.secrets[both[0]], "in properties or in secrets, once")
+            raise cross_field_error(f"secrets.{both[0]}", self.secrets[both[0]], "in properties or secrets, not both")
         return self
 
 
 class SourceCatalog(Catalog):
-    """Says where tables are that topics may only read (source.table): as platform.catalog says it of the platform's
-    own, but that its logins are what `secrets` names, and nothing of the platform's own. Both clients call it by its
-    name in platform.source_catalogs, under which a database has to list its tables."""
+    """A catalog whose tables topics may only read (source.table).
+
+    Its logins are only what `secrets` names. Both clients use its name in platform.source_catalogs, under which a
+    database catalog must list its tables.
+    """
 
     @model_validator(mode="after")
     def _is_another(self) -> Self:

@@ -21,27 +21,27 @@ _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 
 def units_of(name: str) -> dict[str, int]:
-    """Returns the units that a config takes, by its name; empty for one that is neither a time nor a size."""
+    """Return the units of a config, by its name; empty if it is neither a time nor a size."""
     if name.endswith(".ms"):
         return TIMES
     return SIZES if name.endswith((".bytes", ".buffer.size")) else {}
 
 
 def pattern_of(name: str) -> str:
-    """Returns the regular expression of texts with a unit, for editors."""
+    """Return the regular expression of texts with a unit, for editors."""
     return f"^[0-9]+(\\.[0-9]+)? ?({'|'.join(units_of(name))})$"
 
 
 def hint(name: str) -> str:
-    """Returns what is allowed beside a plain number, for an error."""
+    """Return what is allowed besides a plain number, for an error."""
     units = units_of(name)
     example = "7d" if units is TIMES else "1GiB"
     return f", or a text with a unit ({', '.join(units)}) as {example}" if units else ""
 
 
 def plain_number(name: str, value: object) -> object:
-    """Returns the number that a text with a unit stands for. Anything else is returned as it is, for the model to
-    judge."""
+    """Return the number that a text with a unit means. Return any other value unchanged, so that the model judges
+    it."""
     match = _TEXT.fullmatch(value) if isinstance(value, str) else None
     factor = units_of(name).get(match[2]) if match else None
     if match is None or factor is None:
@@ -61,13 +61,13 @@ CLEANTAIL = "Cleantail"
 
 
 class Model(BaseModel):
-    """Is the base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
+    """Base of everything read from YAML: immutable, strictly typed, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
 
 
 class Configs(Model):
-    """Is the base of the tables of configs: times and sizes may have a unit."""
+    """Base of the tables of configs. Times and sizes may have a unit."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,37 +87,47 @@ PrintableText = Annotated[
     AfterValidator(_printable),
     Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
 ]
-"""A text that is shown in Airflow: a line break in it would begin Markdown of its own."""
+"""A text that Airflow shows. A line break in it would begin new Markdown."""
 
 
 def config(
-    name: str, default: object, doc: str, source: str, *, low: float | None = None, high: float | None = None
+    name: str,
+    default: object,
+    doc: str,
+    source: str = CLEANTAIL,
+    *,
+    low: float | None = None,
+    high: float | None = None,
 ) -> Any:
-    """Returns one row of the table; both ends of the range [low, high] are allowed values."""
-    extra: dict[str, Any] = {"x-source": source}
-    return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra=extra)
+    """Return one row of a table of configs. Both ends of the range [low, high] are allowed."""
+    return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra={"x-source": source})
 
 
 def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:
-    """Returns the error of several problems at once, each with the key path of the mapping that its key is in, as
-    ("checks", 0)."""
+    """Return one error for several problems, each with the key path of the mapping that its key is in, as ("checks",
+    0)."""
     return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 
 def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
-    """Returns the error of a rule that joins several keys.
+    """Return the error of a rule over several keys.
 
-    `key` is the one that a reader should look at. `fact` says what is wrong with it, where that is not its value.
+    `key` is the one to report. `fact` describes the problem if it is not the key's value.
     """
     context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
     return PydanticCustomError("cross_field", "{allowed}", context)
 
 
 def matching(pattern: str, allowed: str) -> Any:
-    """Returns a field whose whole text matches `pattern`; `allowed` says so to people."""
+    """Return a field whose whole text matches `pattern`; `allowed` describes the pattern in errors."""
     return Field(pattern=f"^(?:{pattern})$", json_schema_extra={"x-allowed": allowed})
 
 
 def allowing(allowed: str) -> Any:
-    """Returns a field with a rule of its own; `allowed` says to people what it lets through."""
+    """Return a field with a validator of its own; `allowed` describes the valid values in errors."""
     return Field(json_schema_extra={"x-allowed": allowed})
+
+
+ConnectionId = Annotated[
+    str, matching("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
+]

@@ -1,7 +1,8 @@
-"""The reference of topic and group YAML, generated from its models: JSON Schemas for editors, tables for people.
+"""Generates the reference of topic and group YAML from its models: JSON Schemas for editors, tables for
+docs/configs.md.
 
-`python -m cleantail.config.config_reference > config/topic.schema.json` writes the schema again, and
-`python -m cleantail.config.config_reference group > config/group.schema.json` that of groups.
+    python -m cleantail.config.config_reference > config/topic.schema.json
+    python -m cleantail.config.config_reference group > config/group.schema.json
 """
 
 from __future__ import annotations
@@ -29,15 +30,14 @@ _KINDS: dict[str, tuple[type[BaseModel], str]] = {
     TOPIC: (Topic, "One topic: config/topics/<topic>.yaml, over config/defaults.yaml."),
     GROUP: (TopicGroup, "One group of topics: config/groups/<group>.yaml, over config/defaults.yaml."),
 }
-"""What a file is of -> its model, and a line for editors."""
+"""Kind of file -> its model, and a line for editors."""
 
 _WITHOUT_END = re.compile(rf" in \[(-?\d+), {LONG_MAX}\]")
-"""Finds a range whose upper end is only that of Kafka's own type."""
+"""A range whose upper end is the end of Kafka's LONG."""
 
 
 def json_schema(kind: str = TOPIC) -> Schema:
-    """Returns the JSON Schema of `config/topics/*.yaml`, or of `config/groups/*.yaml`; config/topic.schema.json and
-    config/group.schema.json hold them."""
+    """Return the JSON Schema of `config/topics/*.yaml`, or of `config/groups/*.yaml`."""
     model, description = _KINDS[kind]
     schema = _published(model.model_json_schema())
     return {
@@ -50,13 +50,11 @@ def json_schema(kind: str = TOPIC) -> Schema:
 
 
 def schema_text(kind: str = TOPIC) -> str:
-    """Returns the text of the schema's file."""
     return json.dumps(json_schema(kind), indent=2, ensure_ascii=False) + "\n"
 
 
 def reference_markdown() -> str:
-    """Returns Markdown tables: the configs of a topic, those of the cleaner, the limits of a group, and those of
-    input."""
+    """Return Markdown tables of the configs of topics, cleaner and groups, and of the platform's limits."""
     topic, cleaner, limits = _table(KafkaConfigs), _table(CleanerConfigs), _table(LimitConfigs)
     groups = _table(GroupLimits)
     return (
@@ -65,8 +63,8 @@ def reference_markdown() -> str:
         f"## Configs of the cleaner\n\nUnder `platform.cleaner:` in defaults.yaml.\n\n{cleaner}\n\n"
         f"## Limits of a group\n\nUnder `limits:` of a file in config/groups, and `groups.limits:` in defaults.yaml."
         f"\n\n{groups}\n\n"
-        "## Limits of what bad input may cost\n\nUnder `platform.limits:` in defaults.yaml; an error that one of them "
-        f"makes names it.\n\n{limits}\n"
+        "## Limits of input\n\nUnder `platform.limits:` in defaults.yaml. An error that a limit "
+        f"causes names the limit.\n\n{limits}\n"
     )
 
 
@@ -91,8 +89,7 @@ def _code(default: Any) -> str:
 
 
 def _published(node: Any, name: str = "") -> Any:
-    """Returns a schema without what only Cleantail reads: a key that JSON Schema does not know makes strict validators
-    stop."""
+    """Return a schema without keys that only Cleantail reads: strict validators stop at unknown keys."""
     if isinstance(node, list):
         return [_published(inner) for inner in node]
     if not isinstance(node, dict):

@@ -44,131 +44,19 @@ from cleantail.config.topic_group import TopicGroup, awaited_assets, group_probl
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
 
-
-def scan_group_files(
-    folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings
-) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Yields each file with its group over the `groups:` of the defaults; one broken file never hides the others."""
-    files = yaml_files(folder)
-    for file in files:
-        try:
-            if file.suffix != ".yaml" and file.with_suffix(".yaml") in files:
-                allowed = f"also the group of {file.stem}.yaml: give this file another name"
-                raise ConfigError(file, [Problem("group", not_allowed(file.stem), allowed, file.stem)])
-            written = without_nulls(read_yaml(file, platform.limits.yaml_max_bytes, limit_text(YAML_BYTES)))
-            group = validate(TopicGroup, merged(dict(defaults), written), file)
-            require_none(file, group_problems(file, group, platform.dag_prefix))
-            yield file, group
-        except ConfigError as error:
-            yield file, error
-
-
-def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Yields each file of config/groups with its group, or with what is wrong in it. Raises ConfigError where the
-    defaults are broken."""
-    defaults = read_defaults(config_dir, env)
-    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform)
-
-
-def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:
-    """Returns when a topic's runs are: as its group says, where it has one. Raises ConfigError for a broken group."""
-    return topic.schedule if topic.group is None else find_group(topic.group, config_dir, env).schedule
-
-
-def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:
-    """Returns the group called `name`. Raises ConfigError: that of its file if it is broken, else one that says that
-    there is no such group."""
-    groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
-    group = groups.get(name)
-    if isinstance(group, TopicGroup):
-        return group
-    if group is not None:
-        raise group
-    allowed = f"groups: {', '.join(groups)}" if groups else "there are no groups yet"
-    problem = Problem("", f"no group {name}", allowed, name, nearest(name, list(groups)))
-    raise ConfigError(config_dir / "groups", [problem])
-
-
-def default_alerts(config_dir: Path, env: Mapping[str, str]) -> list[Alert]:
-    """Returns the `alerts` under `topic:` of defaults.yaml, but for those by connections that the platform does not
-    allow; none where they are wrong as well."""
-    try:
-        defaults = read_defaults(config_dir, env)
-        written = {"topic": "defaults", "table": "none.defaults", "alerts": defaults.written.get("alerts", [])}
-        topic = validate(Topic, written, config_dir / "defaults.yaml")
-    except ConfigError:
-        return []
-    return [alert for alert in topic.alerts if connection_problem(alert, defaults.file.platform) is None]
-
-
-_LINE = re.compile(r"^group:[ \t]*[\"']?([A-Za-z0-9._-]+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
-"""The line that names a group, of a file that is no YAML."""
-_CHARS = 65_536
-
-
-def group_of_file(file: Path, config_dir: Path) -> str | None:
-    """Returns the group that a topic's file names, else that of `topic:` in defaults.yaml; None where neither names
-    one."""
-    try:
-        data = read_yaml(file)
-    except ConfigError:
-        if (line := _line_of(file)) is not None:
-            return line
-        data = {}
-    group = data["group"] if "group" in data else _default_group(config_dir)
-    return group if isinstance(group, str) else None
-
-
-def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
-    """Returns whether the group may have to run the topic of this file."""
-    named = group_of_file(file, config_dir)
-    return named == group or (named is None and _is_unreadable(file))
-
-
-def _is_unreadable(file: Path) -> bool:
-    try:
-        file.open(encoding="utf-8").close()
-    except FileNotFoundError:  # gone since the folder was listed, unless a link leads nowhere
-        return file.is_symlink()
-    except OSError:
-        return True
-    return False
-
-
-def _line_of(file: Path) -> str | None:
-    try:
-        with file.open(errors="replace", encoding="utf-8") as stream:
-            match = _LINE.search(stream.read(_CHARS))
-    except OSError:
-        return None
-    return match and match[1]
-
-
-def _default_group(config_dir: Path) -> object:
-    try:
-        topic = read_yaml(config_dir / "defaults.yaml").get("topic")
-    except ConfigError:
-        return None
-    return topic.get("group") if isinstance(topic, dict) else None
-
-
 logger = logging.getLogger("cleantail.config")
-
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 _NO_ENV: Mapping[str, str] = {}
 
 
 def config_directory(env: Mapping[str, str]) -> Path:
-    """Returns the directory of defaults.yaml and topics/ where the command line names none: CLEANTAIL_CONFIG, else
-    `config`."""
+    """Return CLEANTAIL_CONFIG, else `config`: the directory if the command line names none."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
-    """Returns the platform of `config_dir`. Raises ConfigError.
-
-    Where the state is says cleantail.config.state_home.
-    """
+    """Return the platform of `config_dir`. Raises ConfigError. cleantail.config.state_home chooses the state's
+    folder."""
     defaults = read_defaults(config_dir, env)
     file, home = defaults.file, defaults.home
     if set("?%#") & set(str(home)):
@@ -179,8 +67,8 @@ def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platfor
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """Returns platform.dag_prefix, also where something else in defaults.yaml is wrong, since what a user may see goes
-    by the id of a DAG. It is empty where nothing of the file can be read."""
+    """Return platform.dag_prefix even if something else in defaults.yaml is wrong: rights of users depend on DAG
+    ids."""
     try:
         return read_defaults(config_dir, _NO_ENV).file.platform.dag_prefix
     except ConfigError:
@@ -190,12 +78,12 @@ def dag_prefix(config_dir: Path) -> str:
 
 
 def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """Returns the topic of one YAML file, over the defaults of `config_dir`; raises ConfigError."""
+    """Return the topic of one file. Raises ConfigError."""
     return _topic(file, read_defaults(config_dir, env))
 
 
 def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
-    """Returns all topics in the order of their file names; raises the first ConfigError."""
+    """Return all topics in the order of their file names. Raises the first ConfigError."""
     topics = []
     for _, topic in scan_topics(config_dir, env):
         if isinstance(topic, ConfigError):
@@ -205,10 +93,10 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 
 
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
-    """Returns the topic called `name`. Broken files of other topics do not matter.
+    """Return the topic called `name`. Broken files of other topics do not matter.
 
-    Raises ConfigError: that of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
-    else one that says that there is no such topic.
+    Raises the ConfigError of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
+    else one that lists the topics.
     """
     topic = find_topics([name], config_dir, env)[name]
     if isinstance(topic, ConfigError):
@@ -219,7 +107,7 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 def find_topics(
     names: Iterable[str], config_dir: Path, env: Mapping[str, str] = _NO_ENV
 ) -> dict[str, Topic | ConfigError]:
-    """Returns name -> topic, or the error that find_topic raises for it. The files are read once."""
+    """Return name -> topic, or the error that find_topic raises for it. The files are read once."""
     topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
     broken = {
         error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
@@ -233,15 +121,17 @@ def _unknown(name: str, names: list[str], config_dir: Path) -> ConfigError:
 
 
 def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
-    """Yields each topic file with its topic, or with what is wrong in it; one broken file never hides the others.
+    """Yield each topic file with its topic, or with its error. A broken file does not hide the others.
 
-    Raises ConfigError only where `config_dir` is no directory. A file has the name of its topic; which of two
-    files that claim one name has it says cleantail.config.claims.name_claims.
+    Raises ConfigError only if `config_dir` is not a directory. Names and sources that several files claim are errors
+    (cleantail.config.claims).
     """
     _require_directory(config_dir)
-    files, defaults = yaml_files(config_dir / "topics"), _defaults_or_error(config_dir, env)
-    if isinstance(defaults, ConfigError):
-        yield from ((file, defaults) for file in files)
+    files = yaml_files(config_dir / "topics")
+    try:
+        defaults = read_defaults(config_dir, env)
+    except ConfigError as error:
+        yield from ((file, error) for file in files)
         return
     scanned = [(file, _topic_or_error(file, defaults)) for file in files]
     catalog = defaults.file.platform.catalog
@@ -267,14 +157,14 @@ def _source_problems(scanned: list[tuple[Path, Topic | ConfigError]], defaults: 
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
-    """Returns what the topic files claim, broken ones included. Raises ConfigError where the defaults are broken."""
+    """Return what the topic files claim, including broken ones. Raises ConfigError if the defaults are broken."""
     defaults = read_defaults(config_dir, env)
     catalog = defaults.file.platform.catalog
     return [_claim(file, _topic_or_error(file, defaults), catalog) for file in yaml_files(config_dir / "topics")]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, catalog: Catalog) -> Claim:
-    """Returns what a file claims, also a broken one.
+    """Return what a file claims, also a broken one.
 
     A broken file claims the table that it names, if it has the name of its topic. Else it claims the default table of
     the file's name, so that it cannot take the table of the topic that it names.
@@ -305,8 +195,7 @@ def _require_directory(config_dir: Path) -> None:
 
 @dataclass(frozen=True)
 class ReadDefaults:
-    """Holds defaults.yaml as a model, its `topic:` and `groups:` as they were written, to be merged under each topic's
-    and group's YAML, and the directory of the state (CLEANTAIL_HOME)."""
+    """defaults.yaml as a model, its `topic:` and `groups:` as written, and the folder of the state (CLEANTAIL_HOME)."""
 
     config_dir: Path
     file: DefaultsFile
@@ -316,13 +205,13 @@ class ReadDefaults:
 
     @cached_property
     def awaited(self) -> Mapping[str, tuple[str, ...]]:
-        """Returns, of all groups by name, the assets that they wait for. Their files are read here, once."""
+        """Group -> the assets that it waits for."""
         scanned = scan_group_files(self.config_dir / "groups", self.groups, self.file.platform)
         return {file.stem: awaited_assets(group) for file, group in scanned}
 
 
 def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
-    """Reads defaults.yaml. Raises ConfigError."""
+    """Read defaults.yaml. Raises ConfigError."""
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
@@ -331,19 +220,12 @@ def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
     return ReadDefaults(config_dir, model, data.get("topic", {}), data.get("groups", {}), home)
 
 
-def _defaults_or_error(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults | ConfigError:
-    try:
-        return read_defaults(config_dir, env)
-    except ConfigError as error:
-        return error
-
-
 def _topic_or_error(file: Path, defaults: ReadDefaults) -> Topic | ConfigError:
     try:
         topic = _topic(file, defaults)
     except ConfigError as error:
         return error
-    except Exception as error:  # a defect of Cleantail's, which is to hide no other topic
+    except Exception as error:  # a defect of Cleantail, which must not hide other topics
         logger.debug("%s", file, exc_info=True)
         fact = f"cannot be understood: {type(error).__name__}"
         return ConfigError(file, [Problem("", fact, "what the documentation says; this is a defect, please report it")])
@@ -356,10 +238,108 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     max_bytes = platform.limits.yaml_max_bytes
     topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))
     data = merged(defaults.written, topic_yaml)
-    # any name makes a default table, so that a missing topic is one problem, and not a wrong table as well
+    # with any name there is a default table, so that a missing topic is one problem instead of two
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)
     of_group = problems_in_group(topic, topic_yaml, defaults.awaited)
     require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
     return topic.with_layers(Layers(topic_yaml, defaults.written), platform.catalog.namespace)
+
+
+def scan_group_files(
+    folder: Path, defaults: Mapping[str, Any], platform: PlatformSettings
+) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yield each file with its group over the `groups:` of the defaults. A broken file does not hide the others."""
+    files = yaml_files(folder)
+    for file in files:
+        try:
+            if file.suffix != ".yaml" and file.with_suffix(".yaml") in files:
+                allowed = f"also the group of {file.stem}.yaml: give this file another name"
+                raise ConfigError(file, [Problem("group", not_allowed(file.stem), allowed, file.stem)])
+            written = without_nulls(read_yaml(file, platform.limits.yaml_max_bytes, limit_text(YAML_BYTES)))
+            group = validate(TopicGroup, merged(dict(defaults), written), file)
+            require_none(file, group_problems(file, group, platform.dag_prefix))
+            yield file, group
+        except ConfigError as error:
+            yield file, error
+
+
+def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+    """Yield each file of config/groups with its group, or with its error. Raises ConfigError if the defaults are
+    broken."""
+    defaults = read_defaults(config_dir, env)
+    return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform)
+
+
+def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:
+    """Return the schedule of a topic's runs, or of its group. Raises ConfigError for a broken group."""
+    return topic.schedule if topic.group is None else find_group(topic.group, config_dir, env).schedule
+
+
+def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:
+    """Return the group called `name`. Raises the ConfigError of its file, or one that lists the groups."""
+    groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
+    group = groups.get(name)
+    if isinstance(group, TopicGroup):
+        return group
+    if group is not None:
+        raise group
+    allowed = f"groups: {', '.join(groups)}" if groups else "there are no groups yet"
+    problem = Problem("", f"no group {name}", allowed, name, nearest(name, list(groups)))
+    raise ConfigError(config_dir / "groups", [problem])
+
+
+def default_alerts(config_dir: Path, env: Mapping[str, str]) -> list[Alert]:
+    """Return the `alerts` of defaults.yaml that the platform allows; none if the defaults are broken."""
+    try:
+        defaults = read_defaults(config_dir, env)
+        written = {"topic": "defaults", "table": "none.defaults", "alerts": defaults.written.get("alerts", [])}
+        topic = validate(Topic, written, config_dir / "defaults.yaml")
+    except ConfigError:
+        return []
+    return [alert for alert in topic.alerts if connection_problem(alert, defaults.file.platform) is None]
+
+
+_LINE = re.compile(r"^group:[ \t]*[\"']?([A-Za-z0-9._-]+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
+"""The line that names a group, in a file that is not valid YAML."""
+_CHARS = 65_536
+
+
+def group_of_file(file: Path, config_dir: Path) -> str | None:
+    """Return the group that a topic's file names, else that of the defaults, else None."""
+    try:
+        data = read_yaml(file)
+    except ConfigError:
+        if (line := _line_of(file)) is not None:
+            return line
+        data = {}
+    if "group" not in data:
+        data = _data_or_nothing(config_dir / "defaults.yaml").get("topic")
+    group = data.get("group") if isinstance(data, dict) else None
+    return group if isinstance(group, str) else None
+
+
+def may_run_in(group: str, file: Path, config_dir: Path) -> bool:
+    """Return whether the group may have to run the topic of this file."""
+    named = group_of_file(file, config_dir)
+    return named == group or (named is None and _is_unreadable(file))
+
+
+def _is_unreadable(file: Path) -> bool:
+    try:
+        file.open(encoding="utf-8").close()
+    except FileNotFoundError:  # a dangling link, or deleted since the folder was listed
+        return file.is_symlink()
+    except OSError:
+        return True
+    return False
+
+
+def _line_of(file: Path) -> str | None:
+    try:
+        with file.open(errors="replace", encoding="utf-8") as stream:
+            match = _LINE.search(stream.read(_CHARS))
+    except OSError:
+        return None
+    return match and match[1]

@@ -24,28 +24,26 @@ from cleantail.config.topic_group import GroupDefaults
 from cleantail.config.topic_source import ADDRESS_PATTERN, CatalogName, TablePattern
 
 MASTER = "spark.master"
-"""A name that platform.spark.conf may not have: it would win over the master that was looked at, which Airflow's
-connection may name as well."""
+"""A name that platform.spark.conf may not have: it would override the validated master."""
 AUTHENTICATE = "spark.authenticate"
 ENCRYPTIONS = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-"""Spark's two ways to encrypt what its processes send each other; one is enough."""
+"""Spark's two ways to encrypt what its processes send each other. One is enough."""
 
 
 def runs_in_one_process(master: str) -> bool:
-    """Returns whether Spark makes a secret of its own for the master: local and local[n], but not local-cluster[…]."""
+    """Return whether Spark generates a secret for this master: local and local[n], but not local-cluster[…]."""
     return re.fullmatch(r"local(\[[^\[\]]*\])?", master) is not None
 
 
 def authentication(master: str) -> dict[str, str]:
-    """Returns settings that keep other users of the machine out; they cost nothing and need no secret from anybody."""
+    """Return settings that lock out other users of the machine. They need no secret."""
     return {AUTHENTICATE: "true"} if runs_in_one_process(master) else {}
 
 
 def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str | None:
-    """Returns what a master lacks, in words of what is allowed; None where it lacks nothing, or where `insecure` is
-    written.
+    """Return what a master needs to be safe, or None. With `insecure` it needs nothing.
 
-    A local master lacks nothing unless the settings switch authentication off.
+    A local master is safe unless the settings switch authentication off.
     """
     if insecure:
         return None
@@ -53,8 +51,8 @@ def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str
         if AUTHENTICATE not in conf or _is_on(conf, AUTHENTICATE):
             return None
         return (
-            f"under platform.spark.conf {AUTHENTICATE}: true, which a local master has by itself: else every user of "
-            f"the machine can command the driver. A machine without other users: insecure: true"
+            f"{AUTHENTICATE}: true under platform.spark.conf, the default of a local master: else every user of the "
+            f"machine can command the driver. On a machine without other users: insecure: true"
         )
     missing = [] if _is_on(conf, AUTHENTICATE) else [f"{AUTHENTICATE}: true"]
     if not any(_is_on(conf, name) for name in ENCRYPTIONS):
@@ -63,8 +61,8 @@ def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str
         return None
     return (
         f"a local master, or under platform.spark.conf {' and '.join(missing)}, with the secret in "
-        f"CLEANTAIL_SPARK_SECRET: else anybody on the network can command the driver, and the secrets of catalog and "
-        f"store are sent in clear. A network that is closed by other means: insecure: true"
+        f"CLEANTAIL_SPARK_SECRET: else any host on the network can command the driver, and the secrets of catalog and "
+        f"store are sent unencrypted. On a network that is closed by other means: insecure: true"
     )
 
 
@@ -77,7 +75,7 @@ ROOT_ALLOWED = (
 )
 _FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page")
 _RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo", "upgrades")
-"""Folders of CLEANTAIL_HOME that hold no source of records."""
+"""Folders of CLEANTAIL_HOME that are not sources of records."""
 
 
 def _root(text: str) -> str:
@@ -97,20 +95,14 @@ def _root(text: str) -> str:
 Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
 ConnectionName = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9_.-]{1,250}\*?$",
-        json_schema_extra={"x-allowed": "the id of an Airflow connection, or its beginning with * at the end"},
-    ),
+    matching(r"[A-Za-z0-9_.-]{1,250}\*?", "the id of an Airflow connection, or its beginning with * at the end"),
 ]
 KafkaServer = Annotated[
     str, matching(rf"\*|{ADDRESS_PATTERN}", "host:port of a broker that topics may name, or * for any")
 ]
 DagPrefix = Annotated[
     str,
-    Field(
-        pattern=rf"^[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}$",
-        json_schema_extra={"x-allowed": f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"},
-    ),
+    matching(rf"[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}", f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"),
 ]
 HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % #: it becomes part of addresses")]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
@@ -124,18 +116,18 @@ KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or its be
 
 
 class KafkaAccess(Model):
-    """Says what topics may read by one connection."""
+    """What topics may read through one connection."""
 
     topics: Annotated[tuple[KafkaPattern, ...], Field(strict=False)] = Field(
-        default=("*",), description="Topics in Kafka: names, or their beginnings with * at the end."
+        default=("*",), description="Topics in Kafka: names, or prefixes with * at the end."
     )
     groups: Annotated[tuple[KafkaPattern, ...], Field(strict=False)] = Field(
-        default=("*",), description="Consumer groups that may get the progress: names, or their beginnings."
+        default=("*",), description="Consumer groups whose offsets may be set: names, or prefixes with * at the end."
     )
 
 
 class Spark(Model):
-    """Says how Spark applications start."""
+    """How Spark applications start."""
 
     master: str = Field(default="local[*]", description="Spark master, as in spark-submit --master.")
     conf: dict[SparkKey, Setting] = Field(
@@ -145,104 +137,103 @@ class Spark(Model):
     )
     jars: Literal["fetched", "cluster"] = Field(
         default="fetched",
-        description="Where Iceberg's jars come from: fetched by `cleantail jars`, or the cluster has them, as by an "
-        "image or by spark.jars.packages, with which nothing is fetched either.",
+        description="Where Iceberg's jars come from. fetched: `cleantail jars`. cluster: the cluster has them, as in "
+        "an image. Nothing is fetched with spark.jars.packages either.",
     )
     exchange: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]+://[^\s?#]+$",
-        description="Folder in a store that Airflow's workers share with drivers on a cluster, for what these are told "
-        "and report: needed for deploy-mode cluster.",
+        description="Folder in a store that Airflow's workers share with drivers on a cluster, for arguments and "
+        "results. Required for deploy-mode cluster.",
         json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-exchange"},
     )
     jobs: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]+:///?[^\s?#]+$",
-        description="Where drivers on a cluster have the folder spark_jobs, as local:///opt/cleantail/spark_jobs in an "
-        "image; null is where this installation has it.",
+        description="The folder spark_jobs on drivers of a cluster, as local:///opt/cleantail/spark_jobs in an image. "
+        "null: the folder of this installation.",
         json_schema_extra={"x-allowed": "an address of a folder, as local:///opt/cleantail/spark_jobs"},
     )
     insecure: bool = Field(
         default=False,
-        description="Whether a cluster master may go without authentication and encryption, and a local one without "
-        "authentication: for a network that is closed by other means, and a machine without other users.",
+        description="true: a cluster master may run without authentication and encryption, and a local one without "
+        "authentication. For a network that is closed by other means, or a machine without other users.",
     )
 
     @model_validator(mode="after")
     def _network_is_closed(self) -> Self:
         if MASTER in self.conf:
-            raise cross_field_error(f"conf.{MASTER}", self.conf[MASTER], "platform.spark.master: there it is looked at")
+            raise cross_field_error(f"conf.{MASTER}", self.conf[MASTER], "leave it out and set platform.spark.master")
         if allowed := network_problem(self.master, self.conf, self.insecure):
             raise cross_field_error("master", self.master, allowed)
         return self
 
     @property
     def jars_of_cluster(self) -> bool:
-        """Returns whether whoever starts Spark gives it Iceberg's jars."""
+        """Whether the cluster provides Iceberg's jars."""
         return self.jars == "cluster" or "iceberg-spark-runtime" in self.conf.get("spark.jars.packages", "")
 
 
 class PlatformSettings(Model):
-    """Describes the `platform:` section of defaults.yaml."""
+    """The `platform:` section of defaults.yaml."""
 
     state: HomeFolder | None = Field(
         default=None,
-        description="Where the state is; null: .cleantail beside the configuration where that is there, else a folder "
-        "of the user's data. CLEANTAIL_HOME wins.",
+        description="Folder of the state. null: .cleantail next to the configuration if it exists, else a folder of "
+        "the user's data. CLEANTAIL_HOME takes precedence.",
     )
     catalog: Catalog = Field(default=Catalog(), description="Where the Iceberg tables are listed and stored.")
     sources: Annotated[tuple[Root, ...], Field(strict=False)] = Field(
         default=("landing",),
-        description="Folders that topics' source.path may look into, absolute or inside CLEANTAIL_HOME.",
+        description="Folders from which topics' source.path may read, absolute or inside CLEANTAIL_HOME.",
         json_schema_extra={"x-allowed": f"a list, each {ROOT_ALLOWED}"},
     )
-    cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Bounds over all topics.")
+    cleaner: CleanerConfigs = Field(default=CleanerConfigs(), description="Limits over all topics.")
     spark: Spark = Field(default=Spark(), description="How Spark applications start.")
-    limits: LimitConfigs = Field(default=LimitConfigs(), description="What bad input may cost at most.")
+    limits: LimitConfigs = Field(default=LimitConfigs(), description="Limits of input.")
     data_docs: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]+://[^\s?#]+$",
-        description="Folder in a store to which drivers copy Data Docs, by the login of the warehouse; null: they are "
-        "in CLEANTAIL_HOME alone.",
+        description="Folder in a store to which drivers copy Data Docs, with the login of the warehouse. null: Data "
+        "Docs are only in CLEANTAIL_HOME.",
         json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-docs"},
     )
     allow_clock: bool = Field(
         default=False,
-        description="Whether a run from Airflow may go by another clock than the real one, and snapshots and "
-        "branches expire by it. For trials.",
+        description="true: a run from Airflow may use another clock than the real one, by which snapshots and branches "
+        "expire too. For trials.",
     )
     dag_prefix: DagPrefix = Field(
         default="",
-        description="What the ids of the topics' DAGs begin with, so that no topic has the id, and the rights, of "
-        "another team's DAG.",
+        description="Prefix of the ids of the topics' DAGs, so that no topic gets the id and the rights of another "
+        "team's DAG.",
     )
     alert_connections: Annotated[tuple[ConnectionName, ...], Field(strict=False)] = Field(
         default=("smtp_default", "apprise_default", "cleantail_*"),
-        description="Airflow connections that alerts of topics may use: ids, or beginnings of ids with * at the end.",
+        description="Airflow connections that alerts of topics may use: ids, or prefixes with * at the end.",
     )
     kafka_connections: Annotated[tuple[ConnectionName, ...], Field(strict=False)] = Field(
         default=("kafka_*", "cleantail_*"),
-        description="Airflow connections that topics' source.kafka may use: ids, or beginnings of ids with * at the "
-        "end.",
+        description="Airflow connections that topics' source.kafka may use: ids, or prefixes with * at the end.",
     )
     kafka_servers: Annotated[tuple[KafkaServer, ...], Field(strict=False)] = Field(
         default=("*",),
-        description="Brokers that topics' source.kafka may name without a connection, as host:port; * is any.",
+        description="Brokers that topics' source.kafka may name without a connection, as host:port. *: any.",
     )
     imported_folders: Annotated[tuple[FolderAddress, ...], Field(strict=False)] = Field(
         default=(),
-        description="Folders outside an adopted table's own in which its files may lie, as of tables to which files "
-        "were added on purpose (add_files, migrate).",
+        description="Folders outside an adopted table's own folder that may contain its files, as after add_files or "
+        "migrate.",
     )
     kafka_access: dict[ConnectionName, KafkaAccess] = Field(
         default={},
-        description="What topics may read by a connection of kafka_connections, by its id, or its beginning with * at "
-        "the end: topics and groups. A connection that is not named here is for all of them.",
+        description="Topics and consumer groups of each connection of kafka_connections, by its id, or a prefix with * "
+        "at the end. A connection that is not listed here has no such limit.",
     )
     shared_sources: Annotated[tuple[SharedSource, ...], Field(strict=False)] = Field(
         default=(),
-        description="Sources that several topics may read: kafka: and a topic in Kafka, path: and a source.path as "
-        "it is written, group: and a consumer group; with * at the end for several. Any other source is one topic's.",
+        description="Sources that several topics may read: kafka: with a topic in Kafka, path: with a source.path as "
+        "it is written, group: with a consumer group; or a prefix with * at the end. Others belong to one topic.",
     )
     source_catalogs: dict[CatalogName, SourceCatalog] = Field(
         default={},
@@ -250,8 +241,8 @@ class PlatformSettings(Model):
     )
     source_tables: Annotated[tuple[TablePattern, ...], Field(strict=False)] = Field(
         default=(),
-        description="Tables that topics' source.table may name: catalog.namespace.name, with * at the end for several. "
-        "The platform's own catalog goes by its name as well.",
+        description="Tables that topics' source.table may name: catalog.namespace.name, or a prefix with * at the end. "
+        "Names of the platform's own catalog begin with its name too.",
     )
 
     @model_validator(mode="after")
@@ -264,7 +255,7 @@ class PlatformSettings(Model):
 
 
 class DefaultsFile(Model):
-    """Describes config/defaults.yaml as a whole."""
+    """The whole config/defaults.yaml."""
 
     platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
     groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
@@ -272,27 +263,26 @@ class DefaultsFile(Model):
 
 
 class Platform(PlatformSettings):
-    """Describes the platform section together with the absolute paths of CLEANTAIL_HOME, where the state is, and of the
-    configuration."""
+    """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration."""
 
     home: Path
     config_dir: Path
 
     @property
     def catalog_uri(self) -> str:
-        """Returns the catalog's address in the form of SQLAlchemy and PyIceberg."""
+        """The catalog's address in the form of SQLAlchemy and PyIceberg."""
         return self.catalog.uri or f"sqlite:///{self.home / 'catalog.db'}"
 
     @property
     def warehouse(self) -> str:
-        """Returns the root of the tables, as a URI, or as the name by which a REST catalog knows it; empty where that
-        catalog has one of its own."""
+        """Root of the tables: a URI, or the name by which a REST catalog identifies it. Empty if a REST catalog has
+        its own."""
         local = f"file:{self.home / 'warehouse'}" if self.catalog.type in LOCAL_WAREHOUSE else ""
         return self.catalog.warehouse or local
 
     def reading(self, catalog: str | None) -> Platform:
-        """Returns the platform with the catalog of that name (source_catalogs) in the place of its own; itself where it
-        is None. What is opened by it is only read."""
+        """Return the platform with a catalog of source_catalogs instead of its own, for reads alone; None returns
+        itself."""
         if catalog is None:
             return self
         other = self.source_catalogs[catalog].model_copy(update={"name": catalog})

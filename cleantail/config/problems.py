@@ -1,7 +1,7 @@
-"""From plain data to a model, with every problem of a file in the words of the person who wrote it.
+"""Validates plain data against a model, and describes every problem of a file in terms of the file.
 
-What is allowed, and the nearest match, come from the model's JSON Schema: the one that editors use. A *key path* is
-where a value is in the file, as ("checks", 0, "severity").
+Allowed values and nearest matches come from the model's JSON Schema, which editors use too. A *key path* is the place
+of a value in the file, as ("checks", 0, "severity").
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _KINDS = {
     "object": "a mapping",
 }
 MOST_PROBLEMS = 50
-"""The number of problems of one file that are described: each costs a search for what was meant."""
+"""Number of problems that are described per file: each needs a search for the nearest match."""
 _LISTED_KEYS = 16  # of more known keys than this an error lists the closest
 _CLOSEST_KEYS = 5
 
 
 def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
-    """Returns `data` as a `model`. Raises ConfigError with all problems of `file`.
+    """Return `data` as a `model`. Raises ConfigError with all problems of `file`.
 
-    Rules that join several keys run only once every single key is right. So what is wrong is taken out and the rest is
-    validated again, until nothing new turns up.
+    Rules over several keys run only if every single key is valid. So invalid values are removed, and the rest is
+    validated again until no new problem appears.
     """
-    # 1. what has no place in any file
+    # 1. values that no file may have
     located = list(islice(unwanted(data), MOST_PROBLEMS + 1))
-    # 2. what the model refuses, taken out and asked again
+    # 2. values that the model refuses; without them the rest is validated again
     while len(located) <= MOST_PROBLEMS:
         rest = _without(data, [key_path for key_path, _ in located])
         try:
@@ -60,25 +60,25 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
         if not new:
             break
         located += new
-    # 3. one error for all of it, with lines
+    # 3. one error for all problems, with lines
     if located:
         lines = key_lines(file)
         problems = [replace(problem, line=line_of(key_path, lines)) for key_path, problem in located[:MOST_PROBLEMS]]
         if len(located) > MOST_PROBLEMS:
-            problems.append(Problem("", "more problems than these", f"correct the first {MOST_PROBLEMS}"))
+            problems.append(Problem("", f"more than {MOST_PROBLEMS} problems", "correct the first ones"))
         raise ConfigError(file, problems)
     return result
 
 
 def require_none(file: Path, located: Iterable[LocatedProblem]) -> None:
-    """Raises ConfigError, with the lines of the file, where a rule over several values found a problem."""
+    """Raise ConfigError with the lines of the file if a rule over several values found a problem."""
     if problems := list(located):
         lines = key_lines(file)
         raise ConfigError(file, [replace(problem, line=line_of(key_path, lines)) for key_path, problem in problems])
 
 
 def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, Any]:
-    """Returns a copy of `data` without what is at those key paths."""
+    """Return a copy of `data` without the values at those key paths."""
     rest = copy.deepcopy(data)
     for key_path in key_paths:
         _remove(rest, key_path)
@@ -86,8 +86,7 @@ def _without(data: dict[str, Any], key_paths: Sequence[KeyPath]) -> dict[str, An
 
 
 def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
-    """Takes out what is at one key path; of a list the whole, since without an entry the others would be called by
-    wrong numbers."""
+    """Remove the value at a key path. A list is removed as a whole, so that indexes stay right."""
     for part in key_path[:-1]:
         if not isinstance(data.get(part), dict):
             data.pop(part, None)
@@ -97,7 +96,7 @@ def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
 
 
 def _located_problems(error: ValidationError, schema: Schema) -> Iterator[LocatedProblem]:
-    """Yields each problem that the model reports, with its key path in the file."""
+    """Yield each problem that the model reports, with its key path in the file."""
     for details in error.errors(include_url=False):
         key_path, node, parent = _walk(schema, details["loc"])
         kind, value, context = details["type"], details["input"], details.get("ctx", {})
@@ -125,13 +124,13 @@ def _wrong_value(key_path: KeyPath, value: object, node: Schema) -> Problem:
     choices = [str(choice) for member in members for choice in member.get("enum", ()) if choice]
     allowed = allowed_text(node) + (hint(str(key_path[-1])) if key_path and isinstance(value, str) else "")
     if key_path[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
-        # chat services put the secret into the path of the address
+        # the path of a chat service's address is a secret
         return Problem(key_text(key_path), f"{kind_of(value)} with an address in it is not allowed", allowed)
     return Problem(key_text(key_path), not_allowed(value), allowed, value, nearest(value, choices))
 
 
 def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema) -> Problem:
-    """Returns the problem of an unknown key: a slip of the pen, or a config that was written outside `config:`."""
+    """Return the problem of an unknown key: a typing error, or a config outside `config:`."""
     known_keys = list(parent.get("properties", ()))
     key = str(key_path[-1])
     inner = [
@@ -146,21 +145,21 @@ def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema)
         else difflib.get_close_matches(key, known_keys, _CLOSEST_KEYS, cutoff=0)
     )
     more = f" and {len(known_keys) - len(listed)} more" if len(known_keys) > len(listed) else ""
-    # nobody knows whether it is a secret, and errors are shown to more people than the file is
+    # the value may be a secret, and more people see errors than the file
     return Problem(
         key_text(key_path), f"unknown key, with {kind_of(value)}", f"known: {', '.join(listed)}{more}", None, best
     )
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:
-    """Returns the choice that `value` most likely meant, or None."""
+    """Return the choice that `value` most likely means, or None."""
     lowered = {choice.lower(): choice for choice in choices}
     matches = difflib.get_close_matches(str(value).lower(), lowered, n=1) if isinstance(value, str) else []
     return lowered[matches[0]] if matches else None
 
 
 def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, Schema]:
-    """Returns the key path in the file, its schema and its parent's; pydantic's `loc` also names the chosen union
+    """Return the key path in the file, its schema and its parent's. pydantic's `loc` also names the chosen union
     member."""
     key_path: KeyPath = ()
     node = parent = schema
@@ -171,11 +170,11 @@ def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, 
         if "x-tags" in node:
             node = _resolve(node["oneOf"][node["x-tags"].index(part)], schema)
             continue
-        if "x-allowed" in node:  # an entry of something that is described as a whole
+        if "x-allowed" in node:  # the text describes the whole list or mapping
             key_path = key_path if part == "[key]" else (*key_path, part)
             continue
         if not node:
-            break  # free JSON: nothing inside has a description
+            break  # free JSON has no schema
         key_path, parent = (*key_path, part), node
         inner = node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
         node = _resolve(inner or _other_keys(node), schema)
@@ -188,7 +187,7 @@ def _other_keys(node: Schema) -> Schema:
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:
-    """Returns `node` with its reference followed; of a value or null, the schema of the value."""
+    """Return `node` with its reference followed. For a value or null, return the schema of the value."""
     inner = [member for member in node.get("anyOf", ()) if member.get("type") != "null"]
     if len(inner) == 1:
         node = {**node, **inner[0]}
@@ -198,7 +197,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def allowed_text(node: Schema) -> str:
-    """Returns what the schema of a value allows, in words."""
+    """Return what the schema of a value allows, in words."""
     if "x-allowed" in node:
         return str(node["x-allowed"])
     choices = [str(choice) for choice in node.get("enum", [node["const"]] if "const" in node else [])]

@@ -1,11 +1,13 @@
-"""Says what looks like a secret in YAML, by the key or by the value. Pure.
+"""Recognizes secrets in YAML, by the key or by the value. Pure.
 
-Settings of the catalog and of Spark have free names. They go onto command lines, which every user of the machine may
-read, and who reads a repository reads its YAML.
+Settings of catalog and Spark have free names. They appear on command lines, which every user of the machine may read,
+and repositories hold the YAML.
 
-1. A key is refused whose name says that its value opens something.
-2. A value is refused that is written as a secret.
-3. What only switches, or says where a secret is, is none: true and false, the path of a file, the name of a class.
+1. A key is refused if its name says that its value opens something.
+2. A value is refused if it has the form of a secret.
+3. Switches and places of secrets are allowed: true and false, the path of a file, the name of a class.
+
+`VARIABLE` matches names of environment variables that YAML may give for a catalog's secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import re
 
 VARIABLE = "CLEANTAIL_(CATALOG|S3|STORE)_[A-Z0-9_]{1,100}"
 VARIABLE_ALLOWED = (
-    "the name of a variable of the environment that begins with CLEANTAIL_CATALOG_, CLEANTAIL_S3_ or CLEANTAIL_STORE_"
+    "the name of an environment variable that begins with CLEANTAIL_CATALOG_, CLEANTAIL_S3_ or CLEANTAIL_STORE_"
 )
 
 
@@ -27,14 +29,13 @@ _SECRET_ANYWHERE = re.compile(
     r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
-"""Finds parts of names that make a name one of a secret wherever they stand."""
+"""Parts of names that mark a secret wherever they stand."""
 # fmt: off
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
     "passcode", "pat", "private", "pw", "pwd", "sas", "sig", "signature", "storepass", "userpass", "userpwd",
 })
-"""Words that make a name one of a secret, unless the name goes on to say what about it, as auth.type and sas.provider
-do."""
+"""Words that mark a secret unless the name continues with an attribute, as auth.type and sas.provider do."""
 _ATTRIBUTE_WORDS = frozenset({
     "algorithm", "class", "enabled", "endpoint", "engine", "expiration", "file", "id", "impl", "interval", "issuer",
     "location", "mechanism", "method", "mode", "ms", "name", "path", "port", "principal", "protocol", "provider",
@@ -46,12 +47,12 @@ _LOGIN_METHODS = frozenset({
     "sas", "sharedkey", "sigv4", "simple", "ssl", "tls",
 })
 # fmt: on
-"""Values that name a way to log in, as fs.azure.account.auth.type.ACCOUNT has them."""
+"""Values that name a way to log in, as of fs.azure.account.auth.type.ACCOUNT."""
 _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
-"""Finds a pass that opens nothing."""
+"""A "pass" that is not a password."""
 _KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
 _REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.secretKeyRef\.[A-Z][A-Z0-9_]*")
-"""Finds Spark's keys whose values say in which secret of Kubernetes, and under which key of it, a variable's is."""
+"""Spark's keys whose values name a secret of Kubernetes and a key in it."""
 _REFERENCED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:[A-Za-z0-9._-]{1,253}")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
@@ -61,7 +62,7 @@ _SECRET_VALUE = re.compile(
     r"|sharedaccesssignature|credential)\s?="
     r"|sharedaccesssignature |(?:^|[?&;,\s])(?:sig|signature)=|x-(?:amz|goog)-signature="
     rf"|[?&](?:sas|auth|key)=(?!(?:{'|'.join(sorted(_LOGIN_METHODS))})(?:[&#\s]|$))[^&#\s]"
-    # `password: who and when` is prose; what has a digit, ends the line or comes before another name is none
+    # `password: who and when` is prose; a value with a digit, at the end of the line or before another name is not
     r"|(?:password|passphrase|passcode|passwd|pwd)[\"']?\s?:(?!:)\s?"
     r"(?:\S{0,64}\d|[^\s,;}]{1,128}(?:[,;}\n]|\s*$|\s[\w.-]{1,64}\s?[:=]))"
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY"
@@ -85,13 +86,13 @@ _USER = re.compile(r"://([^/@:]*)([@:])")
 _PORT = re.compile(r"\d{1,5}(?=[/?#,]|$)")
 _DIGITS_AND_SLASH = re.compile(r"\d{1,5}/[^?#@:]*@")
 _PLAIN_SCHEMES = ("http", "https", "docker", "oci")
-"""Schemes whose paths may have an @ of their own, as host:8181/lake@main has."""
+"""Schemes whose paths may contain an @, as host:8181/lake@main."""
 _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
-"""Finds a header's value, and nothing else: `Basic customer data` is prose."""
+"""The whole value of a header. `Basic customer data` is prose."""
 
 
 def is_secret(key: str, value: object) -> bool:
-    """Returns whether the key says that the value is a secret. True and false are none, whatever they switch."""
+    """Return whether the key says that the value is a secret. Booleans are never secrets."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
         return False
     if _REFERENCE.fullmatch(key) and _REFERENCED.fullmatch(str(value)):
@@ -109,8 +110,8 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where_it_is(name_parts: list[str], value: object) -> bool:
-    """Returns whether the value says only where a secret is or how long it lasts: its file, the service that keeps it,
-    the class that gives it."""
+    """Return whether the value only locates a secret or limits its lifetime: its file, the service that keeps it,
+    the class that provides it."""
     if name_parts[-1:] == ["ms"] and str(value).isdecimal():
         return True
     if not isinstance(value, str) or not name_parts:
@@ -120,13 +121,15 @@ def _says_where_it_is(name_parts: list[str], value: object) -> bool:
 
 
 def is_secret_value(value: str) -> bool:
-    """Returns whether a text is written as a secret is: an address with a login, password=…, Bearer …."""
+    """Return whether a text has the form of a secret: an address with a login, password=…, Bearer …."""
     return bool(_SECRET_VALUE.search(value) or _LOGIN.fullmatch(value.strip()) or any(map(_has_login, value.split())))
 
 
 def _has_login(word: str) -> bool:
-    """Returns whether a text without blanks has an address with a password or, of the web, with a user. Each character
-    is looked at once: what ends the name of a user begins the next address at the earliest."""
+    """Return whether a text without blanks has an address with a password or, for the web, with a user.
+
+    Each character is read once: the end of a user's name is the earliest start of the next address.
+    """
     last_at = word.rfind("@")
     for user in _USER.finditer(word, 0, last_at + 1):
         scheme = word[max(0, user.start() - 6) : user.start()].lower()
@@ -135,7 +138,7 @@ def _has_login(word: str) -> bool:
         elif _PORT.match(word, user.end()):
             is_login = not scheme.endswith(_PLAIN_SCHEMES) and bool(_DIGITS_AND_SLASH.match(word, user.end()))
         else:
-            is_login = True  # a password may have a / in it, where a port has none before it
+            is_login = True  # a password may contain a /; a port is followed by it
         if is_login:
             return True
     return False

@@ -31,7 +31,7 @@ from cleantail.human import duration, size
 
 
 class Origin(StrEnum):
-    """Lists the layers that a value may come from; a higher one wins."""
+    """The layers that a value may come from. A higher one wins."""
 
     TOPIC = "topic YAML"
     DEFAULTS = "defaults.yaml"
@@ -40,8 +40,8 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Describes one value in force. `name` is that of the YAML, `source.path` for a key within another. `readable` is
-    the value for people, where that is another text."""
+    """One value in force. `name` is that in YAML, `source.path` for a key within another. `readable` is the value
+    for people, if it differs."""
 
     name: str
     value: str
@@ -51,12 +51,12 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """Returns the value as a table shows it, where an empty cell would look like something forgotten."""
+        """The value for a table: an empty cell would look like a mistake."""
         return self.value or "none"
 
 
 def settings_in_force(topic: Topic) -> list[Setting]:
-    """Returns everything that a topic's YAML can say but its name and description, the Kafka configs last."""
+    """Return all settings of a topic's YAML but its name and description, the Kafka configs last."""
     return [*_topic_settings(topic), *_of_mapping("config", topic.config, topic.layers, prefix="")]
 
 
@@ -71,7 +71,7 @@ def _topic_settings(topic: Topic) -> Iterator[Setting]:
 
 
 def _of_mapping(key: str, inner: Model, layers: Layers, prefix: str) -> list[Setting]:
-    """Returns the settings of a mapping. Mappings merge key by key, so each key has an origin of its own."""
+    """Return the settings of a mapping. Mappings merge key by key, so each key has its own origin."""
     of_mapping = Layers(layers.topic_yaml.get(key, {}), layers.defaults_topic.get(key, {}))
     fields = {field.alias or name: (getattr(inner, name), field) for name, field in type(inner).model_fields.items()}
     return [
@@ -109,7 +109,7 @@ _KEYS: Mapping[str, Callable[[Any], str]] = {
     "checks": lambda checks: "; ".join(map(_check, checks)),
     "alerts": lambda alerts: "; ".join(map(_alert, alerts)),
 }
-"""Keys of a topic that are no mappings -> what makes text of their values."""
+"""Keys of a topic that are not mappings -> the function that renders their values."""
 
 
 def _readable(name: str, value: Any) -> str:
@@ -121,7 +121,7 @@ def _readable(name: str, value: Any) -> str:
 
 
 def _origin(name: str, layers: Layers) -> Origin:
-    """Returns the highest layer that has the key: it is the one whose value the loader takes."""
+    """Return the highest layer that has the key: the loader takes its value."""
     if name in layers.topic_yaml:
         return Origin.TOPIC
     return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN
@@ -136,17 +136,17 @@ _UNCOMMITTED_TEXT = (
 
 
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
-    """Returns a line for each warning.
+    """Return a line for each warning.
 
-    `written` is what the topic's file says, without the defaults; `topics` are the names of all topics.
+    `written` is the topic's own file, without the defaults. `topics` are the names of all topics.
     """
     configs = written.get("config") or {}
     policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
-    # 1. configs of a policy or strategy that is not in force
+    # 1. configs without effect
     texts = [
         f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
         for name in _CONFIGS_OF_DELETE
-        if name in configs and not topic.deletes
+        if name in configs and not topic.config.deletes
     ]
     texts += [
         f"config.{name}: has no effect: compaction.strategy is {strategy}, not header"
@@ -155,7 +155,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
     ]
     if _CONFIG_OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
         texts.append(f"config.{_CONFIG_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
-    # 2. assets that nobody updates
+    # 2. assets that no topic updates
     of_topics = f"{ASSET_SCHEME}://"
     _, assets = parts_of(topic.schedule)
     names = [uri.removeprefix(of_topics) for uri in assets if uri.startswith(of_topics)]
@@ -164,7 +164,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
         for name in names
         if name not in topics
     ]
-    # 3. aborted data
+    # 3. aborted records
     if (written.get("source") or {}).get("isolation") == "read_uncommitted":
         advice = "" if topic.source.kafka else "; let the consumer that writes the files read committed"
         texts.append(f"{_UNCOMMITTED_TEXT}{advice}")

@@ -1,12 +1,12 @@
-"""Says where the state is: catalog, tables, locks, Data Docs and what alerts have told, in one folder (CLEANTAIL_HOME).
+"""Folder of the state (CLEANTAIL_HOME): catalog, tables, locks, Data Docs and alerts that were sent.
 
-The first of these that says something:
+The first of these that is set or exists:
 
 1. CLEANTAIL_HOME of the environment.
-2. `platform.state` of defaults.yaml, an absolute path, so that every process of a platform agrees without a variable.
-3. `.cleantail` beside the configuration, in a checkout of the repository and where that folder is there already.
-4. A folder of the user's own data, one for each configuration: `$XDG_DATA_HOME/cleantail/NAME`. The configuration may
-   lie where only an administrator writes, so nothing is written beside it.
+2. `platform.state` of defaults.yaml, an absolute path, so that all processes of a platform agree without a variable.
+3. `.cleantail` next to the configuration, in a checkout of the repository, or if that folder exists.
+4. `$XDG_DATA_HOME/cleantail/NAME`, one folder for each configuration. Only an administrator may be allowed to write
+   next to the configuration.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 
 HOME_VARIABLE = "CLEANTAIL_HOME"
 INSTALLED_IN = Path(__file__).resolve().parents[2]
-"""The folder of the packages: a checkout of the repository, or site-packages."""
+"""Folder of the packages: a checkout of the repository, or site-packages."""
 _BESIDE = ".cleantail"
 _NAME_CHARS = 40
 
 
 def in_checkout() -> bool:
-    """Returns whether these packages are those of a checkout, with its configuration beside them."""
+    """Return whether these packages are in a checkout, with its configuration next to them."""
     return (INSTALLED_IN / "config" / "topics").is_dir() and (INSTALLED_IN / "pyproject.toml").is_file()
 
 
 def state_home(config_dir: Path, named: str | None, env: Mapping[str, str]) -> Path:
-    """Returns the absolute path of the state of a configuration; `named` is `platform.state`."""
+    """Return the absolute path of the state of a configuration; `named` is `platform.state`."""
     config = Path(os.path.abspath(config_dir))
     if chosen := env.get(HOME_VARIABLE) or named:
         return Path(os.path.abspath(chosen))
@@ -41,13 +41,13 @@ def state_home(config_dir: Path, named: str | None, env: Mapping[str, str]) -> P
 
 
 def _data_folder(env: Mapping[str, str]) -> Path:
-    """Returns the folder that the XDG Base Directory Specification gives to the user's data."""
+    """Return the user's data folder by the XDG Base Directory Specification."""
     named = Path(env.get("XDG_DATA_HOME") or "")
     return named if named.is_absolute() else Path.home() / ".local" / "share"
 
 
 def _name_of(config: Path) -> str:
-    """Returns a name for the state that tells people of which configuration it is, and no two have the same."""
+    """Return a readable, unique name for the state of a configuration."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(config)).strip("-")
     if len(name) > _NAME_CHARS:
         name = name[-_NAME_CHARS:].partition("-")[2]

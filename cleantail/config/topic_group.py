@@ -18,74 +18,70 @@ from typing import Any
 from pydantic import Field
 
 from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
-from cleantail.config.config_model import CLEANTAIL, INT_MAX, LONG_MAX, Configs, Model, PrintableText, config
+from cleantail.config.config_model import INT_MAX, LONG_MAX, Configs, Model, PrintableText, config
 from cleantail.config.problems import LocatedProblem, nearest
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
-from cleantail.config.topic import DEFAULT_SCHEDULE, Topic, TopicName
+from cleantail.config.topic import DEFAULT_SCHEDULE, Topic
+from cleantail.config.topic_source import TopicName
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 
 class GroupLimits(Configs):
-    """Describes the `limits:` of a group. How many packs are worked on at once is the platform's:
-    `log.cleaner.threads`."""
+    """`limits:` of a group. The platform's log.cleaner.threads limits how many packs run at once."""
 
     pack_max_bytes: int = config(
         "pack.max.bytes",
         1 << 30,
-        "How much the topics of a pack have to read together. A topic that has more is a pack of its own.",
-        CLEANTAIL,
+        "Bytes that the topics of a pack read together. A topic with more bytes has a pack of its own.",
         low=1,
         high=LONG_MAX,
     )
     pack_max_topics: int = config(
         "pack.max.topics",
         250,
-        "How many topics share a pack, which is one Spark application.",
-        CLEANTAIL,
+        "Maximum number of topics in a pack, which is one Spark application.",
         low=1,
         high=1000,
     )
     run_max_packs: int = config(
         "run.max.packs",
         64,
-        "How many packs a run does, the most urgent first. What is left over is first in the next run.",
-        CLEANTAIL,
+        "Maximum number of packs in a run, the most urgent first. The next run begins with the others.",
         low=1,
         high=1000,
     )
     run_max_ms: int = config(
         "run.max.ms",
         3_600_000,
-        "How long a run begins new packs. One that was begun is ended; what is left over is first in the next run.",
-        CLEANTAIL,
+        "Time after which a run begins no new packs. It finishes the begun ones; the next run does the others.",
         low=1,
         high=INT_MAX,
     )
 
 
 class GroupDefaults(Model):
-    """Holds the `groups:` section of defaults.yaml: what groups share. Mappings merge key by key."""
+    """The `groups:` section of defaults.yaml: what groups share. Mappings merge key by key."""
 
     schedule: Schedule | None = Field(
         default=DEFAULT_SCHEDULE,
-        description="When the group's DAG runs: cron, a preset, or a mapping of cron and assets; null is only by hand.",
+        description="When the group's DAG runs: cron, a preset, or a mapping of cron and assets. null: only by hand.",
     )
-    owner: PrintableText = Field(default="cleantail", description="Who is asked about the group; shown in Airflow.")
-    limits: GroupLimits = Field(default=GroupLimits(), description="How much a pack holds, and a run does.")
+    owner: PrintableText = Field(default="cleantail", description="Owner of the group, shown in Airflow.")
+    limits: GroupLimits = Field(default=GroupLimits(), description="Limits of packs and runs.")
 
 
 class TopicGroup(GroupDefaults):
-    """Holds one group, complete: what its YAML says over what the defaults say."""
+    """One complete group: its YAML over the defaults."""
 
     group: TopicName = Field(description="Name of the group, and of its DAG.")
-    description: str = Field(default="", description="What the group's topics have in common, for people.")
+    description: str = Field(default="", description="What the topics of the group have in common, for people.")
 
 
 GROUP = "group"
 
 
 def group_problems(file: Path, group: TopicGroup, dag_prefix: str) -> Iterator[LocatedProblem]:
-    """Yields what is wrong with a group by rule 1."""
+    """Yield the problems of a group by rule 1, and a name too long for a DAG id."""
     name = group.group
     if name != file.stem:
         yield _problem(name, f"the name of its file: write {file.stem}, or call the file {name}.yaml")
@@ -95,17 +91,20 @@ def group_problems(file: Path, group: TopicGroup, dag_prefix: str) -> Iterator[L
 
 
 def awaited_assets(group: TopicGroup | ConfigError) -> tuple[str, ...]:
-    """Returns the assets after which a group runs; of a broken one nobody knows any."""
+    """Return the assets after which a group runs; none for a broken group."""
     return parts_of(group.schedule)[1] if isinstance(group, TopicGroup) else ()
 
 
 def problems_in_group(
     topic: Topic, topic_yaml: Mapping[str, Any], groups: Mapping[str, Collection[str]]
 ) -> Iterator[LocatedProblem]:
-    """Yields what is wrong with a topic by the rules 2 to 5. `topic_yaml`: what its own file says; `groups`: name ->
-    the assets that it waits for, of all groups, broken ones included."""
+    """Yield the problems of a topic by rules 2 to 5.
+
+    `topic_yaml` is what its own file says. `groups` maps each group, also a broken one, to the assets that it waits
+    for.
+    """
     if topic.topic.casefold() in {name.casefold() for name in groups}:
-        allowed = "a name that no group has: a group and a topic would be one DAG"
+        allowed = "a name that no group has: a group and a topic would share one DAG"
         yield ("topic",), Problem("topic", not_allowed(topic.topic), allowed, topic.topic)
     if topic.group is None:
         return
@@ -119,7 +118,7 @@ def problems_in_group(
         allowed = f"a group that does not wait for {asset}, which the topic itself updates, or null"
         yield _problem(topic.group, allowed)
     if topic_yaml.get("schedule") is not None:
-        allowed = f"none beside group {topic.group}, which has its own; or `group: null` for a DAG of its own"
+        allowed = f"no schedule: group {topic.group} has its own; or `group: null` for a DAG of its own"
         yield ("schedule",), Problem("schedule", "a schedule is not allowed", allowed)
 
 

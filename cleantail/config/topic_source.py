@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cleantail.config.config_model import Model, allowing, cross_field_error, matching
+from cleantail.config.config_model import ConnectionId, Model, allowing, cross_field_error, matching
 from cleantail.config.topic_table import Columns
 
 ADDRESS = "bootstrap.servers"
@@ -40,12 +40,12 @@ TUNING = frozenset(
         "socket.timeout.ms",
     }
 )
-"""Settings that change how a client reads, and neither from where nor as whom."""
+"""Settings that change how a client reads, but neither from where nor with which login."""
 STALL_MS = 60_000
 
 
 def _text(value: object) -> object:
-    """Returns numbers and booleans as librdkafka takes them: 8 -> "8", true -> "true"."""
+    """Return numbers and booleans as librdkafka takes them: 8 -> "8", true -> "true"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else value
@@ -57,20 +57,17 @@ def _tuning(properties: dict[str, str]) -> dict[str, str]:
     return properties
 
 
-def _kafka_name(name: str) -> str:
+def _topic_name(name: str) -> str:
     if name in (".", ".."):
         raise ValueError("not a topic name")
     return name
 
 
 ADDRESS_PATTERN = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
-KafkaName = Annotated[
+TopicName = Annotated[
     str,
-    AfterValidator(_kafka_name),
+    AfterValidator(_topic_name),
     matching("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
-]
-KafkaConnection = Annotated[
-    str, matching("[A-Za-z0-9_.-]{1,250}", "the id of an Airflow connection: characters a-z A-Z 0-9 . _ -")
 ]
 Servers = Annotated[
     str,
@@ -81,49 +78,49 @@ Properties = Annotated[
     dict[str, Annotated[str, BeforeValidator(_text)]],
     AfterValidator(_tuning),
     allowing(
-        f"a mapping of librdkafka's settings, of these: {', '.join(sorted(TUNING))}; where and as whom it reads is in "
-        "the connection or the environment"
+        f"a mapping of these settings of librdkafka: {', '.join(sorted(TUNING))}; addresses and logins belong to the "
+        "connection or the environment"
     ),
 ]
 
 
 class KafkaSource(Model):
-    """A topic that is read from Kafka itself, without anything secret."""
+    """A topic that is read from Kafka. It holds no secrets."""
 
-    connection: KafkaConnection | None = Field(
+    connection: ConnectionId | None = Field(
         default=None,
-        description="Airflow connection of type kafka, whose extra has librdkafka's settings. The command line finds "
-        "it in the environment, as Airflow does (AIRFLOW_CONN_…, as JSON).",
+        description="Airflow connection of type kafka, whose extra has librdkafka's settings. The command line reads "
+        "it from the environment, as Airflow does (AIRFLOW_CONN_…, as JSON).",
     )
     bootstrap_servers: Servers | None = Field(
         default=None,
         alias="bootstrap.servers",
-        description="Brokers, where there is no connection; null is CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS.",
+        description="Brokers, if there is no connection. null: CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS.",
     )
-    topic: KafkaName | None = Field(default=None, description="Name of the topic in Kafka; null is the topic's own.")
+    topic: TopicName | None = Field(default=None, description="Name of the topic in Kafka. null: the topic's own name.")
     group_id: Group | None = Field(
         default=None,
         alias="group.id",
-        description="Consumer group to which the progress is written after each commit, for tools that show lag. It "
-        "decides nothing.",
+        description="Consumer group whose offsets are set after each commit, for tools that show lag. They do not "
+        "affect reads.",
     )
     on_gap: Literal["fail", "continue"] = Field(
         default="fail",
-        description="What a read does where records have gone from the brokers before they were read: fail, or "
-        "continue behind them, with the gap in the evidence and an alert.",
+        description="What a read does if Kafka deleted records before they were read: fail, or continue behind the "
+        "gap, with an evidence row and an alert.",
     )
     stall_timeout_ms: int = Field(
         default=STALL_MS,
         alias="stall.timeout.ms",
         ge=1000,
         le=3_600_000,
-        description="How long a read may stand still (milliseconds) until it ends with an error.",
+        description="Time without progress (milliseconds) after which a read fails.",
     )
     properties: Properties = Field(default={}, description="More settings of the client, by librdkafka's names.")
 
     @model_validator(mode="after")
     def _refuse_two_addresses(self) -> KafkaSource:
-        """Refuses brokers beside a connection, which names its own."""
+        """Refuse brokers together with a connection, which names its own."""
         if self.connection is not None and self.bootstrap_servers is not None:
             raise cross_field_error(ADDRESS, self.bootstrap_servers, "connection or bootstrap.servers, not both")
         return self
@@ -155,19 +152,19 @@ class TableSource(Model):
 
     name: SourceTableName = Field(description="The table, as namespace.name in its catalog. It is only read.")
     catalog: CatalogName | None = Field(
-        default=None, description="Which of platform.source_catalogs has it; null is the platform's own catalog."
+        default=None, description="Its catalog in platform.source_catalogs. null: the platform's own catalog."
     )
-    columns: Columns = Field(description="Which of its columns hold what, as of an adopted table.")
+    columns: Columns = Field(description="Its columns that form a record, as for an adopted table.")
     on_change: Literal["fail", "continue"] = Field(
         default="fail",
-        description="What a read does where snapshots have removed or changed records, or have gone before they were "
-        "read: fail, or continue behind them, with what was passed over in the evidence and an alert.",
+        description="What a read does if snapshots removed or changed records, or expired before they were read: fail, "
+        "or continue behind them, with an evidence row and an alert.",
     )
     branch: BranchName = Field(default=MAIN, description="The branch of the table that is read.")
 
     @model_validator(mode="after")
     def _require_offsets(self) -> TableSource:
-        """Refuses a source whose records have no offsets: a topic's own table needs them."""
+        """Refuse a source without offsets: a topic's own table needs them."""
         if not self.columns.has_offsets:
             needed = "a mapping with partition and offset: a table with `order` can only be adopted"
             raise cross_field_error("columns.order", self.columns.order, needed)
@@ -175,16 +172,16 @@ class TableSource(Model):
 
     @property
     def in_own_catalog(self) -> bool:
-        """Returns whether the platform's own catalog has the table."""
         return self.catalog is None
 
     def named_in(self, own_catalog: str) -> str:
-        """Returns the table's name with its catalog's before it. `own_catalog`: the name of the platform's."""
+        """Return the table's name with its catalog in front. `own_catalog` is the name of the platform's catalog."""
         return f"{self.catalog or own_catalog}.{self.name}"
 
 
 def may_be_read(name: str, patterns: tuple[str, ...]) -> bool:
-    """Returns whether a table is one of those that topics may read: by its name, or by its beginning before a *."""
+    """Return whether a table is in the list of tables that topics may read: by its name, or by its prefix before a
+    *."""
     return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
@@ -207,44 +204,44 @@ ANY_TOPIC = "*"
 
 
 class Source(Model):
-    """Where records come from: files of kcat -J lines, Kafka itself, or a table that a sink fills."""
+    """Where records come from: files of kcat -J lines, Kafka, or a table that a sink fills."""
 
     type: Literal["files", "kafka", "table"] = Field(
         default="files",
-        description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka, table: where the key of that name is given.",
+        description="files: kcat -J lines, .jsonl or .jsonl.gz. kafka and table: with the key of that name.",
     )
     path: SourcePath | None = Field(
         default=None,
-        description="Files that each DAG run ingests first, in a folder of platform.sources (landing); relative to "
+        description="Files that each DAG run ingests first, in a folder of platform.sources (landing), relative to "
         "CLEANTAIL_HOME.",
     )
     topic: LineTopic | None = Field(
         default=None,
-        description="What lines that name their topic have to name; null is the topic's own name. For a topic that was "
-        "renamed, landed without its prefix, or mirrored as dc1.orders; * lets them name any. Others are refused.",
+        description="Topic name that lines must have, if they have one. null: the topic's own name. *: any name. "
+        "Needed for a topic that was renamed, landed without its prefix, or mirrored as dc1.orders.",
     )
     encoding: Literal["text", "base64"] = Field(
-        default="text", description="How key, payload and header values are written in the files."
+        default="text", description="Encoding of key, payload and header values in the files."
     )
     isolation: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed",
-        description="Which records are read from Kafka; of files, what the consumer that wrote them was allowed to "
-        "see. read_uncommitted: with records of aborted transactions, of which check-config warns.",
+        description="Which records are read from Kafka; for files, which records their consumer read. read_uncommitted "
+        "includes records of aborted transactions; check-config warns of it.",
     )
     kafka: KafkaSource | None = Field(
-        default=None, description="The topic in Kafka that each DAG run reads first, in place of `path`."
+        default=None, description="Topic in Kafka that each DAG run reads first, instead of `path`."
     )
 
     table: TableSource | None = Field(
         default=None,
-        description="The table of a sink that each DAG run reads on from first, in place of `path`, without ever "
-        "changing it.",
+        description="Table of a sink whose new snapshots each DAG run reads first, instead of `path`. It is never "
+        "changed.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _infer_type(cls, data: Any) -> Any:
-        """Takes `kafka:` alone for a source of type kafka, and `table:` alone for one of type table."""
+        """Set the type by the key `kafka` or `table`."""
         if not isinstance(data, dict) or "type" in data:
             return data
         kind = next((name for name in ("kafka", "table") if data.get(name) is not None), None)
@@ -252,14 +249,12 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _refuse_two_sources(self) -> Source:
-        """Refuses two ways into one log: each would know how far it had come, and not what the other had brought."""
-        if self.kafka is not None and self.path is not None:
-            raise cross_field_error("path", self.path, "path or kafka, not both")
-        if self.table is not None and self.path is not None:
-            raise cross_field_error("path", self.path, "path or table, not both")
+        """Refuse two sources of one log: each would have a position of its own, without the other's records."""
+        kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
+        if kind != "files" and self.path is not None:
+            raise cross_field_error("path", self.path, f"path or {kind}, not both")
         if self.table is not None and self.kafka is not None:
             raise cross_field_error("table", self.table.name, "kafka or table, not both")
-        kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
         if self.type != kind:
             raise cross_field_error("type", self.type, "files, or kafka or table together with the key of that name")
         return self

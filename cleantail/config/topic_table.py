@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from cleantail.config.config_model import Model, cross_field_error
+from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.kafka_configs import KafkaConfigs
 
 PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
@@ -26,11 +26,11 @@ ColumnPath = Annotated[
 
 
 MOST_PARTS = 16
-"""Columns that a key or a value is made of, at most."""
+"""Maximum number of columns in a key or a value."""
 
 
 def _one_or_several(value: object) -> str | tuple[str, ...]:
-    """Returns a path, or several. Raises ValueError for anything else: one error, where a union would have several."""
+    """Return a path, or several. A validator instead of a union, which would report several errors for one value."""
     if isinstance(value, str) and re.fullmatch(PATH, value):
         return value
     parts = value if isinstance(value, (list, tuple)) else ()
@@ -53,63 +53,57 @@ ColumnPaths = Annotated[
         }
     ),
 ]
-"""A column, or several that make one."""
 Mark = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        json_schema_extra={"x-allowed": "1 to 64 of the characters a-z A-Z 0-9 _ . -"},
-    ),
+    matching(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters a-z A-Z 0-9 _ . -"),
 ]
 
 
 class Deleted(Model):
-    """The column that says of a record that it deletes its key, and what it says then."""
+    """The column that marks records as deletes of their key, and its values in deletes."""
 
-    column: ColumnPath = Field(description="Text, a truth value or a whole number: Debezium's op, or __deleted.")
+    column: ColumnPath = Field(description="A text, boolean or integer column, as Debezium's op or __deleted.")
     values: Annotated[tuple[Mark, ...], Field(strict=False, min_length=1)] = Field(
-        description="Its texts in a record that deletes; null is none of them."
+        description="Its values, as texts, in a record that deletes. null does not delete."
     )
 
 
 class Columns(Model):
-    """Column -> where the table has it; a column that is left out is in no record."""
+    """Column of a topic table -> column of the adopted table. Records lack the columns that are left out."""
 
     partition: ColumnPath | None = Field(
         default=None,
-        description="Kafka partition: a whole number. Required with `offset`; a table with `order` is one log without.",
+        description="Kafka partition: a whole number. Required with `offset`. With `order` and no partition, one log.",
     )
     offset: ColumnPath | None = Field(default=None, description="Kafka offset: a whole number.")
     order: ColumnPath | None = Field(
         default=None,
-        description="In place of `offset`, in a table of format version 3 that has none: the record with the highest "
-        "value of a key wins, a whole number or a timestamp. Ties go to the one that was committed later.",
+        description="Instead of `offset`, in a table of format version 3 without offsets: a whole number or timestamp. "
+        "The record of a key with the highest value wins. The later commit decides ties.",
     )
     key: ColumnPaths = Field(
-        description="Record key: bytes, or anything with a text, which counts as that. A list of columns is a key of "
-        "several parts."
+        description="Record key: bytes, or a type whose text is the key. A list of columns is a key of several parts."
     )
     value: ColumnPaths | None = Field(
         default=None,
-        description="A column that is null in a tombstone, and in nothing else. With `deleted` that alone decides, and "
-        "a list of columns is their JSON.",
+        description="A column that is null in tombstones and only there. With `deleted`, which then decides alone, it "
+        "may be a list of columns, which are read as their JSON.",
     )
     timestamp: ColumnPath | None = Field(default=None, description="Record timestamp: a timestamp, or Unix ms.")
     timestamp_type: ColumnPath | None = Field(default=None, description="0 is CreateTime, 1 LogAppendTime.")
     headers: ColumnPath | None = Field(default=None, description="List of structs of key and value.")
-    deleted: Deleted | None = Field(default=None, description="Which records delete their key, by a column.")
+    deleted: Deleted | None = Field(default=None, description="Column that marks deletes of a key.")
 
     @model_validator(mode="after")
     def _require_whole(self) -> Columns:
-        """Refuses a mapping without an order, or with two; and a value of several columns without a mark: of these
-        nothing says that they are a tombstone."""
+        """Refuse a mapping without an order or with two, and a value of several columns without a mark of deletes."""
         if (self.offset is None) == (self.order is None):
-            allowed = "the column of offset, or that of order in a table without offsets, not both"
+            allowed = "the column of offset, or in a table without offsets that of order, not both"
             raise cross_field_error("offset", self.offset, allowed, "missing" if self.offset is None else "")
         if self.offset is not None and self.partition is None:
-            raise cross_field_error("partition", None, "the column of the partition, beside that of offset", "missing")
+            raise cross_field_error("partition", None, "the column of the partition, required with offset", "missing")
         if isinstance(self.value, tuple) and self.deleted is None:
-            allowed = "one column, or `deleted` beside it: of several columns none says that the record deletes its key"
+            allowed = "one column, or add `deleted`: several columns do not show that a record deletes its key"
             raise cross_field_error("value", list(self.value), allowed)
         for name, parts in (("key", self.key), ("value", self.value)):
             if isinstance(parts, tuple) and len(set(parts)) < len(parts):
@@ -118,8 +112,8 @@ class Columns(Model):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Returns column of a topic table -> path, for the columns that are mapped. Of a column with several parts each
-        has an entry, as key.0; the column that marks deletes is under `tombstone`."""
+        """Column of a topic table -> path, for mapped columns. Each part of a column has an entry, as key.0. The
+        column that marks deletes is under `tombstone`."""
         paths: dict[str, str] = {}
         for name in self.names:
             paths |= {part_name(name, n): path for n, path in enumerate(self.parts(name))} or {
@@ -129,65 +123,63 @@ class Columns(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the columns of a topic table that are mapped, and ORDER where that is."""
+        """The columns of a topic table that are mapped, and ORDER if it is mapped."""
         return tuple(str(name) for name in type(self).model_fields if name != "deleted" and getattr(self, name))
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Returns the columns of a topic table that records have: partition and offset in any case."""
+        """The columns of a topic table that records have, including partition and offset."""
         mapped = (name for name in self.names if name not in (PARTITION, OFFSET, ORDER))
         return (PARTITION, OFFSET, *mapped)
 
     @property
     def partition_and_offset(self) -> tuple[str, str]:
-        """Returns the paths of both, of a mapping that has offsets."""
+        """The paths of both, of a mapping that has offsets."""
         assert self.partition is not None and self.offset is not None, "a mapping with `order` has no offsets"
         return self.partition, self.offset
 
     @property
     def has_offsets(self) -> bool:
-        """Returns whether a column holds the offset. Where none does it is made of row lineage
-        (cleantail.log.adopted_table)."""
+        """Whether a column holds the offset. If not, it is made from row lineage (cleantail.log.adopted_table)."""
         return self.offset is not None
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """Returns the paths of the parts of a column; none where it has one path."""
+        """Return the paths of the parts of a column; empty if it has one path."""
         mapped = getattr(self, name)
         return tuple(str(path) for path in mapped) if isinstance(mapped, tuple) else ()
 
     @property
     def is_of_kafka(self) -> bool:
-        """Returns whether there are Kafka's offsets, and key and value are a column each, as Kafka has them."""
+        """Whether there are Kafka's offsets, and key and value are one column each."""
         return self.has_offsets and not (self.parts("key") or self.parts("value"))
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Returns the paths that a column of a topic table is made of."""
+        """Return the paths that a column of a topic table is made of."""
         return self.parts(name) or tuple(str(path) for path in (getattr(self, name),) if path)
 
     @property
     def texts(self) -> dict[str, str]:
-        """Returns column of a topic table -> its path, or its paths with commas, as --column takes them."""
+        """Column of a topic table -> its path or paths with commas, as --column takes them."""
         return {name: ",".join(self.of(name)) for name in self.names}
 
     @property
     def as_data(self) -> dict[str, Any]:
-        """Returns the mapping as YAML has it."""
+        """The mapping as YAML has it."""
         return self.model_dump(exclude_none=True, mode="json")
 
 
 def part_name(name: str, number: int) -> str:
-    """Returns what a part of a column is called."""
     return f"{name}.{number}"
 
 
 def columns_of_texts(texts: Mapping[str, str], deleted: Deleted | None) -> Columns:
-    """Returns the mapping that such texts say. Raises pydantic's ValidationError where they are none."""
+    """Return the mapping of `Columns.texts`. Raises pydantic's ValidationError for invalid texts."""
     paths = {name: tuple(text.split(",")) if "," in text else text for name, text in texts.items()}
     return Columns.model_validate(paths | ({"deleted": deleted} if deleted else {}))
 
 
 def quoted(path: str) -> str:
-    """Returns `a`.`b` for a.b, so that a keyword can be a column."""
+    """Return `a`.`b` for a.b, so that a keyword can be a column."""
     return ".".join(f"`{part}`" for part in path.split("."))
 
 
@@ -199,10 +191,11 @@ KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
 TOMBSTONE = "tombstone"
-"""Whether the record's value is null: written beside it, so that tombstones are counted without reading a value."""
+"""Whether the record's value is null. It is a column of its own, so that tombstones are counted without reading
+values."""
 
 ORDER = "order"
-"""The column that decides between records of one key in an adopted table without offsets, as a whole number."""
+"""The column, as a whole number, that decides between records of one key in an adopted table without offsets."""
 
 COLUMNS = {
     PARTITION: "int",
@@ -213,21 +206,20 @@ COLUMNS = {
     VALUE: "binary",
     HEADERS: "array<struct<key: string, value: binary>>",
 }
-"""Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC; the rest as Kafka has it."""
+"""Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC. The others are as in Kafka."""
 
 PROPERTY_TOPIC = "cleantail.topic"
-"""Table property that marks a table as a topic table and says whose it is: without it Cleantail does not touch a
-table."""
+"""Table property with the topic of a topic table. Cleantail changes no table without it."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
-"""Table property that says whose side table this is, so that none is taken for another topic's table."""
+"""Table property of a side table with the topic that it belongs to."""
 LEDGER_SUFFIX = "_deleted_versions"
-"""What the name of the side table of deleted versions adds to that of the topic table."""
+"""Suffix of the side table of deleted versions."""
 KEYLESS_SUFFIX = "_keyless"
-"""What the name of the side table of records without a key adds to that of the topic table."""
+"""Suffix of the side table of records without a key."""
 UNHOLDABLE_SUFFIX = "_unholdable"
-"""What the name of the side table of records that the topic table cannot hold adds to that of the topic table."""
+"""Suffix of the side table of records that the topic table cannot hold."""
 LATEST_SUFFIX = "_latest"
-"""What the name of the view of the current state adds to that of the topic table."""
+"""Suffix of the view of the current state."""
 SIDE_SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX, LATEST_SUFFIX)
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
@@ -238,14 +230,13 @@ FILE_BYTES_MIN = 1 << 20
 
 
 FILE_FORMAT = "write.format.default"
-"""Table property that names the format of new data files. Tasks read and write Parquet only."""
+"""Table property with the format of new data files. Tasks read and write Parquet only."""
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
-"""Table properties of retries. Iceberg gives a commit up after four tries: too few where reclaim rewrites several files
-at once."""
+"""Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
 
 
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
-    """Returns the properties of a new topic table."""
+    """Return the properties of a new topic table."""
     return {
         PROPERTY_TOPIC: topic,
         "format-version": "3",
@@ -262,5 +253,5 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "100",
-        "commit.manifest.min-count-to-merge": "20",  # who looks at a table opens all its manifests: two a round
+        "commit.manifest.min-count-to-merge": "20",  # every read of the table opens all manifests; a round adds two
     } | RETRIES

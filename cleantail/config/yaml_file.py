@@ -1,7 +1,7 @@
-"""Reading one YAML file into plain data, and refusing what has no place in it before any model sees it.
+"""Reads one YAML file into plain data, and refuses what no model should see.
 
-Refused: duplicate keys (YAML keeps the last without a word), keys that are not text, aliases (a short file
-can unfold into gigabytes), tags (`!name`: what they make of a text is none of what a config has), and secrets.
+Refused: duplicate keys (YAML silently keeps the last), keys that are not text, aliases (a short file can unfold into
+gigabytes), tags (`!name`), and secrets.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ else:
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
 MOST_BYTES = 65_536
-"""The length of the longest defaults.yaml. People write and review shorter files, and every look of the scheduler costs
-the length; defaults.yaml itself says how long the others may be."""
+"""Size limit of defaults.yaml, which the scheduler reads often. The limit of other files is set in it."""
 MOST_CHARS = 4096
-"""The length of the longest text in a file."""
+"""Length limit of a text in a file."""
 NAMED_BY_VARIABLES = (("platform", "catalog", "secrets"), ("platform", "source_catalogs", "*", "secrets"))
-"""Where keys are those of secrets, and values the names of the variables that have them; * is any key."""
+"""Mappings of secrets to the names of their environment variables; * is any key."""
 _TAG = "a tag is not allowed: quote a text that starts with !"
 _INTEGER_TAG = "tag:yaml.org,2002:int"
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
@@ -44,8 +43,8 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(_SafeLoader):
-    """Reads YAML's safe subset. Dates stay text, since no config is a date. Whole numbers are those that people write:
-    by YAML 1.1 1:30 would be 90, and 0777 would be 511."""
+    """YAML's safe subset. Dates stay text, because no config is a date. Integers are only those that people write:
+    in YAML 1.1, 1:30 is 90 and 0777 is 511."""
 
     yaml_implicit_resolvers: dict[str, Any] = {
         first: [
@@ -61,7 +60,7 @@ class _Loader(_SafeLoader):
                 problem = "a key that is not text: quote it"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen:
-                name = "a key that is written as a secret" if is_secret_value(key.value) else f"the key {key.value}"
+                name = "a key that looks like a secret" if is_secret_value(key.value) else f"the key {key.value}"
                 problem = f"{name} occurs twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
@@ -70,9 +69,9 @@ class _Loader(_SafeLoader):
 
 
 def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
-    """Returns the mapping that `file` holds; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
+    """Return the mapping in `file`; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
 
-    Raises ConfigError where the file is missing, too long, not YAML (with the line), or not a mapping.
+    Raises ConfigError if the file is missing, too long, not YAML (with the line), or not a mapping.
     """
     try:
         with file.open("rb") as stream:
@@ -92,7 +91,7 @@ def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict
 
 
 def key_lines(file: Path) -> dict[KeyPath, int]:
-    """Returns key path -> line, counted from 1; empty for what is no file that can be read."""
+    """Return key path -> line, counted from 1; empty for a file that cannot be read."""
     try:
         root = yaml.compose(file.read_bytes(), Loader=_SafeLoader)
     except (OSError, yaml.YAMLError, ValueError):
@@ -112,13 +111,12 @@ def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath,
 
 
 def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """Returns the line of a key path, or of the mapping that it is missing in; None for what is not in the file at
-    all."""
+    """Return the line of a key path, or of the mapping that lacks it, else None."""
     return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
 def _require_plain(text: bytes) -> None:
-    """Refuses aliases, tags and deep nesting before anything is built: the loader would overflow its stack."""
+    """Refuse aliases, tags and deep nesting before anything is built: the loader would overflow its stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -133,7 +131,7 @@ def _require_plain(text: bytes) -> None:
 
 
 def _yaml_reason(error: Exception) -> str:
-    """Returns the line and the reason, without the line's text: it may hold a secret."""
+    """Return the line number and the reason, without the line's text: it may contain a secret."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if problem and "tag handle" in problem:  # some loaders quote it
         problem = _TAG
@@ -145,7 +143,7 @@ def _yaml_reason(error: Exception) -> str:
 
 
 def unwanted(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields secrets, and keys that are not text, each with its key path."""
+    """Yield secrets, keys that are not text, and long texts, each with its key path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _unwanted_entry(key, inner, (*key_path, key))
@@ -169,13 +167,13 @@ def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[K
     elif is_secret_value(key):
         yield (
             key_path,
-            Problem(key_text(key_path[:-1]), f"a key that is written as a secret: {SECRET_FACT}", SECRET_HINT),
+            Problem(key_text(key_path[:-1]), f"a key that looks like a secret: {SECRET_FACT}", SECRET_HINT),
         )
     elif _names_variables(key_path) and isinstance(value, dict):
         yield from unwanted(value, key_path)
     elif _names_variables(key_path[:-1]):
         if not (isinstance(value, str) and re.fullmatch(VARIABLE, value)):  # it may be the secret itself
-            yield key_path, Problem(key_text(key_path), "a text that is no such name", VARIABLE_ALLOWED)
+            yield key_path, Problem(key_text(key_path), "not the name of such a variable", VARIABLE_ALLOWED)
     elif is_secret(key, value):
         yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)
     else:
@@ -190,27 +188,27 @@ def _names_variables(key_path: KeyPath) -> bool:
 
 
 def key_text(key_path: KeyPath) -> str:
-    """Returns `checks[0].severity` for ("checks", 0, "severity"), on one printable line."""
+    """Return `checks[0].severity` for ("checks", 0, "severity"), on one printable line."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Returns the YAML files of a folder by their names; none where there is no such folder. Of two of one name `.yaml`
-    is last: it is the better claim, and in a dict by names it stays."""
+    """Return the YAML files of a folder by their names; none if there is no folder."""
     files = folder.glob("*")
     shown = [file for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
     return sorted(shown, key=lambda file: (file.stem, file.suffix == ".yaml"))
 
 
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the data without nulls: null means the default. Only a schedule and a group can be switched off."""
+    """Return the data without nulls: null means the default. Only a schedule and a group can be switched off by
+    null."""
     kept = {key: value for key, value in data.items() if value is not None or key in ("schedule", "group")}
     return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Returns `above` over `below`: mappings merge key by key, everything else is replaced."""
+    """Return `above` over `below`: mappings merge key by key, everything else is replaced."""
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):

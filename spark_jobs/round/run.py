@@ -186,7 +186,7 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
     """Moves the log start of logs that were held back, by a round of its own: a quarantine never stops retention.
     Returns the logs whose start has moved. After a conflict, where that round waits for approval, or where Spark has no
     cores, the next run does it."""
-    if not (held_back and run.table.topic.deletes) or are_cores_lost(run.table.spark):
+    if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
     kind = compaction(run.table, run.platform, now_ms)
     nobody = replace(run, progress=silent, approved_by=None)

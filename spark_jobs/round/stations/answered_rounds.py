@@ -40,7 +40,7 @@ def _may_retain(topic: Topic, answered: AnsweredRound) -> bool:
     """Returns whether logs that are held back may get a round of their own, with a check, which moves their log
     start."""
     nobody_asked, checked = answered.answer is None, answered.checked
-    return nobody_asked and checked.kind == COMPACT and bool(checked.red) and topic.deletes
+    return nobody_asked and checked.kind == COMPACT and bool(checked.red) and topic.config.deletes
 
 
 def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:

@@ -52,7 +52,7 @@ def test_the_texts_of_the_command_line_say_the_same():
         ({"key": ["a", "b;c"]}, "neither a column nor a list of columns"),
         ({"key": ["a"] * 17}, "neither a column nor a list of columns"),
         ({"key": ["a", "a"]}, "each column once"),
-        ({"value": ["a", "b"]}, "or `deleted` beside it"),
+        ({"value": ["a", "b"]}, "or add `deleted`"),
         ({"deleted": {"column": "op", "values": ["x' OR 1"]}}, "should match pattern"),
         ({"deleted": {"column": "op", "values": []}}, "at least 1 item"),
     ],
@@ -75,9 +75,9 @@ def test_a_column_may_decide_in_place_of_offsets():
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ({"key": "k"}, "the column of offset, or that of order in a table without offsets, not both"),
-        (PLAIN | {"order": "o"}, "the column of offset, or that of order in a table without offsets, not both"),
-        ({"offset": "o", "key": "k"}, "the column of the partition, beside that of offset"),
+        ({"key": "k"}, "the column of offset, or in a table without offsets that of order, not both"),
+        (PLAIN | {"order": "o"}, "the column of offset, or in a table without offsets that of order, not both"),
+        ({"offset": "o", "key": "k"}, "the column of the partition, required with offset"),
     ],
     ids=["neither", "both", "no partition"],
 )
@@ -97,7 +97,7 @@ def test_where_a_column_decides_it_is_the_strategy_and_the_only_one():
     assert Topic.model_validate(topic(ORDERED).model_dump()) == topic(ORDERED)
     assert topic(PLAIN, "timestamp").config.compaction_strategy == "timestamp"
     for columns, strategy in ((ORDERED, "timestamp"), (PLAIN, "order"), (None, "order")):
-        with pytest.raises(ValidationError, match="in an adopted table with columns.order only order, or none"):
+        with pytest.raises(ValidationError, match="with columns.order only order, or leave it out"):
             topic(columns, strategy)
 
 

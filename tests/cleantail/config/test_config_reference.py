@@ -73,7 +73,7 @@ def test_a_row_has_name_default_range_meaning_and_source():
     row = next(row for row in reference_markdown().splitlines() if row.startswith("| `segment.ms`"))
     assert row == (
         "| `segment.ms` | `604800000` | a whole number, at least 1 | Age at which the newest "
-        "segment stops being active and can be compacted. | Kafka TopicConfig |"
+        "segment stops being active, so that it can be compacted. | Kafka TopicConfig |"
     )
 
 

@@ -97,7 +97,7 @@ def test_a_topic_file_of_a_groups_name_is_wrong_and_the_group_and_its_topics_go_
 def test_the_error_of_a_topic_of_a_groups_name_says_so(write):
     write("groups/shop.yaml", "group: shop\n")
     [problem] = problems_of(write("topics/shop.yaml", "topic: shop\n"), "shop")
-    assert 'topic: "shop" is not allowed: a name that no group has: a group and a topic would be one DAG' in problem
+    assert 'topic: "shop" is not allowed: a name that no group has: a group and a topic would share one DAG' in problem
 
 
 def test_of_two_files_of_one_group_that_with_the_ending_yml_is_refused(write):

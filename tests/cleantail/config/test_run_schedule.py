@@ -64,7 +64,7 @@ def test_a_schedule_is_cron_assets_or_both_and_is_said_in_words(load, text, part
         pytest.param("5", "schedule: 5 is not allowed: five cron fields", id="a whole number"),
         pytest.param(
             "{assets: [x-cleantail://a]}",
-            'schedule.assets: "x-cleantail://a" is not allowed: assets that others',
+            'schedule.assets: "x-cleantail://a" is not allowed: assets that other topics',
             id="own",
         ),
     ],

@@ -55,7 +55,9 @@ def test_a_cluster_master_on_an_open_network_is_refused(tmp_path, spark, missing
 @pytest.mark.parametrize("value", ["false", '"false"', '"FALSE"', "0", '""'])
 def test_a_local_driver_that_anybody_may_command_is_refused(tmp_path, master, value):
     spark = f"master: '{master}', conf: {{spark.authenticate: {value}}}"
-    with pytest.raises(ConfigError, match=r"spark\.authenticate: true, which a local master has by itself"):
+    with pytest.raises(
+        ConfigError, match=r"spark\.authenticate: true under platform\.spark\.conf, the default of a local master"
+    ):
         written(tmp_path, f"platform: {{spark: {{{spark}}}}}")
     assert written(tmp_path, f"platform: {{spark: {{{spark}, insecure: true}}}}").spark.insecure
     assert written(tmp_path, f"platform: {{spark: {{master: '{master}', conf: {{spark.authenticate: true}}}}}}")
@@ -65,7 +67,9 @@ def test_a_local_driver_that_anybody_may_command_is_refused(tmp_path, master, va
 @pytest.mark.parametrize("master", ["local[*]", "spark://m:7077"])
 def test_the_master_is_named_in_one_place(tmp_path, master, more):
     """A setting would win over the master of Airflow's connection, and nobody would have looked at that."""
-    with pytest.raises(ConfigError, match=r"conf\.spark\.master: .* is not allowed: platform\.spark\.master: there"):
+    with pytest.raises(
+        ConfigError, match=r"conf\.spark\.master: .* is not allowed: leave it out and set platform\.spark\.master"
+    ):
         written(tmp_path, f"platform: {{spark: {{conf: {{spark.master: '{master}'}}{more}}}}}")
 
 

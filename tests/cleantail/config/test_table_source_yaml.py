@@ -70,7 +70,7 @@ def test_no_table_may_be_read_unless_the_platform_lists_it(load):
 
 
 def test_an_adopted_table_has_no_source_beside_it(load):
-    with pytest.raises(ConfigError, match="its table is one that its sink fills"):
+    with pytest.raises(ConfigError, match="has a table that its sink fills"):
         load(f"{{table: {{name: sinks.orders, {COLUMNS}}}}}", more="columns: {partition: p, offset: o, key: k}\n")
 
 
@@ -82,7 +82,7 @@ def test_an_adopted_table_has_no_source_beside_it(load):
         ("{source_catalogs: {lake: {type: rest}}}", "the address of the rest catalog"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', name: y}}}", "a table is named with its namespace"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', properties: {token: abc}}}}", "a secret has no place in YAML"),
-        ("{source_catalogs: {lake: {type: rest, uri: 'http://x', secrets: {token: hunter2}}}}", "a text that is no such name"),
+        ("{source_catalogs: {lake: {type: rest, uri: 'http://x', secrets: {token: hunter2}}}}", "not the name of such a variable"),
         ("{source_catalogs: {'la ke': {type: rest, uri: 'http://x'}}}", "la ke"),
         ("{source_tables: ['*']}", "catalog.namespace.name of a table"),
         ("{source_tables: ['lake.*']}", "catalog.namespace.name of a table"),

@@ -77,7 +77,7 @@ def test_topics_that_are_not_compacted_are_told_and_written_only_when_they_are_n
     for topic in ("plain-events", "nothing_set"):
         assert f"{topic}: {empty}/topics/{topic}.yaml not written: the topic is not compacted in Kafka" in out
     run("import-config", DESCRIBE, "--topic", "nothing_set", "--topic", "plain-events")
-    assert not imported(empty, "nothing_set").compacts  # Kafka's default policy, not Cleantail's
+    assert not imported(empty, "nothing_set").config.compacts  # Kafka's default policy, not Cleantail's
     assert imported(empty, "plain-events").config.retention_ms == 86_400_000
     assert imported(empty, "both").config.cleanup_policy == {"compact", "delete"}
 
