@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail.human import counted, instant, one_line, size
-from cleantail.log.horizons import Hold, hold_lines
+from cleantail.log.horizons import ReaderHold, hold_lines
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.log.triggers import RATIO, decide
@@ -109,7 +109,7 @@ def _source(position: ReadPosition) -> str:
     return f"table {position.name} up to snapshot {position.snapshot_id}"
 
 
-def tell_holds(holds: Sequence[Hold], page: Page) -> None:
+def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:
     """Writes a line for each reader and log, folded between words."""
     for line in hold_lines(holds):
         page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))

@@ -20,7 +20,7 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted, instant, setting, size, until
-from cleantail.log.horizons import Hold, Reader, due_tombstones, hold_offset, resolve_holds, slowest, waiting_text
+from cleantail.log.horizons import Reader, ReaderHold, due_tombstones, hold_offset, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState
 from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
 from cleantail.log.triggers import Decision, decide, in_order_of_work, quarantine_pause
@@ -158,7 +158,7 @@ class DueWork:
     retain: tuple[int, ...]
     ends: Mapping[int, int]
     tombstones: Mapping[int, int]
-    holds: tuple[Hold, ...]
+    holds: tuple[ReaderHold, ...]
     sweep_reason: str
 
     @property
@@ -221,7 +221,7 @@ def _ends(
     }
 
 
-def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[Hold], now_ms: int) -> str:
+def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHold], now_ms: int) -> str:
     """Return which tombstones a run would remove, which wait for whom, and when the next are due.
 
     `logs` can be swept, `due` is the number of their due tombstones, `waiting` are the readers that block others.

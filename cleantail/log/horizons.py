@@ -143,7 +143,7 @@ def held_tombstones(log: LogState, now_ms: int, hold_offset: int | None, hold_ca
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ReaderHold:
     """A reader's position in one log, and the tombstones past their horizon that wait for it.
 
     `behind` counts the offsets from its position to the log end. `at_most`: some of the `tombstones` may be below its
@@ -168,7 +168,7 @@ class Hold:
 
 def resolve_holds(
     logs: Iterable[LogState], readers: Sequence[Reader], configs: KafkaConfigs, now_ms: int
-) -> tuple[Hold, ...]:
+) -> tuple[ReaderHold, ...]:
     """Return the position of every reader of these logs, in the order of the logs, then of the readers.
 
     Without `compact` in cleanup.policy no tombstone is ever removed, so none waits.
@@ -176,10 +176,10 @@ def resolve_holds(
     return tuple(_hold(log, r, configs, now_ms) for log in logs for r in readers if r.partition == log.partition)
 
 
-def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> Hold:
+def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> ReaderHold:
     cap_ms = configs.cleantail_readers_hold_cap_ms
     entries = list(_held_entries(log, reader.offset, now_ms, cap_ms)) if configs.compacts else []
-    return Hold(
+    return ReaderHold(
         name=reader.name,
         partition=log.partition,
         offset=reader.offset,
@@ -198,9 +198,9 @@ def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Itera
             yield max(start, h.swept_to), h
 
 
-def slowest(holds: Iterable[Hold]) -> list[Hold]:
+def slowest(holds: Iterable[ReaderHold]) -> list[ReaderHold]:
     """Return, for each log in which tombstones wait, its slowest reader, the first of equal ones."""
-    by_log: dict[int, Hold] = {}
+    by_log: dict[int, ReaderHold] = {}
     for hold in holds:
         slowest_yet = by_log.get(hold.partition)
         if slowest_yet is None or hold.offset < slowest_yet.offset:
@@ -208,7 +208,7 @@ def slowest(holds: Iterable[Hold]) -> list[Hold]:
     return [hold for hold in by_log.values() if hold.tombstones]
 
 
-def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
+def waiting_text(holds: Sequence[ReaderHold], beside_due: bool = False) -> str:
     """Return `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
     UTC`.
 
@@ -228,7 +228,7 @@ def waiting_text(holds: Sequence[Hold], beside_due: bool = False) -> str:
     return f"{subject} for {_readers(holds)}{_until(holds)}"
 
 
-def _readers(holds: Sequence[Hold]) -> str:
+def _readers(holds: Sequence[ReaderHold]) -> str:
     texts = [f"{h.name} (at offset {h.offset} of partition {h.partition})" for h in holds[:NAMED]]
     unnamed = [f"{len(holds) - NAMED} more"] if len(holds) > NAMED else []
     *first, last = [*texts, *unnamed]
@@ -236,7 +236,7 @@ def _readers(holds: Sequence[Hold]) -> str:
     return f"{'reader' if len(holds) == 1 else 'readers'} {joined}"
 
 
-def _until(holds: Sequence[Hold]) -> str:
+def _until(holds: Sequence[ReaderHold]) -> str:
     """Return the latest time at which the holds end, regardless of readers. Beyond the calendar it names the config."""
     last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
@@ -244,7 +244,7 @@ def _until(holds: Sequence[Hold]) -> str:
     return f" until {last}{' at the latest' if len(holds) > 1 else ''}"
 
 
-def hold_lines(holds: Iterable[Hold]) -> list[str]:
+def hold_lines(holds: Iterable[ReaderHold]) -> list[str]:
     """Return a line for each reader and log: where it is, how far behind, and what it blocks until when."""
     return [
         f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
@@ -252,7 +252,7 @@ def hold_lines(holds: Iterable[Hold]) -> list[str]:
     ]
 
 
-def _held_text(hold: Hold) -> str:
+def _held_text(hold: ReaderHold) -> str:
     if not hold.tombstones:
         return "blocks nothing"
     count = f"{'up to ' if hold.at_most else ''}{hold.tombstones} tombstone{'' if hold.tombstones == 1 else 's'}"

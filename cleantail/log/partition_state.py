@@ -41,7 +41,7 @@ STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 CHECK_FAILED = "check failed"
 """The beginning of a quarantine's reason if a check failed. A rejection has another reason."""
-REWRITTEN_TOLD_MS = 86_400_000
+REWRITTEN_REPORTED_MS = 86_400_000
 UNKNOWN_SNAPSHOT = 0
 """Stands for the snapshot of a round that left no mark."""
 
@@ -173,7 +173,7 @@ class Rewritten:
 
     def counts_at(self, now_ms: int) -> bool:
         """Return whether status and alerts report it: for a day."""
-        return self.at_ms is None or now_ms - self.at_ms < REWRITTEN_TOLD_MS
+        return self.at_ms is None or now_ms - self.at_ms < REWRITTEN_REPORTED_MS
 
     @property
     def text(self) -> str:

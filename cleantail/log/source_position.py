@@ -39,7 +39,7 @@ SUBJECT = "source table"
 _NO_MORE = ConfigDict(extra="forbid")
 PROPERTY_POSITION = "cleantail.source.kafka"
 """Table property: the SourcePosition as JSON."""
-HINDERED_TOLD_MS = 86_400_000
+HINDERED_REPORTED_MS = 86_400_000
 """How long possibly forgotten deletions are reported that no reconciliation can mend."""
 GAPS_SHOWN = 3
 """Number of gaps among a log's warnings, the newest ones."""
@@ -258,7 +258,7 @@ class SourcePosition:
         """Return what the brokers may have forgotten of a log; None if a reconciliation has mended it. What no
         reconciliation can mend is reported for a day."""
         for entry in self.forgotten:
-            over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_TOLD_MS
+            over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_REPORTED_MS
             if entry.partition == partition and not over and not state.is_reconciled(entry.to_offset, entry.at_ms):
                 return entry
         return None

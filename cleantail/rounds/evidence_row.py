@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypedDict
+from typing import Final, TypedDict, get_args, get_type_hints
 from urllib.parse import quote
 
 from cleantail.codec import Codec
@@ -36,36 +36,6 @@ CHECKED_ROUND: Final = "checked_round"
 no check wrote."""
 DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 """The column `deleted`: reason -> number of records that a round removed."""
-EVIDENCE_COLUMNS: Final = {
-    "topic": "string",
-    "partition": "int32",
-    "round": "string",
-    "kind": "string",
-    "outcome": "string",
-    "note": "string",
-    "now_ms": "int64",
-    "checked_at_ms": "int64",
-    "base_snapshot_id": "int64",
-    "head_snapshot_id": "int64",
-    "first_dirty_offset": "int64",
-    "end_offset": "int64",
-    "records_in": "int64",
-    "records_out": "int64",
-    "tombstones_in": "int64",
-    "tombstones_out": "int64",
-    "deleted": "string",
-    "freed_bytes": "int64",
-    "passed": "bool",
-    "checks": "string",
-    "dag_id": "string",
-    "run_id": "string",
-    "task_id": "string",
-    "began_ms": "int64",
-    "saved_bytes": "int64",
-    CHECKED_ROUND: "string",
-    "sample": "string",
-}
-"""Column of the evidence table -> PyArrow's name of its type, in the table's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +148,14 @@ class EvidenceRow(TypedDict, total=False):
     saved_bytes: int | None
     checked_round: str | None
     sample: str | None
+
+
+_ARROW_TYPES = {int: "int64", str: "string", bool: "bool"}
+EVIDENCE_COLUMNS: Final[Mapping[str, str]] = {
+    name: "int32" if name == "partition" else _ARROW_TYPES[(get_args(kind) or (kind,))[0]]
+    for name, kind in get_type_hints(EvidenceRow).items()
+}
+"""Column of the evidence table -> PyArrow's name of its type, in the table's order."""
 
 
 def deleted_of(row: EvidenceRow) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from cleantail.errors import ConfigError, TableError
 from cleantail.human import readable_reason
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
-from cleantail.log.horizons import Hold, resolve_holds, slowest, waiting_text
+from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition
 from cleantail.watch.dag_state import DagState, failure_text, standstill_text
@@ -28,7 +28,7 @@ class TopicStatus:
 
     topic: Topic
     logs: Sequence[LogState]
-    holds: Sequence[Hold] = ()
+    holds: Sequence[ReaderHold] = ()
     source: ReadPosition | None = None
 
 

@@ -10,7 +10,7 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.lake.runs.planned_logs import PlannedLog
 from cleantail.lake.runs.reclaim_plan import ReclaimPlan
 from cleantail.log.due_work import NO_SOURCE, ReconcileDecision, Retention
-from cleantail.log.horizons import Hold, Reader
+from cleantail.log.horizons import Reader, ReaderHold
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.triggers import Decision
@@ -33,7 +33,7 @@ class RunPlan:
     sweep_reason: str
     reclaim: ReclaimPlan
     readers: tuple[Reader, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[ReaderHold, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
     """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
     records: int = 0

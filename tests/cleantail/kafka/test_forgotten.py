@@ -18,7 +18,7 @@ from cleantail.kafka.forgotten import (
     with_forgotten,
 )
 from cleantail.log.partition_state import PartitionState, Reconciled, parse_partition_state
-from cleantail.log.source_position import HINDERED_TOLD_MS, Forgotten, SourcePosition, parse_position
+from cleantail.log.source_position import HINDERED_REPORTED_MS, Forgotten, SourcePosition, parse_position
 
 DAY_MS = 86_400_000
 COMPACT = CleanerConfigs(frozenset({"compact"}), DAY_MS)
@@ -106,8 +106,8 @@ def test_a_log_has_one_entry_until_a_reconciliation_has_seen_to_it():
 
 def test_what_no_reconciliation_can_mend_is_told_for_a_day():
     position = replace(POSITION, forgotten=(replace(ENTRY, hindrance="the policy deletes"),))
-    assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_TOLD_MS - 1) is not None
-    assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_TOLD_MS) is None
+    assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_REPORTED_MS - 1) is not None
+    assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_REPORTED_MS) is None
 
 
 def test_position_and_state_keep_it_as_text():

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.log.due_work import DECIDED, resolve_due_work, sweep_reason
-from cleantail.log.horizons import Hold, Reader
+from cleantail.log.horizons import Reader, ReaderHold
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.segments import Segment
 from tests.cleantail.kernel_builders import configs, log_state
@@ -11,7 +11,7 @@ from tests.cleantail.kernel_builders import configs, log_state
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)
 CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
-IDX = Hold("idx", 0, 0, 7, 30, 4, False, NOW_MS + 50)
+IDX = ReaderHold("idx", 0, 0, 7, 30, 4, False, NOW_MS + 50)
 HELD = "4 tombstones past their horizon wait for reader idx (at offset 0 of partition 0) until 1970-01-01 00:00:10 UTC"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.log.horizons import Hold, Reader, resolve_holds, slowest, waiting_text
+from cleantail.log.horizons import Reader, ReaderHold, resolve_holds, slowest, waiting_text
 from cleantail.log.partition_state import Horizon
 from tests.cleantail.kernel_builders import configs, log_state
 
@@ -63,7 +63,7 @@ def test_of_a_log_the_slowest_reader_decides_and_only_where_something_waits():
     assert slowest(holds_of(("a", 0, 20))) == []
 
 
-ONE = Hold("idx", 0, 3, 7, 37, 1, False, 86_400_000)
+ONE = ReaderHold("idx", 0, 3, 7, 37, 1, False, 86_400_000)
 
 
 @pytest.mark.parametrize(
