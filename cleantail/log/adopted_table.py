@@ -73,107 +73,6 @@ FRACTIONS = ("float", "double")
 TIMES = ("timestamp", "timestamp_ntz")
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """What the records of a data file inherit: the row id of its first record (None if no commit has assigned one), and
-    the sequence number of the commit that added the file."""
-
-    first_row_id: int | None
-    updated: int
-
-    def or_earlier(self, other: Lineage | None) -> Lineage:
-        """Return the earlier of two registrations of one file."""
-        if other is None:
-            return self
-        ids = [each.first_row_id for each in (self, other) if each.first_row_id is not None]
-        return Lineage(min(ids, default=None), min(self.updated, other.updated))
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The lowest and the highest number in a file's column of lineage, and whether some records have none."""
-
-    low: int
-    high: int
-    has_nulls: bool
-
-
-Spans = tuple[Span | None, Span | None]
-"""The row ids and sequence numbers that a file itself has; None for a missing column."""
-
-
-def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> Spans | None:
-    """Return the spans from a manifest's metrics of a file's columns, by field id; None if it has none of lineage. The
-    file may still have such columns: writers may omit their metrics."""
-    ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
-    if not all(number in nulls and number in lower and number in upper for number in ids):
-        return None
-    row_ids, updated = (Span(_long(lower[n]), _long(upper[n]), bool(nulls[n])) for n in ids)
-    return row_ids, updated
-
-
-def _long(bound: bytes) -> int:
-    """Decode a bound in Iceberg's single-value serialization, which is little-endian."""
-    return int.from_bytes(bound, "little", signed=True)
-
-
-def require_row_ids(lineage: Lineage | None, path: str) -> Lineage:
-    """Return the lineage. Raises TableError if the file's records have no row ids."""
-    if lineage is None or lineage.first_row_id is None:
-        raise TableError(
-            f"{path} has no row ids, and its records have no other offset. The first commit in Iceberg's format "
-            "version 3 assigns them: `cleantail adopt TABLE --upgrade` makes one"
-        )
-    return lineage
-
-
-def offset_of(updated: int, row_id: int, path: str) -> int:
-    """Return the offset of a record. Raises TableError beyond the limits."""
-    if updated > MOST_COMMITS or row_id >> ROW_ID_BITS:
-        raise TableError(
-            f"{path} has sequence number {updated} and row id {row_id}. Without a column of offsets they can be at "
-            f"most {MOST_COMMITS} and {(1 << ROW_ID_BITS) - 1}. Copy the records into a new table"
-        )
-    return updated << ROW_ID_BITS | row_id
-
-
-def offset_range(records: int, lineage: Lineage, path: str, spans: Spans = (None, None)) -> tuple[int, int]:
-    """Return inclusive bounds of a file's offsets. Raises TableError beyond the limits, and without row ids."""
-    row_ids, updated = spans
-    first = require_row_ids(lineage, path).first_row_id or 0
-    ids = _widened(row_ids, first, first + max(records - 1, 0))
-    changes = _widened(updated, lineage.updated, lineage.updated)
-    return offset_of(changes[0], ids[0], path), offset_of(changes[1], ids[1], path)
-
-
-def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
-    """Return the range of the records' own numbers and of inherited ones."""
-    if span is None:
-        return low, high
-    return (min(span.low, low), max(span.high, high)) if span.has_nulls else (span.low, span.high)
-
-
-def record_offsets(
-    positions: range, lineage: Lineage, path: str, row_ids: pa.Array | None = None, updated: pa.Array | None = None
-) -> pa.Array:
-    """Return the offsets of a file's records at these positions. `row_ids` and `updated` are the columns that the file
-    itself has. Raises TableError as offset_range does."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    first = require_row_ids(lineage, path).first_row_id or 0
-    inherited = pa.array(np.arange(first + positions.start, first + positions.stop, dtype=np.int64))
-    ids = inherited if row_ids is None else pc.coalesce(row_ids, inherited)
-    changes = pa.array(np.full(len(positions), lineage.updated, np.int64))
-    changes = changes if updated is None else pc.coalesce(updated, changes)
-    if not len(positions):
-        return ids
-    offset_of(pc.max(changes).as_py(), pc.max(ids).as_py(), path)
-    offsets: pa.Array = pc.bit_wise_or(pc.shift_left(changes, ROW_ID_BITS), ids)
-    return offsets
-
-
 def problem_of(column: str, kind: str) -> str | None:
     """Return why a type (Spark's name of it) does not fit a column, or None if it fits."""
     if column in (PARTITION, OFFSET, TIMESTAMP_TYPE):
@@ -298,3 +197,104 @@ def _bytes(column: str, kind: str) -> str:
 def _json(column: str) -> str:
     """Return SQL that renders a non-binary value as JSON. Null stays null."""
     return f"IF({column} IS NULL, NULL, CAST(to_json(named_struct('value', {column})) AS BINARY))"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the records of a data file inherit: the row id of its first record (None if no commit has assigned one), and
+    the sequence number of the commit that added the file."""
+
+    first_row_id: int | None
+    updated: int
+
+    def or_earlier(self, other: Lineage | None) -> Lineage:
+        """Return the earlier of two registrations of one file."""
+        if other is None:
+            return self
+        ids = [each.first_row_id for each in (self, other) if each.first_row_id is not None]
+        return Lineage(min(ids, default=None), min(self.updated, other.updated))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The lowest and the highest number in a file's column of lineage, and whether some records have none."""
+
+    low: int
+    high: int
+    has_nulls: bool
+
+
+Spans = tuple[Span | None, Span | None]
+"""The row ids and sequence numbers that a file itself has; None for a missing column."""
+
+
+def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> Spans | None:
+    """Return the spans from a manifest's metrics of a file's columns, by field id; None if it has none of lineage. The
+    file may still have such columns: writers may omit their metrics."""
+    ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
+    if not all(number in nulls and number in lower and number in upper for number in ids):
+        return None
+    row_ids, updated = (Span(_long(lower[n]), _long(upper[n]), bool(nulls[n])) for n in ids)
+    return row_ids, updated
+
+
+def _long(bound: bytes) -> int:
+    """Decode a bound in Iceberg's single-value serialization, which is little-endian."""
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def require_row_ids(lineage: Lineage | None, path: str) -> Lineage:
+    """Return the lineage. Raises TableError if the file's records have no row ids."""
+    if lineage is None or lineage.first_row_id is None:
+        raise TableError(
+            f"{path} has no row ids, and its records have no other offset. The first commit in Iceberg's format "
+            "version 3 assigns them: `cleantail adopt TABLE --upgrade` makes one"
+        )
+    return lineage
+
+
+def offset_of(updated: int, row_id: int, path: str) -> int:
+    """Return the offset of a record. Raises TableError beyond the limits."""
+    if updated > MOST_COMMITS or row_id >> ROW_ID_BITS:
+        raise TableError(
+            f"{path} has sequence number {updated} and row id {row_id}. Without a column of offsets they can be at "
+            f"most {MOST_COMMITS} and {(1 << ROW_ID_BITS) - 1}. Copy the records into a new table"
+        )
+    return updated << ROW_ID_BITS | row_id
+
+
+def offset_range(records: int, lineage: Lineage, path: str, spans: Spans = (None, None)) -> tuple[int, int]:
+    """Return inclusive bounds of a file's offsets. Raises TableError beyond the limits, and without row ids."""
+    row_ids, updated = spans
+    first = require_row_ids(lineage, path).first_row_id or 0
+    ids = _widened(row_ids, first, first + max(records - 1, 0))
+    changes = _widened(updated, lineage.updated, lineage.updated)
+    return offset_of(changes[0], ids[0], path), offset_of(changes[1], ids[1], path)
+
+
+def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
+    """Return the range of the records' own numbers and of inherited ones."""
+    if span is None:
+        return low, high
+    return (min(span.low, low), max(span.high, high)) if span.has_nulls else (span.low, span.high)
+
+
+def record_offsets(
+    positions: range, lineage: Lineage, path: str, row_ids: pa.Array | None = None, updated: pa.Array | None = None
+) -> pa.Array:
+    """Return the offsets of a file's records at these positions. `row_ids` and `updated` are the columns that the file
+    itself has. Raises TableError as offset_range does."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first = require_row_ids(lineage, path).first_row_id or 0
+    inherited = pa.array(np.arange(first + positions.start, first + positions.stop, dtype=np.int64))
+    ids = inherited if row_ids is None else pc.coalesce(row_ids, inherited)
+    changes = pa.array(np.full(len(positions), lineage.updated, np.int64))
+    changes = changes if updated is None else pc.coalesce(updated, changes)
+    if not len(positions):
+        return ids
+    offset_of(pc.max(changes).as_py(), pc.max(ids).as_py(), path)
+    offsets: pa.Array = pc.bit_wise_or(pc.shift_left(changes, ROW_ID_BITS), ids)
+    return offsets

@@ -35,115 +35,6 @@ NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """Where the log start moves to, and why. `log_start_offset` is the present one if nothing is `due`."""
-
-    log_start_offset: int
-    due: bool
-    reason: str
-
-
-def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
-    """Return UnifiedLog.deleteOldSegments' new log start for one log (semantics.md 1.1).
-
-    1. Only whole segments are removed, from the oldest on, and never the active one (semantics.md 1.2).
-    2. First by size: segments are removed while the log stays at or above retention.bytes without them.
-    3. Then by age: segments are removed while the youngest record of each is older than retention.ms. The comparison is
-       strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
-    4. The log start moves to the base of the first segment that stays, or to the log end. It never moves back.
-    5. -1 switches a limit off.
-    """
-    if not configs.deletes:
-        return Retention(log.log_start_offset, False, NO_DELETE)
-    # 1. never the active segment
-    deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
-    # 2. and 3. by size, and of the rest by age
-    past_size = _count_past_size(log.segments, deletable, configs.retention_bytes)
-    past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
-    count = past_size + past_age
-    # 4. the log start, which never moves back
-    start = log.log_start_offset
-    if count:
-        start = log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset
-    if start <= log.log_start_offset:
-        return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
-    limits = " and ".join(name for name, n in (("retention.bytes", past_size), ("retention.ms", past_age)) if n)
-    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
-
-
-def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Return both limits in words, and when the oldest segment passes the limit of age."""
-    by_age = "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
-    text = f"{by_age} or retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
-    unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
-    if unknown or configs.retention_ms in (-1, LONG_MAX):
-        return text
-    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
-
-
-def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """Count the segments, from the oldest on, whose youngest record is older than retention.ms."""
-    if retention_ms < 0:
-        return 0
-    count = 0
-    for segment in segments:
-        if segment.largest_timestamp_ms == NO_TIMESTAMP_MS or now_ms - segment.largest_timestamp_ms <= retention_ms:
-            break
-        count += 1
-    return count
-
-
-def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
-    """Count the oldest segments without which the log stays at or above retention.bytes."""
-    if retention_bytes < 0:
-        return 0
-    excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
-    for segment in segments:
-        if excess - segment.bytes < 0:
-            break
-        excess, count = excess - segment.bytes, count + 1
-    return count
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcileDecision:
-    """Whether a run reconciles, and why."""
-
-    due: bool = False
-    reason: str = NO_SOURCE
-
-
-def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = False) -> ReconcileDecision:
-    """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
-
-    1. A topic that is not read from Kafka has nothing to compare with.
-    2. A run that was triggered with `reconcile` (`asked`) compares if the table has a log.
-    3. Any other run compares if the brokers may have forgotten deletions of a log before they were read
-       (cleantail.kafka.forgotten). A log with a hindrance does not count: its comparison would be refused, so it only
-       has a warning.
-    4. With `cleantail.reconcile: trigger` a needed reconciliation waits for a user to trigger it.
-
-    Logs in a quarantine's pause are left out later.
-    """
-    # 1. the source
-    if topic.source.kafka is None:
-        return ReconcileDecision()
-    # 2. a person's trigger
-    if asked:
-        why = "the run was triggered with reconcile" if logs else "the table has no records yet"
-        return ReconcileDecision(bool(logs), why)
-    # 3. the need
-    needed = [log.forgotten for log in logs if log.forgotten and not log.forgotten.hindrance]
-    if not needed:
-        return ReconcileDecision(reason="no reconciliation is needed: every deletion was read in time")
-    # 4. the config
-    if topic.config.cleantail_reconcile != NEEDED:
-        way = "cleantail.reconcile is trigger: trigger a run with reconcile"
-        return ReconcileDecision(reason=f"a reconciliation is needed, and {way} ({needed[0].text})")
-    return ReconcileDecision(True, needed[0].text)
-
-
-@dataclass(frozen=True, slots=True)
 class DueWork:
     """What a run would do with each log. Decisions and retentions are in the order of the logs.
 
@@ -251,3 +142,112 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHol
 
 def _counted(count: int, of_one: str, of_many: str) -> str:
     return counted(count, f"tombstone {of_one}", f"tombstones {of_many}")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Where the log start moves to, and why. `log_start_offset` is the present one if nothing is `due`."""
+
+    log_start_offset: int
+    due: bool
+    reason: str
+
+
+def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Retention:
+    """Return UnifiedLog.deleteOldSegments' new log start for one log (semantics.md 1.1).
+
+    1. Only whole segments are removed, from the oldest on, and never the active one (semantics.md 1.2).
+    2. First by size: segments are removed while the log stays at or above retention.bytes without them.
+    3. Then by age: segments are removed while the youngest record of each is older than retention.ms. The comparison is
+       strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
+    4. The log start moves to the base of the first segment that stays, or to the log end. It never moves back.
+    5. -1 switches a limit off.
+    """
+    if not configs.deletes:
+        return Retention(log.log_start_offset, False, NO_DELETE)
+    # 1. never the active segment
+    deletable = [s for s in log.segments if log.active_base_offset is None or s.base_offset < log.active_base_offset]
+    # 2. and 3. by size, and of the rest by age
+    past_size = _count_past_size(log.segments, deletable, configs.retention_bytes)
+    past_age = _count_past_age(deletable[past_size:], configs.retention_ms, now_ms)
+    count = past_size + past_age
+    # 4. the log start, which never moves back
+    start = log.log_start_offset
+    if count:
+        start = log.segments[count].base_offset if count < len(log.segments) else log.log_end_offset
+    if start <= log.log_start_offset:
+        return Retention(log.log_start_offset, False, f"no segment is past {_limits(deletable, configs)}")
+    limits = " and ".join(name for name, n in (("retention.bytes", past_size), ("retention.ms", past_age)) if n)
+    return Retention(start, True, f"{counted(count, 'segment')} below offset {start} {be(count)} past {limits}")
+
+
+def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
+    """Return both limits in words, and when the oldest segment passes the limit of age."""
+    by_age = "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
+    text = f"{by_age} or retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
+    unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
+    if unknown or configs.retention_ms in (-1, LONG_MAX):
+        return text
+    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
+
+
+def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:
+    """Count the segments, from the oldest on, whose youngest record is older than retention.ms."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    for segment in segments:
+        if segment.largest_timestamp_ms == NO_TIMESTAMP_MS or now_ms - segment.largest_timestamp_ms <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment], retention_bytes: int) -> int:
+    """Count the oldest segments without which the log stays at or above retention.bytes."""
+    if retention_bytes < 0:
+        return 0
+    excess, count = sum(s.bytes for s in all_segments) - retention_bytes, 0
+    for segment in segments:
+        if excess - segment.bytes < 0:
+            break
+        excess, count = excess - segment.bytes, count + 1
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileDecision:
+    """Whether a run reconciles, and why."""
+
+    due: bool = False
+    reason: str = NO_SOURCE
+
+
+def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = False) -> ReconcileDecision:
+    """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
+
+    1. A topic that is not read from Kafka has nothing to compare with.
+    2. A run that was triggered with `reconcile` (`asked`) compares if the table has a log.
+    3. Any other run compares if the brokers may have forgotten deletions of a log before they were read
+       (cleantail.kafka.forgotten). A log with a hindrance does not count: its comparison would be refused, so it only
+       has a warning.
+    4. With `cleantail.reconcile: trigger` a needed reconciliation waits for a user to trigger it.
+
+    Logs in a quarantine's pause are left out later.
+    """
+    # 1. the source
+    if topic.source.kafka is None:
+        return ReconcileDecision()
+    # 2. a person's trigger
+    if asked:
+        why = "the run was triggered with reconcile" if logs else "the table has no records yet"
+        return ReconcileDecision(bool(logs), why)
+    # 3. the need
+    needed = [log.forgotten for log in logs if log.forgotten and not log.forgotten.hindrance]
+    if not needed:
+        return ReconcileDecision(reason="no reconciliation is needed: every deletion was read in time")
+    # 4. the config
+    if topic.config.cleantail_reconcile != NEEDED:
+        way = "cleantail.reconcile is trigger: trigger a run with reconcile"
+        return ReconcileDecision(reason=f"a reconciliation is needed, and {way} ({needed[0].text})")
+    return ReconcileDecision(True, needed[0].text)

@@ -180,29 +180,6 @@ def _late_offset(arrived: Sequence[DataFile], state: PartitionState) -> int | No
     return lowest
 
 
-def late_warnings(
-    lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
-) -> tuple[str, ...]:
-    """Return an ingestion's warning for each log that gets records below what rounds have cleaned.
-
-    Such records may be a replay or a backfill (semantics.md 3.5). They may also belong to a recreated topic whose old
-    files are gone, so that ingestion has nothing to compare them with (cleantail.log.rules.Contradiction). `lowest`
-    maps a partition to the lowest offset that the ingestion brings.
-    """
-    arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
-    return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
-
-
-def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:
-    start = kept_log_start(state, configs)
-    beginning = f"partition {partition}: records from offset {low} on are below the"
-    if low < start:
-        return f"{beginning} log start {start}, which retention has set: the next round drops them ({ANEW})"
-    if state.checkpoint is not None and low < state.checkpoint:
-        return f"{beginning} clean point {state.checkpoint}, up to which rounds removed superseded records ({ANEW})"
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class LogState:
     """One log at one moment. Its sections (semantics.md 1.2), with exclusive ends: clean `[log_start, first_dirty)`,
@@ -369,3 +346,26 @@ def _first_uncleanable(
         young = (s.base_offset for s in dirty if s.largest_timestamp_ms > now_ms - min_lag_ms)
         bounds.append(next(young, stable_end))
     return max(first_dirty, min(bounds))
+
+
+def late_warnings(
+    lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
+) -> tuple[str, ...]:
+    """Return an ingestion's warning for each log that gets records below what rounds have cleaned.
+
+    Such records may be a replay or a backfill (semantics.md 3.5). They may also belong to a recreated topic whose old
+    files are gone, so that ingestion has nothing to compare them with (cleantail.log.rules.Contradiction). `lowest`
+    maps a partition to the lowest offset that the ingestion brings.
+    """
+    arrivals = ((p, low, states[p]) for p, low in sorted(lowest.items()) if p in states)
+    return tuple(text for p, low, state in arrivals if (text := _warning(p, low, state, configs)))
+
+
+def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConfigs) -> str:
+    start = kept_log_start(state, configs)
+    beginning = f"partition {partition}: records from offset {low} on are below the"
+    if low < start:
+        return f"{beginning} log start {start}, which retention has set: the next round drops them ({ANEW})"
+    if state.checkpoint is not None and low < state.checkpoint:
+        return f"{beginning} clean point {state.checkpoint}, up to which rounds removed superseded records ({ANEW})"
+    return ""

@@ -35,6 +35,49 @@ MAX_BACKOFF_MS = 3_600_000
 """The longest pause before a log in quarantine is tried again."""
 
 
+def after_failure(
+    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
+) -> PartitionState:
+    """Return the state of a log whose check failed: in quarantine, with the expectations that failed.
+
+    1. `branch` keeps what the round would have published.
+    2. The pause before the next try doubles with each failure, up to an hour. `backoff_ms` is the first pause.
+    3. If only retention failed in a log that a failed check blocks already, the quarantine keeps its kind: the
+       compaction or expiry that passes lifts it.
+    4. A rejection is not a failed check: after it the doubling starts from the beginning.
+    """
+    held = _held_by_check(state)
+    kind = held.kind if held and kind == RETAIN else kind
+    attempts = held.attempts + 1 if held else 1
+    since_ms = held.since_ms if held else now_ms
+    reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
+    retry_at_ms = now_ms + _pause_ms(attempts, backoff_ms)
+    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, retry_at_ms, branch))
+
+
+def _held_by_check(state: PartitionState) -> Quarantine | None:
+    """Return the log's quarantine if a failed check put it there."""
+    return state.quarantine if state.quarantine and state.quarantine.check_failed else None
+
+
+def _pause_ms(attempts: int, backoff_ms: int) -> int:
+    """Return the pause after so many failures in a row."""
+    doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
+    return min(doubled, MAX_BACKOFF_MS)
+
+
+def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
+    """Return (since when, next try) of the quarantine, in Unix ms, of a log whose check is red in the run of `now_ms`.
+
+    The answer is the same before and after publish writes the quarantine.
+    """
+    held = _held_by_check(state)
+    if held is None:
+        return now_ms, now_ms + _pause_ms(1, backoff_ms)
+    written = held.retry_at_ms == now_ms + _pause_ms(held.attempts, backoff_ms)
+    return held.since_ms, now_ms + _pause_ms(held.attempts + (not written), backoff_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """`by` took a log out of quarantine at `at_ms` (Unix ms). `table_uuid` is Iceberg's id of the table. The last three
@@ -122,46 +165,3 @@ def kept_branch(
     command = f"cleantail read {topic.topic} --partition {partition} --as-of {name}"
     sql = f"SELECT * FROM {catalog}.{topic.table} VERSION AS OF '{name}' WHERE `partition` = {partition}"
     return KeptBranch(name, until_ms, command, sql)
-
-
-def after_failure(
-    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
-) -> PartitionState:
-    """Return the state of a log whose check failed: in quarantine, with the expectations that failed.
-
-    1. `branch` keeps what the round would have published.
-    2. The pause before the next try doubles with each failure, up to an hour. `backoff_ms` is the first pause.
-    3. If only retention failed in a log that a failed check blocks already, the quarantine keeps its kind: the
-       compaction or expiry that passes lifts it.
-    4. A rejection is not a failed check: after it the doubling starts from the beginning.
-    """
-    held = _held_by_check(state)
-    kind = held.kind if held and kind == RETAIN else kind
-    attempts = held.attempts + 1 if held else 1
-    since_ms = held.since_ms if held else now_ms
-    reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
-    retry_at_ms = now_ms + _pause_ms(attempts, backoff_ms)
-    return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, retry_at_ms, branch))
-
-
-def _held_by_check(state: PartitionState) -> Quarantine | None:
-    """Return the log's quarantine if a failed check put it there."""
-    return state.quarantine if state.quarantine and state.quarantine.check_failed else None
-
-
-def _pause_ms(attempts: int, backoff_ms: int) -> int:
-    """Return the pause after so many failures in a row."""
-    doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
-    return min(doubled, MAX_BACKOFF_MS)
-
-
-def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
-    """Return (since when, next try) of the quarantine, in Unix ms, of a log whose check is red in the run of `now_ms`.
-
-    The answer is the same before and after publish writes the quarantine.
-    """
-    held = _held_by_check(state)
-    if held is None:
-        return now_ms, now_ms + _pause_ms(1, backoff_ms)
-    written = held.retry_at_ms == now_ms + _pause_ms(held.attempts, backoff_ms)
-    return held.since_ms, now_ms + _pause_ms(held.attempts + (not written), backoff_ms)

@@ -66,6 +66,16 @@ WARNINGS = {
 """Measure -> what new records should comply with (semantics.md 2)."""
 
 
+def rule_text(measure: str) -> str:
+    """Return the rule whose violations a measure counts."""
+    return RULES.get(measure) or WARNINGS[measure]
+
+
+def severity_of(measure: str) -> str:
+    """Return Great Expectations' word: `critical` blocks the log, `warning` is only reported."""
+    return "critical" if measure in RULES else "warning"
+
+
 @dataclass(frozen=True, slots=True)
 class LogMeasure:
     """The measures of one log: `_in` before the round, `_out` on the branch that it wrote.
@@ -178,13 +188,3 @@ def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> s
         "An offset has one record. Was the topic recreated, so that its offsets begin again, or is this another "
         'topic\'s file? See "Two different records at one offset" in docs/operations.md'
     )
-
-
-def rule_text(measure: str) -> str:
-    """Return the rule whose violations a measure counts."""
-    return RULES.get(measure) or WARNINGS[measure]
-
-
-def severity_of(measure: str) -> str:
-    """Return Great Expectations' word: `critical` blocks the log, `warning` is only reported."""
-    return "critical" if measure in RULES else "warning"

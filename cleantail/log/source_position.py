@@ -46,119 +46,6 @@ GAPS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SnapshotGap:
-    """A change of the source table that a read passed over. `at_ms` is the time of the read.
-
-    `change`: this snapshot (with its operation, and its time in Unix ms) removed or changed records that may have been
-    read. `history`: the snapshots after this one were gone before they were read.
-    """
-
-    __pydantic_config__ = _NO_MORE
-
-    kind: Literal["change", "history"]
-    table: str
-    snapshot_id: int
-    operation: str
-    snapshot_ms: int
-    at_ms: int
-
-    @property
-    def text(self) -> str:
-        snapshot = f"snapshot {self.snapshot_id} of {instant(self.snapshot_ms)} UTC"
-        if self.kind == "change":
-            return f"{snapshot} ({self.operation}) of {self.table} removed or changed records, which was passed over"
-        return (
-            f"{snapshot} of {self.table} is not in its history any more: records that came late after it, below the "
-            "offsets that were read, were passed over"
-        )
-
-    @property
-    def subject(self) -> str:
-        return SUBJECT
-
-    @property
-    def occurrence(self) -> str:
-        return f"snapshot {self.snapshot_id}"
-
-    @property
-    def config(self) -> str:
-        return "source.table.on_change: continue"
-
-    @property
-    def partition(self) -> None:
-        """Return None: a gap of a source table belongs to no single partition."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPosition:
-    """What a topic has of its source table: everything up to a snapshot.
-
-    `catalog` and `table` are the names in the YAML. `table_uuid` is Iceberg's: a recreated table has another one.
-    `next_offsets` has, by partition, the highest offset that came, plus one. `read_id` is unique to the ingestion that
-    wrote the position. `read_at_ms` is when the snapshots were listed (Unix ms).
-    """
-
-    __pydantic_config__ = _NO_MORE
-
-    catalog: str
-    table: str
-    table_uuid: str
-    branch: str
-    snapshot_id: int
-    snapshot_ms: int
-    next_offsets: Mapping[int, int]
-    read_id: str
-    read_at_ms: int
-    gaps: tuple[SnapshotGap, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.catalog}.{self.table}"
-
-    @property
-    def open_from(self) -> Mapping[int, int]:
-        """Return nothing: a sink commits no open transaction."""
-        return {}
-
-    def gaps_of(self, partition: int) -> tuple[SnapshotGap, ...]:
-        """Return the gaps, oldest first, for the lowest partition only, so that each is reported once."""
-        return self.gaps if partition == min(self.next_offsets, default=None) else ()
-
-    def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> None:
-        """Return None: a sink's table drops no deletions."""
-        return
-
-    def as_json(self) -> str:
-        """Return one line of JSON with sorted keys: equal positions are equal texts."""
-        kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        written = _WrittenSnapshotPosition(**_fields(kept, SnapshotPosition), version=POSITION_VERSION)
-        return _SNAPSHOT_POSITION_JSON.text(written)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WrittenSnapshotPosition(SnapshotPosition):
-    """The stored form of a position."""
-
-    version: Literal[1]
-
-
-_SNAPSHOT_POSITION_JSON: Codec[_WrittenSnapshotPosition] = Codec(_WrittenSnapshotPosition)
-
-
-def parse_snapshot_position(text: str, table: str) -> SnapshotPosition:
-    """Parse what `as_json` wrote. Raises TableError, naming the table and the property."""
-    written = _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
-    return SnapshotPosition(**_fields(written, SnapshotPosition))
-
-
-def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotPosition | None:
-    """Parse the position in a table's properties; None if the topic was never read from a table."""
-    text = properties.get(PROPERTY_SNAPSHOT_POSITION)
-    return parse_snapshot_position(text, table) if text is not None else None
-
-
-@dataclass(frozen=True, slots=True, order=True)
 class Gap:
     """Offsets [from_offset, to_offset) of a partition that the brokers no longer had when they were to be read. `at_ms`
     is the time of the read (Unix ms)."""
@@ -269,17 +156,17 @@ class SourcePosition:
 
     def as_json(self) -> str:
         kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        return _POSITION_JSON.text(_Written(**_fields(kept, SourcePosition), version=POSITION_VERSION))
+        return _POSITION_JSON.text(_WrittenSourcePosition(**_fields(kept, SourcePosition), version=POSITION_VERSION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Written(SourcePosition):
+class _WrittenSourcePosition(SourcePosition):
     """The stored form of a position."""
 
     version: Literal[1]
 
 
-_POSITION_JSON: Codec[_Written] = Codec(_Written)
+_POSITION_JSON: Codec[_WrittenSourcePosition] = Codec(_WrittenSourcePosition)
 
 
 def parse_position(text: str, table: str) -> SourcePosition:
@@ -297,6 +184,119 @@ def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | N
     """Parse the position in a table's properties; None if the topic was never read from Kafka."""
     text = properties.get(PROPERTY_POSITION)
     return parse_position(text, table) if text is not None else None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotGap:
+    """A change of the source table that a read passed over. `at_ms` is the time of the read.
+
+    `change`: this snapshot (with its operation, and its time in Unix ms) removed or changed records that may have been
+    read. `history`: the snapshots after this one were gone before they were read.
+    """
+
+    __pydantic_config__ = _NO_MORE
+
+    kind: Literal["change", "history"]
+    table: str
+    snapshot_id: int
+    operation: str
+    snapshot_ms: int
+    at_ms: int
+
+    @property
+    def text(self) -> str:
+        snapshot = f"snapshot {self.snapshot_id} of {instant(self.snapshot_ms)} UTC"
+        if self.kind == "change":
+            return f"{snapshot} ({self.operation}) of {self.table} removed or changed records, which was passed over"
+        return (
+            f"{snapshot} of {self.table} is not in its history any more: records that came late after it, below the "
+            "offsets that were read, were passed over"
+        )
+
+    @property
+    def subject(self) -> str:
+        return SUBJECT
+
+    @property
+    def occurrence(self) -> str:
+        return f"snapshot {self.snapshot_id}"
+
+    @property
+    def config(self) -> str:
+        return "source.table.on_change: continue"
+
+    @property
+    def partition(self) -> None:
+        """Return None: a gap of a source table belongs to no single partition."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPosition:
+    """What a topic has of its source table: everything up to a snapshot.
+
+    `catalog` and `table` are the names in the YAML. `table_uuid` is Iceberg's: a recreated table has another one.
+    `next_offsets` has, by partition, the highest offset that came, plus one. `read_id` is unique to the ingestion that
+    wrote the position. `read_at_ms` is when the snapshots were listed (Unix ms).
+    """
+
+    __pydantic_config__ = _NO_MORE
+
+    catalog: str
+    table: str
+    table_uuid: str
+    branch: str
+    snapshot_id: int
+    snapshot_ms: int
+    next_offsets: Mapping[int, int]
+    read_id: str
+    read_at_ms: int
+    gaps: tuple[SnapshotGap, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.catalog}.{self.table}"
+
+    @property
+    def open_from(self) -> Mapping[int, int]:
+        """Return nothing: a sink commits no open transaction."""
+        return {}
+
+    def gaps_of(self, partition: int) -> tuple[SnapshotGap, ...]:
+        """Return the gaps, oldest first, for the lowest partition only, so that each is reported once."""
+        return self.gaps if partition == min(self.next_offsets, default=None) else ()
+
+    def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> None:
+        """Return None: a sink's table drops no deletions."""
+        return
+
+    def as_json(self) -> str:
+        """Return one line of JSON with sorted keys: equal positions are equal texts."""
+        kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
+        written = _WrittenSnapshotPosition(**_fields(kept, SnapshotPosition), version=POSITION_VERSION)
+        return _SNAPSHOT_POSITION_JSON.text(written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WrittenSnapshotPosition(SnapshotPosition):
+    """The stored form of a position."""
+
+    version: Literal[1]
+
+
+_SNAPSHOT_POSITION_JSON: Codec[_WrittenSnapshotPosition] = Codec(_WrittenSnapshotPosition)
+
+
+def parse_snapshot_position(text: str, table: str) -> SnapshotPosition:
+    """Parse what `as_json` wrote. Raises TableError, naming the table and the property."""
+    written = _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
+    return SnapshotPosition(**_fields(written, SnapshotPosition))
+
+
+def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotPosition | None:
+    """Parse the position in a table's properties; None if the topic was never read from a table."""
+    text = properties.get(PROPERTY_SNAPSHOT_POSITION)
+    return parse_snapshot_position(text, table) if text is not None else None
 
 
 ReadPosition = SourcePosition | SnapshotPosition

@@ -31,32 +31,6 @@ from cleantail.log.segments import NO_TIMESTAMP_MS
 RATIO = "min.cleanable.dirty.ratio"
 
 
-def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
-    """Return why no whole segment of a log can be cleaned, and when one can (semantics.md 1.2)."""
-    if not log.segments:
-        return "the log is empty"
-    if log.first_dirty_offset >= log.log_end_offset:
-        return f"the log is clean up to its end, offset {log.log_end_offset}"
-    if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
-        return _in_active_segment(log, configs)
-    # what is left is held by its age: the first segment that is not cleanable decides until when
-    young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
-    if not young or not configs.min_compaction_lag_ms:
-        return f"nothing is cleanable below offset {log.first_uncleanable_offset}"
-    cleanable_at_ms = young[0].largest_timestamp_ms + configs.min_compaction_lag_ms
-    lag = setting("min.compaction.lag.ms", configs.min_compaction_lag_ms)
-    return f"the records from offset {log.first_uncleanable_offset} on are too young {until(cleanable_at_ms)} ({lag})"
-
-
-def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Return when the active segment ends by its age, even if no record comes any more (semantics.md 3.1)."""
-    fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
-    first_ms = log.segments[-1].first_timestamp_ms
-    name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
-    ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
-    return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Whether a log is compacted now, why, and with which numbers.
@@ -140,6 +114,32 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
     if not quarantine.check_failed:
         return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
     return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
+
+
+def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
+    """Return why no whole segment of a log can be cleaned, and when one can (semantics.md 1.2)."""
+    if not log.segments:
+        return "the log is empty"
+    if log.first_dirty_offset >= log.log_end_offset:
+        return f"the log is clean up to its end, offset {log.log_end_offset}"
+    if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
+        return _in_active_segment(log, configs)
+    # what is left is held by its age: the first segment that is not cleanable decides until when
+    young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
+    if not young or not configs.min_compaction_lag_ms:
+        return f"nothing is cleanable below offset {log.first_uncleanable_offset}"
+    cleanable_at_ms = young[0].largest_timestamp_ms + configs.min_compaction_lag_ms
+    lag = setting("min.compaction.lag.ms", configs.min_compaction_lag_ms)
+    return f"the records from offset {log.first_uncleanable_offset} on are too young {until(cleanable_at_ms)} ({lag})"
+
+
+def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
+    """Return when the active segment ends by its age, even if no record comes any more (semantics.md 3.1)."""
+    fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
+    first_ms = log.segments[-1].first_timestamp_ms
+    name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"
+    ends_at_ms = min(first_ms + configs.effective_segment_ms, LONG_MAX)
+    return f"{fact}, {until(ends_at_ms)} ({setting(name, configs.effective_segment_ms)})"
 
 
 def _not_overdue(log: LogState, configs: KafkaConfigs) -> str:

@@ -26,6 +26,101 @@ UNIT_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """What a round does to one log. Starts are inclusive, ends exclusive. Bytes are live bytes by the files' metadata.
+
+    first_dirty_offset  the offset map is made from here on; equal to `end_offset` if only retention is due
+    end_offset          the round reads records below it
+    log_start_offset    the round drops records below it
+    log_end_offset      one past the highest offset ever seen
+    bytes               of the whole log: what a unit is packed by
+    dirty_records       upper limit of the records in [first dirty, end)
+    dirty_bytes         in [first dirty, end)
+    read_bytes          in [log start, end)
+    source_start        a reconciliation compares with the brokers' records from here on
+    source_end          and up to here; None before it has read them
+    records             in the log's files, deleted ones included: what tasks are sized by
+    hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
+    hold_cap_ms         and it does so at most this long beyond their horizon
+    fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
+    """
+
+    partition: int
+    first_dirty_offset: int
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int = 0
+    dirty_records: int = 0
+    hold_offset: int | None = None
+    hold_cap_ms: int = 0
+    fresh_from: int | None = None
+    dirty_bytes: int = 0
+    read_bytes: int = 0
+    records: int = 0
+    source_start: int | None = None
+    source_end: int | None = None
+
+    @property
+    def only_retention(self) -> bool:
+        """Return whether nothing is compacted: only the log start moves."""
+        return self.first_dirty_offset == self.end_offset
+
+    def ending_at(self, end_offset: int) -> PartitionWork:
+        """Return the same work up to an earlier end. Its dirty bytes are estimated from the share of its offsets."""
+        offsets = max(self.end_offset - self.first_dirty_offset, 1)
+        dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
+        read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
+        return replace(self, end_offset=end_offset, dirty_bytes=dirty_bytes, read_bytes=read_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """One Spark application's share of a round.
+
+    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, `branch` the
+    beginning of the name of the branch that it writes (branch_stem).
+    """
+
+    round: str
+    unit: int
+    now_ms: int
+    base_snapshot_id: int
+    branch: str
+    partitions: tuple[PartitionWork, ...]
+
+
+WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
+
+
+def pack(
+    round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
+) -> tuple[WorkUnit, ...]:
+    """Pack the works, in their order, into units of at most `unit_bytes` live bytes. A larger work is a unit alone."""
+    groups: list[list[PartitionWork]] = []
+    for work in works:
+        if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
+            groups[-1].append(work)
+        else:
+            groups.append([work])
+    return tuple(
+        WorkUnit(round_id, n, now_ms, base_snapshot_id, branch_stem(round_id, n), tuple(group))
+        for n, group in enumerate(groups)
+    )
+
+
+def branch_stem(round_id: str, unit: int) -> str:
+    """Return the beginning of the name of a unit's branch. Each try of its task appends a time."""
+    return f"ct_{round_id}_u{unit}"
+
+
+def round_name(now_ms: int, sequence_number: int) -> str:
+    """Return a name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
+
+
+@dataclass(frozen=True, slots=True)
 class DueTopic:
     """What a run has to do with one topic: upper limit of bytes to read, delay of its most overdue log, ratio of its
     dirtiest due log. `left_since_ms` is since when runs have left it over (Unix ms), or None."""
@@ -122,98 +217,3 @@ def _reason(run: Sequence[Pack], rest: Sequence[Pack], limits: GroupLimits) -> s
     return (
         f"{text}; {counted(left, 'more topic')} {be(left)} left to the next run (run.max.packs {limits.run_max_packs})"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionWork:
-    """What a round does to one log. Starts are inclusive, ends exclusive. Bytes are live bytes by the files' metadata.
-
-    first_dirty_offset  the offset map is made from here on; equal to `end_offset` if only retention is due
-    end_offset          the round reads records below it
-    log_start_offset    the round drops records below it
-    log_end_offset      one past the highest offset ever seen
-    bytes               of the whole log: what a unit is packed by
-    dirty_records       upper limit of the records in [first dirty, end)
-    dirty_bytes         in [first dirty, end)
-    read_bytes          in [log start, end)
-    source_start        a reconciliation compares with the brokers' records from here on
-    source_end          and up to here; None before it has read them
-    records             in the log's files, deleted ones included: what tasks are sized by
-    hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
-    hold_cap_ms         and it does so at most this long beyond their horizon
-    fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
-    """
-
-    partition: int
-    first_dirty_offset: int
-    end_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    bytes: int = 0
-    dirty_records: int = 0
-    hold_offset: int | None = None
-    hold_cap_ms: int = 0
-    fresh_from: int | None = None
-    dirty_bytes: int = 0
-    read_bytes: int = 0
-    records: int = 0
-    source_start: int | None = None
-    source_end: int | None = None
-
-    @property
-    def only_retention(self) -> bool:
-        """Return whether nothing is compacted: only the log start moves."""
-        return self.first_dirty_offset == self.end_offset
-
-    def ending_at(self, end_offset: int) -> PartitionWork:
-        """Return the same work up to an earlier end. Its dirty bytes are estimated from the share of its offsets."""
-        offsets = max(self.end_offset - self.first_dirty_offset, 1)
-        dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
-        read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
-        return replace(self, end_offset=end_offset, dirty_bytes=dirty_bytes, read_bytes=read_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkUnit:
-    """One Spark application's share of a round.
-
-    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, `branch` the
-    beginning of the name of the branch that it writes (branch_stem).
-    """
-
-    round: str
-    unit: int
-    now_ms: int
-    base_snapshot_id: int
-    branch: str
-    partitions: tuple[PartitionWork, ...]
-
-
-WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
-
-
-def pack(
-    round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
-) -> tuple[WorkUnit, ...]:
-    """Pack the works, in their order, into units of at most `unit_bytes` live bytes. A larger work is a unit alone."""
-    groups: list[list[PartitionWork]] = []
-    for work in works:
-        if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:
-            groups[-1].append(work)
-        else:
-            groups.append([work])
-    return tuple(
-        WorkUnit(round_id, n, now_ms, base_snapshot_id, branch_stem(round_id, n), tuple(group))
-        for n, group in enumerate(groups)
-    )
-
-
-def branch_stem(round_id: str, unit: int) -> str:
-    """Return the beginning of the name of a unit's branch. Each try of its task appends a time."""
-    return f"ct_{round_id}_u{unit}"
-
-
-def round_name(now_ms: int, sequence_number: int) -> str:
-    """Return a name for branches and evidence: the time of the clock given, and the table's sequence number."""
-    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
-    return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"

@@ -43,6 +43,74 @@ APPROVE = "approve"
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """A user rejected a round, or the time to answer passed: then `by` is None. `at_ms` is Unix ms."""
+
+    by: str | None
+    at_ms: int
+
+    @property
+    def reason(self) -> str:
+        return f"rejected by {self.by}" if self.by else "not approved in time"
+
+
+def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]) -> tuple[Hold, ...]:
+    """Return the logs for which a checked round waits, of those that passed; empty if it does not wait."""
+    green = set(passed)
+    reasons = ((m.partition, _hold_reason(topic, m)) for m in measures if m.partition in green)
+    return tuple(Hold(partition, reason) for partition, reason in sorted(reasons) if reason)
+
+
+def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
+    records, limit = measure.records_in, topic.config.cleantail_max_drop_ratio
+    if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
+        return f"{measure.removed} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
+    return "publish: approve" if topic.publish == APPROVE else ""
+
+
+def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
+    """Return the state of a log whose round was rejected: in quarantine until the pause has passed or a user releases
+    it.
+
+
+    The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: after a failed
+    compaction, the rejection of an expiry, a reconciliation or a retention (`kind`) only makes the pause longer,
+    because the dirty records were not checked. A second call with the same rejection changes nothing.
+    """
+    retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
+    held = state.quarantine
+    if held and held.check_failed:
+        if kind == RETAIN or (kind in (EXPIRE, RECONCILE) and held.kind != kind):
+            return replace(state, quarantine=replace(held, retry_at_ms=max(held.retry_at_ms, retry_at_ms)))
+        held = None
+    if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):
+        return state
+    since_ms, attempts = (held.since_ms, held.attempts + 1) if held else (rejection.at_ms, 1)
+    return replace(state, quarantine=Quarantine(since_ms, kind, rejection.reason, attempts, retry_at_ms))
+
+
+def may_decide(topic: Topic, *users: str | None) -> bool:
+    """Return whether a user, by any of its names in Airflow, may undo a round of the topic or release a log."""
+    return topic.publish != APPROVE or not topic.approvers or not set(topic.approvers).isdisjoint(users)
+
+
+def require_approver(topic: Topic, what: str, *users: str | None) -> None:
+    """Raise HeldError if the user may not decide. `what` was asked for, in words."""
+    if not may_decide(topic, *users):
+        name = next((user for user in users if user), "a user unknown to Airflow")
+        raise HeldError(
+            f"{topic.topic}: {what} was asked for by {name}, who is not among the topic's approvers "
+            f"({', '.join(topic.approvers)}), and publish is approve: nothing was done"
+        )
+
+
+def held_message(topic: str, holds: Sequence[Hold]) -> str:
+    """Return the logs for which a round waits, and why, in one line."""
+    logs = "; ".join(f"partition {hold.partition}: {hold.reason}" for hold in holds)
+    return f"{topic}: nothing was published, the round waits for approval: {logs}"
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The last question about a topic's rounds of one kind, and its answer. Times are Unix ms.
 
@@ -146,71 +214,3 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
 
 def _property(topic: Topic, kind: str) -> str:
     return PROPERTY_ANSWER + digest_of([topic.topic, kind])
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A user rejected a round, or the time to answer passed: then `by` is None. `at_ms` is Unix ms."""
-
-    by: str | None
-    at_ms: int
-
-    @property
-    def reason(self) -> str:
-        return f"rejected by {self.by}" if self.by else "not approved in time"
-
-
-def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]) -> tuple[Hold, ...]:
-    """Return the logs for which a checked round waits, of those that passed; empty if it does not wait."""
-    green = set(passed)
-    reasons = ((m.partition, _hold_reason(topic, m)) for m in measures if m.partition in green)
-    return tuple(Hold(partition, reason) for partition, reason in sorted(reasons) if reason)
-
-
-def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
-    records, limit = measure.records_in, topic.config.cleantail_max_drop_ratio
-    if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
-        return f"{measure.removed} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
-    return "publish: approve" if topic.publish == APPROVE else ""
-
-
-def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
-    """Return the state of a log whose round was rejected: in quarantine until the pause has passed or a user releases
-    it.
-
-
-    The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: after a failed
-    compaction, the rejection of an expiry, a reconciliation or a retention (`kind`) only makes the pause longer,
-    because the dirty records were not checked. A second call with the same rejection changes nothing.
-    """
-    retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
-    held = state.quarantine
-    if held and held.check_failed:
-        if kind == RETAIN or (kind in (EXPIRE, RECONCILE) and held.kind != kind):
-            return replace(state, quarantine=replace(held, retry_at_ms=max(held.retry_at_ms, retry_at_ms)))
-        held = None
-    if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):
-        return state
-    since_ms, attempts = (held.since_ms, held.attempts + 1) if held else (rejection.at_ms, 1)
-    return replace(state, quarantine=Quarantine(since_ms, kind, rejection.reason, attempts, retry_at_ms))
-
-
-def may_decide(topic: Topic, *users: str | None) -> bool:
-    """Return whether a user, by any of its names in Airflow, may undo a round of the topic or release a log."""
-    return topic.publish != APPROVE or not topic.approvers or not set(topic.approvers).isdisjoint(users)
-
-
-def require_approver(topic: Topic, what: str, *users: str | None) -> None:
-    """Raise HeldError if the user may not decide. `what` was asked for, in words."""
-    if not may_decide(topic, *users):
-        name = next((user for user in users if user), "a user unknown to Airflow")
-        raise HeldError(
-            f"{topic.topic}: {what} was asked for by {name}, who is not among the topic's approvers "
-            f"({', '.join(topic.approvers)}), and publish is approve: nothing was done"
-        )
-
-
-def held_message(topic: str, holds: Sequence[Hold]) -> str:
-    """Return the logs for which a round waits, and why, in one line."""
-    logs = "; ".join(f"partition {hold.partition}: {hold.reason}" for hold in holds)
-    return f"{topic}: nothing was published, the round waits for approval: {logs}"

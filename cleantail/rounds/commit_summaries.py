@@ -47,6 +47,50 @@ _STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """A snapshot in `main`'s history. `operation` is Iceberg's: append, replace, overwrite or delete."""
+
+    snapshot_id: int
+    parent_id: int | None
+    at_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+    @property
+    def is_round(self) -> bool:
+        """Return whether a round of ours made the commit."""
+        return self.summary.get(OPERATION) in ROUNDS
+
+
+def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
+    """Return the history, newest first, with each round as one commit: its parts are undone together."""
+    whole: list[Commit] = []
+    for commit in history:
+        if commit.summary.get(OPERATION) == REGISTERED_ONCE and whole:
+            whole[-1] = replace(whole[-1], parent_id=commit.parent_id)
+        else:
+            whole.append(commit)
+    return whole
+
+
+def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries that a writer put into a summary. Sinks store their progress there, and read it from the
+    ancestry."""
+    return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
+
+
+def packed(states: Mapping[int, PartitionState | None]) -> str:
+    """Return the states as one short text: a summary stays in the table's metadata as long as its snapshot."""
+    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
+
+
+def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
+    """Parse what `packed` returned. Raises TableError, naming `where`."""
+    texts = _STATES_JSON.unpacked(text, where)
+    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class SizePoint:
     """A table as one snapshot left it. `live_bytes` are file bytes x share of records that are not deleted."""
 
@@ -98,47 +142,3 @@ def saved(
     never expires."""
     kept = sum(p.reclaimed_bytes for p in points)
     return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes), so_far_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A snapshot in `main`'s history. `operation` is Iceberg's: append, replace, overwrite or delete."""
-
-    snapshot_id: int
-    parent_id: int | None
-    at_ms: int
-    operation: str
-    summary: Mapping[str, str]
-
-    @property
-    def is_round(self) -> bool:
-        """Return whether a round of ours made the commit."""
-        return self.summary.get(OPERATION) in ROUNDS
-
-
-def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
-    """Return the history, newest first, with each round as one commit: its parts are undone together."""
-    whole: list[Commit] = []
-    for commit in history:
-        if commit.summary.get(OPERATION) == REGISTERED_ONCE and whole:
-            whole[-1] = replace(whole[-1], parent_id=commit.parent_id)
-        else:
-            whole.append(commit)
-    return whole
-
-
-def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries that a writer put into a summary. Sinks store their progress there, and read it from the
-    ancestry."""
-    return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
-
-
-def packed(states: Mapping[int, PartitionState | None]) -> str:
-    """Return the states as one short text: a summary stays in the table's metadata as long as its snapshot."""
-    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
-
-
-def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
-    """Parse what `packed` returned. Raises TableError, naming `where`."""
-    texts = _STATES_JSON.unpacked(text, where)
-    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}

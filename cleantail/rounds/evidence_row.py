@@ -38,6 +38,56 @@ DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 """The column `deleted`: reason -> number of records that a round removed."""
 
 
+class EvidenceRow(TypedDict, total=False):
+    """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
+
+    `note` says who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
+    `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for
+    the command line. `began_ms` and `saved_bytes` are null if they are unknown.
+    """
+
+    topic: str
+    partition: int
+    round: str
+    kind: str
+    outcome: str | None
+    note: str | None
+    now_ms: int
+    checked_at_ms: int
+    base_snapshot_id: int
+    head_snapshot_id: int
+    first_dirty_offset: int
+    end_offset: int
+    records_in: int
+    records_out: int
+    tombstones_in: int
+    tombstones_out: int
+    deleted: str
+    freed_bytes: int
+    passed: bool
+    checks: str
+    dag_id: str | None
+    run_id: str | None
+    task_id: str | None
+    began_ms: int | None
+    saved_bytes: int | None
+    checked_round: str | None
+    sample: str | None
+
+
+_ARROW_TYPES = {int: "int64", str: "string", bool: "bool"}
+EVIDENCE_COLUMNS: Final[Mapping[str, str]] = {
+    name: "int32" if name == "partition" else _ARROW_TYPES[(get_args(kind) or (kind,))[0]]
+    for name, kind in get_type_hints(EvidenceRow).items()
+}
+"""Column of the evidence table -> PyArrow's name of its type, in the table's order."""
+
+
+def deleted_of(row: EvidenceRow) -> Mapping[str, int]:
+    """Parse how many records were removed, by reason. Raises TableError."""
+    return DELETED_JSON.value(row["deleted"], "column deleted of the evidence")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRun:
     """One task in one run of a DAG, by Airflow's names."""
@@ -111,53 +161,3 @@ def together(works: Iterable[Work]) -> Work:
 def clocks_differ(round_clock_ms: int, wall_clock_ms: int) -> bool:
     """Return whether a round's own clock (`--now`, or the param now_ms) differs from the wall clock."""
     return abs(round_clock_ms - wall_clock_ms) > CLOCKS_AGREE_MS
-
-
-class EvidenceRow(TypedDict, total=False):
-    """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
-
-    `note` says who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
-    `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for
-    the command line. `began_ms` and `saved_bytes` are null if they are unknown.
-    """
-
-    topic: str
-    partition: int
-    round: str
-    kind: str
-    outcome: str | None
-    note: str | None
-    now_ms: int
-    checked_at_ms: int
-    base_snapshot_id: int
-    head_snapshot_id: int
-    first_dirty_offset: int
-    end_offset: int
-    records_in: int
-    records_out: int
-    tombstones_in: int
-    tombstones_out: int
-    deleted: str
-    freed_bytes: int
-    passed: bool
-    checks: str
-    dag_id: str | None
-    run_id: str | None
-    task_id: str | None
-    began_ms: int | None
-    saved_bytes: int | None
-    checked_round: str | None
-    sample: str | None
-
-
-_ARROW_TYPES = {int: "int64", str: "string", bool: "bool"}
-EVIDENCE_COLUMNS: Final[Mapping[str, str]] = {
-    name: "int32" if name == "partition" else _ARROW_TYPES[(get_args(kind) or (kind,))[0]]
-    for name, kind in get_type_hints(EvidenceRow).items()
-}
-"""Column of the evidence table -> PyArrow's name of its type, in the table's order."""
-
-
-def deleted_of(row: EvidenceRow) -> Mapping[str, int]:
-    """Parse how many records were removed, by reason. Raises TableError."""
-    return DELETED_JSON.value(row["deleted"], "column deleted of the evidence")
