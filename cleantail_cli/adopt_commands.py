@@ -13,8 +13,8 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.adopt import adoption
+from cleantail.adopt.adoption import required
 from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
-from cleantail.adopt.layouts import required
 from cleantail.config.claims.name_claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
@@ -32,8 +32,7 @@ from cleantail_cli.parameters import column_names
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from cleantail.adopt.adoption import ForeignTable
-    from cleantail.adopt.layouts import Layout
+    from cleantail.adopt.adoption import ForeignTable, Layout
     from cleantail.lake.runs.foreign_deletes import ForeignDeletes
 
 
@@ -138,7 +137,7 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
     """Maps the columns: by --column first, then as the YAML or the adopted table says, else by the names of the
     columns."""
-    from cleantail.adopt.layouts import guess_layout
+    from cleantail.adopt.adoption import guess_layout
 
     present = _present(table, written)
     paths = dict.fromkeys(COLUMNS, "") | present.texts if present else {}

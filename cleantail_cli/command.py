@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.state_home import state_home
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.home.private_files import open_to_others
+from cleantail.home.home_folder import open_to_others
 from cleantail.lake.foreign_errors import explained
 from cleantail_cli.output import ConsoleOutput, JsonOutput, Output
 

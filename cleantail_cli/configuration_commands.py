@@ -36,7 +36,7 @@ def check_config(call: Invocation) -> int:
     from cleantail.config.loading import scan_groups, scan_topics
     from cleantail.config.settings_in_force import warnings_of
     from cleantail.config.yaml_file import read_yaml
-    from cleantail.home.private_files import open_to_others
+    from cleantail.home.home_folder import open_to_others
 
     if not (call.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")

@@ -18,7 +18,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted, duration, instant, interval, readable_reason, size, until
 from cleantail.log.due_work import NO_DELETE, NO_SOURCE
-from cleantail.whatif.observed_history import Basis
+from cleantail.whatif.replay import Basis
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
 from cleantail_cli.output import Page

@@ -48,7 +48,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     from cleantail.lake.records.log_bounds import log_ends, log_starts
     from cleantail.lake.records.ordered_records import read_records
     from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
-    from cleantail.sources.kcat_output import format_record
+    from cleantail.sources.kcat import format_record
 
     configured = call.topic(topic)
     table = load_table(open_catalog(call.platform, os.environ), configured, call.platform)
@@ -86,7 +86,7 @@ def latest(
     from cleantail.lake.records.latest import load_latest
     from cleantail.lake.records.ordered_records import records_of
     from cleantail.lake.table_metadata import require_partition
-    from cleantail.sources.kcat_output import format_record
+    from cleantail.sources.kcat import format_record
 
     configured = call.topic(topic)
     with call.output.records_progress() as progress:

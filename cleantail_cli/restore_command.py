@@ -84,7 +84,7 @@ def _restored(
     topic: Topic, platform: Platform, request: RestoreRequest, settings: dict[str, str], progress: Progress
 ) -> RestoreResult:
     """Plans the restore by metadata, and starts Spark only for one that can be."""
-    from cleantail.home.locks import exclusive
+    from cleantail.home.home_folder import exclusive
     from cleantail.kafka.restore.restore_plan import plan_restore
     from cleantail.kafka.restore.target_client import TargetBrokers
 

@@ -53,7 +53,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
     What was appended since stays. Shows what goes first, and only that with --dry-run.
     """
-    from cleantail.home.locks import exclusive
+    from cleantail.home.home_folder import exclusive
 
     if to is not None and ingestion is not None:
         raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())

@@ -45,7 +45,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     A whole run of one topic. Exit code 5 where a round waits for approval: it is dropped, and --approve makes and
     publishes it.
     """
-    from cleantail.home.locks import exclusive
+    from cleantail.home.home_folder import exclusive
 
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
@@ -91,7 +91,7 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
     source topic's cleanup.policy. Exit code 5 where the round waits for approval: it is dropped, and --approve makes
     and publishes it.
     """
-    from cleantail.home.locks import exclusive
+    from cleantail.home.home_folder import exclusive
     from cleantail.kafka.table_position import table_position
     from cleantail.lake.catalogs import require_usable
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleantail.home.private_files import make_home
+from cleantail.home.home_folder import make_home
 from demo.kafka_broker import KafkaBroker
 from differential.broker import kafka_jars
 

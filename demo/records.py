@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cleantail.sources.kcat import Header, Record
-from cleantail.sources.kcat_output import format_record
+from cleantail.sources.kcat import Header, Record, format_record
 
 FIRST_BATCH_PERCENT = 60
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import healthy
 
-from cleantail.home.driver_environment import with_own_python
+from cleantail.home.driver_process import with_own_python
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"

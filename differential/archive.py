@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleantail.sources.kcat import Record, parse_line
-from cleantail.sources.kcat_output import format_record
+from cleantail.sources.kcat import Record, format_record, parse_line
 from cleantail_cli import main
 
 INTERRUPTED = 130

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from cleantail.home.conditions import holds_within
+from cleantail.home.home_folder import holds_within
 from cleantail.sources.kcat import Record
 from differential.broker import BrokerError
 from differential.histories import Draft, Segment

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cleantail.home.driver_environment import with_own_python
+from cleantail.home.driver_process import with_own_python
 from differential.broker import SHORT_LIFE, free_ports
 
 LOOPBACK = "127.0.0.1"

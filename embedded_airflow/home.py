@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 
 from cleantail.config.loading import CONFIG_VARIABLE, load_platform
-from cleantail.home.private_files import make_folder
+from cleantail.home.home_folder import make_folder
 from cleantail_airflow.installation import ROOT, config_dir
 
 SETTINGS_FILE = ROOT / "config" / "airflow.env"

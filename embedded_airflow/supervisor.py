@@ -29,8 +29,7 @@ from typing import Any, NoReturn
 import psutil  # comes with Airflow
 
 from cleantail.errors import CleantailError
-from cleantail.home.conditions import holds_within
-from cleantail.home.private_files import open_to_others
+from cleantail.home.home_folder import holds_within, open_to_others
 from cleantail_airflow.installation import ROOT
 from embedded_airflow import components
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets

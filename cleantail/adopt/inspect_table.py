@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cleantail.adopt.adoption import ForeignLog, ForeignTable
-from cleantail.adopt.layouts import Layout, required
+from cleantail.adopt.adoption import ForeignLog, ForeignTable, Layout, required
 from cleantail.config.config_model import INT_MAX
 from cleantail.config.topic_table import (
     KEY,

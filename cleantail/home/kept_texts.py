@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from cleantail.home.private_files import OWNER_FILE_MODE, OWNER_FOLDER_MODE, make_folder
+from cleantail.home.home_folder import OWNER_FILE_MODE, OWNER_FOLDER_MODE, make_folder
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -8,10 +8,43 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from typing import Any, NoReturn
 
 from cleantail.errors import printable
+
+
+class _LeftOut(MetaPathFinder):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError for these modules. For every other module Python asks the next finder."""
+        if name in self._names:
+            raise ModuleNotFoundError(f"{name} is left out here", name=name)
+
+
+def leave_out(*names: str) -> None:
+    """Hides these modules from this process, and from those that it forks. One that was imported before stays."""
+    sys.meta_path = [_LeftOut(names), *sys.meta_path]
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Hides these modules from the imports of the block, and from those of all threads meanwhile. One that was imported
+    before stays.
+
+    The list of finders is replaced, not changed: another thread may be going through it.
+    """
+    finder = _LeftOut(names)
+    sys.meta_path = [finder, *sys.meta_path]
+    try:
+        yield
+    finally:
+        sys.meta_path = [other for other in sys.meta_path if other is not finder]
+
 
 RARELY = (50_000, 10, 10)
 """Python looks for garbage once so many objects are new. By its own 700 it looks many times through all that Great

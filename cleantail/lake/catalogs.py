@@ -16,8 +16,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, TableError
-from cleantail.home.locks import exclusive
-from cleantail.home.private_files import make_home
+from cleantail.home.home_folder import exclusive, make_home
 from cleantail.human import one_line
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.clients.bounded_reads import DELETES_PROPERTY, most_delete_bytes

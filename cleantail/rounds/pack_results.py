@@ -27,7 +27,7 @@ from pathlib import Path
 
 from cleantail.codec import Codec
 from cleantail.errors import CleantailError, HeldError, TableError
-from cleantail.home.private_files import append_line
+from cleantail.home.home_folder import append_line
 from cleantail.human import counted
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.station_results import ReclaimResult

@@ -48,7 +48,40 @@ from cleantail.config.unholdable import (
 )
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.human import counted
-from cleantail.sources.input_content import Content
+from cleantail.sources.source_files import BLANK_LINES, Content
+
+
+def format_record(topic: str, record: Record) -> str:
+    """Returns a record as a line of `kcat -J`, fields in kcat's order; parse_line gives the same record back."""
+    names = {number: name for name, number in TIMESTAMP_TYPES.items()}
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "tstype": names.get(record.timestamp_type, "unknown"),
+        "ts": -1 if record.timestamp_ms is None else record.timestamp_ms,
+    }
+    if record.headers:
+        fields |= _encoded_headers(record.headers)
+    return json.dumps(fields | _encoded("key", record.key) | _encoded("payload", record.value), ensure_ascii=False)
+
+
+def _encoded(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_encoding": "base64", name: base64.b64encode(value).decode("ascii")}
+
+
+def _encoded_headers(headers: tuple[Header, ...]) -> dict[str, Any]:
+    try:
+        return {"headers": [part for k, v in headers for part in (k, None if v is None else v.decode("utf-8"))]}
+    except UnicodeDecodeError:
+        values = [part for k, v in headers for part in (k, None if v is None else base64.b64encode(v).decode("ascii"))]
+        return {"headers_encoding": "base64", "headers": values}
+
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -66,7 +99,6 @@ OTHER_FIELDS = frozenset(("broker", *ERRORS, *SCHEMA_IDS))
 """Further names that kcat writes."""
 IGNORED_MAX, IGNORED_SHOWN, IGNORED_CHARS = 100, 10, 40
 """Names of ignored fields that are counted of one file, those that a warning shows, and characters of each."""
-BLANK_LINES = 100_000
 BLANK_LINES_A_RECORD = 10
 """The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
 look, and millions of them pack to nothing."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cleantail.config.loading import CONFIG_VARIABLE
 from cleantail.config.state_home import INSTALLED_IN, in_checkout
-from cleantail.home.driver_environment import with_own_python
+from cleantail.home.driver_process import with_own_python
 
 ROOT = INSTALLED_IN
 """The folder of the packages `cleantail` and `spark_jobs`."""

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
-from cleantail.home.private_files import make_home
+from cleantail.home.home_folder import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from cleantail.lake.jars.jar_list import AGAIN
 from spark_jobs.iceberg.jvm import quiet_jvm

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from cleantail.home.data_docs import GENERATOR
+from cleantail.home.home_folder import GENERATOR
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --red: #b42318; --green: #1f6b3f; --link: #1557b0; }

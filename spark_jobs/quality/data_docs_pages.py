@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cleantail.home.data_docs import HEAD_CHARS
+from cleantail.home.home_folder import HEAD_CHARS
 from cleantail.human import counted
 from cleantail.rounds.check_results import kept_result, observed_text
 from spark_jobs.quality.evaluation_errors import error_in

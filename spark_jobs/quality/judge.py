@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
-from cleantail.home.left_out_modules import without
+from cleantail.home.process import without
 from spark_jobs.quality.data_docs_pages import subject
 from spark_jobs.quality.gx_settings import RECORDS, Format
 from spark_jobs.quality.when_used import imported_when_used

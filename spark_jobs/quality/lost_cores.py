@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cleantail.errors import OutsideError
-from cleantail.home.conditions import holds_within
+from cleantail.home.home_folder import holds_within
 
 logger = logging.getLogger("cleantail.checks")
 ENDED_WITHIN_S = 5.0

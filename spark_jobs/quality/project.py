@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from cleantail.home.data_docs import FOLDER, results_of, site_of
-from cleantail.home.private_files import make_folder
+from cleantail.home.home_folder import FOLDER, make_folder, results_of, site_of
 from spark_jobs.quality.data_docs_site import write_pages
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.results_store import strip, write_result

@@ -19,7 +19,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.evidence_table import evidence_rows, load_evidence
 from cleantail.retries import settled

@@ -45,7 +45,7 @@ OWNED = {
     "cleantail_cli/class_archive.py": {
         "unlink": "the archive of classes of this checkout's jars: a cache that `cleantail jars` makes again",
     },
-    "cleantail/home/earlier_driver.py": {"unlink": "named by a hash of the task, which has one try at a time"},
+    "cleantail/home/driver_process.py": {"unlink": "named by a hash of the task, which has one try at a time"},
     "cleantail/home/kept_texts.py": {
         "DELETE FROM": "a cache: what goes is read again from the catalog",
         "unlink": "a cache that SQLite calls damaged",

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.home.driver_environment import of_driver, with_own_python
+from cleantail.home.driver_process import of_driver, with_own_python
 from cleantail.lake.jars.jar_list import LIST, Jar, listed, packages
 
 TRIES = 3

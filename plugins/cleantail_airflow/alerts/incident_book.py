@@ -23,7 +23,7 @@ from typing import Protocol
 from airflow.sdk import Variable
 
 from cleantail.errors import TableError
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.watch.incidents import Book, book_as_json, parse_book
 
 PREFIX = "cleantail.incidents."

@@ -17,7 +17,7 @@ from cleantail.config.alert_channels import Alert, AppriseAlert, FileAlert, Mail
 from cleantail.config.claims.platform_limits import connection_problem
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
-from cleantail.home.private_files import append_line
+from cleantail.home.home_folder import append_line
 from cleantail_airflow.airflow_exceptions import AirflowException
 from cleantail_airflow.alerts.messages import Message, mail_body, plain_text, slack_text
 

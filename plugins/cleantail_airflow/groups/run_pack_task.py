@@ -16,7 +16,7 @@ from cleantail.codec import digest_of
 from cleantail.config.loading import find_group, find_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.home.private_files import append_line
+from cleantail.home.home_folder import append_line
 from cleantail.human import counted, duration
 from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.rounds.pack_results import (

@@ -18,7 +18,7 @@ from cleantail.config.loading import find_topics
 from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
-from cleantail.lineage.datasets import StationLineage
+from cleantail.lineage import StationLineage
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.red_check import Failure, RedCheck
@@ -81,7 +81,7 @@ class StationOperator(LineageOperator, BaseOperator):
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         """Returns what the station has read and written, of all these topics."""
-        from cleantail.lineage.told_tables import told_evidence
+        from cleantail.lineage import told_evidence
         from cleantail_airflow.lineage.told_stations import done_by_pack
 
         platform = platform_of(self.config_dir)

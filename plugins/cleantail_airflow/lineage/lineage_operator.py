@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError
-from cleantail.lineage.datasets import StationLineage
+from cleantail.lineage import StationLineage
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -19,7 +19,7 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 
-from cleantail.lineage.datasets import Assertion, LineageDataset, StationLineage
+from cleantail.lineage import Assertion, LineageDataset, StationLineage
 
 
 def operator_lineage(lineage: StationLineage) -> OperatorLineage:

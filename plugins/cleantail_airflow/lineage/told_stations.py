@@ -9,9 +9,21 @@ from cleantail.config.claims.source_paths import beginning_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS
-from cleantail.lineage.datasets import LineageDataset, StationLineage, file_datasets, kafka_dataset
-from cleantail.lineage.stations import INGESTING, OF_SOURCE, StationFacts, ToldTables, lineage_of
-from cleantail.lineage.told_tables import recorded_checks, told_evidence, told_source, told_tables
+from cleantail.lineage import (
+    INGESTING,
+    OF_SOURCE,
+    LineageDataset,
+    StationFacts,
+    StationLineage,
+    ToldTables,
+    file_datasets,
+    kafka_dataset,
+    lineage_of,
+    recorded_checks,
+    told_evidence,
+    told_source,
+    told_tables,
+)
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.pack_results import TopicOutcome

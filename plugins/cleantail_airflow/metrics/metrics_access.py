@@ -16,7 +16,7 @@ from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials
 
-from cleantail.home.driver_environment import TOKEN_VARIABLE
+from cleantail.home.driver_process import TOKEN_VARIABLE
 
 
 async def scraper(

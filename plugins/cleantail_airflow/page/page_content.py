@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, TableError
-from cleantail.home.data_docs import site_of
+from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import TableFacts

@@ -28,7 +28,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
-from cleantail.lineage.datasets import StationLineage
+from cleantail.lineage import StationLineage
 from cleantail.log import round_state
 from cleantail.rounds.approval import answered, question, read_answer, shown_of, write_answer
 from cleantail.rounds.checked_round import CheckedRound

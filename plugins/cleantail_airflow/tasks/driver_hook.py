@@ -9,8 +9,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from cleantail.home.driver_environment import of_driver
-from cleantail.home.earlier_driver import end_earlier, forget, note
+from cleantail.home.driver_process import end_earlier, forget, note, of_driver
 from cleantail.home.process import log_line
 
 

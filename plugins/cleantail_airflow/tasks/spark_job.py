@@ -17,7 +17,7 @@ from airflow.sdk import BaseHook, Context
 
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
-from cleantail.home.earlier_driver import note_of
+from cleantail.home.driver_process import note_of
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import (
     AirflowException,

@@ -17,7 +17,7 @@ from cleantail.config.loading import find_topic
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
-from cleantail.lineage.datasets import StationLineage
+from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException

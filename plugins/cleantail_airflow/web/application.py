@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.errors import CleantailError, HeldError
-from cleantail.home.data_docs import site_of
+from cleantail.home.home_folder import site_of
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cleantail.home.left_out_modules import leave_out
+from cleantail.home.process import leave_out
 
 ARCHIVES = (".zip", ".jar")
 

@@ -3,7 +3,7 @@ with folders that only its owner can open.
 
 PySpark would start it by itself, with all settings of the session as arguments, which any user of the machine can list.
 Here those that are no secret go there; the rest is set inside. Nor does it get, or the workers that it starts, what a
-shell in Airflow's container has of Airflow's (cleantail.home.driver_environment). What the JVM writes to stderr is
+shell in Airflow's container has of Airflow's (cleantail.home.driver_process). What the JVM writes to stderr is
 passed on but for the lines of NOISE, which say nothing about this run.
 """
 
@@ -25,7 +25,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
 from cleantail.errors import OutsideError, printable
-from cleantail.home.driver_environment import of_driver
+from cleantail.home.driver_process import of_driver
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has started the JVM and knows its settings."""

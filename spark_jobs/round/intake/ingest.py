@@ -24,7 +24,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, LeftOut, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import OPERATION

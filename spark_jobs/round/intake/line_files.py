@@ -18,7 +18,7 @@ import pyarrow as pa
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import PARTITION
 from cleantail.human import counted
-from cleantail.sources.file_ranges import FileRange
+from cleantail.sources.source_files import FileRange
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import LineReading, line_tasks, range_batches
 from spark_jobs.round.intake.record_files import (

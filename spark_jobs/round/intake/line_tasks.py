@@ -23,9 +23,8 @@ from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.sources.file_ranges import FileRange, file_tasks
-from cleantail.sources.input_content import Content
 from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
+from cleantail.sources.source_files import Content, FileRange, file_tasks
 from spark_jobs.round.intake.plain_lines import plain_batch
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, unheld_batch
 

@@ -23,7 +23,7 @@ from cleantail.config.settings.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.range_reader import Deadline
 from cleantail.kafka.read_plan import (

@@ -22,7 +22,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import CleantailError, SourceError, UnholdableError
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.log_state import late_warnings

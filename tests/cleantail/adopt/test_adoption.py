@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, problems
-from cleantail.adopt.layouts import guess_layout
+from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, guess_layout, problems
 from cleantail.config.topic_table import Columns, quoted
 from cleantail.errors import TableError
 from cleantail.lake.columns_property import columns_of_properties, property_of_columns

@@ -1,6 +1,6 @@
 """What of an environment a Spark driver gets."""
 
-from cleantail.home.driver_environment import of_driver
+from cleantail.home.driver_process import of_driver
 
 SECRETS = {
     "AIRFLOW__API_AUTH__JWT_SECRET": "jwt",

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cleantail.home.earlier_driver import end_earlier, forget, note, note_of
+from cleantail.home.driver_process import end_earlier, forget, note, note_of
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
 PARENT = f"""

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cleantail.home.left_out_modules import without
+from cleantail.home.process import without
 
 NAME = "antigravity_of_a_test"
 FOR_GOOD = """
-from cleantail.home.left_out_modules import leave_out
+from cleantail.home.process import leave_out
 
 import json
 leave_out("wave", "json")

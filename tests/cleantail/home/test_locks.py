@@ -6,8 +6,7 @@ import time
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.home.conditions import holds_within
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive, holds_within
 
 
 def is_free(file):

@@ -8,8 +8,7 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
-from cleantail.home.locks import exclusive
-from cleantail.home.private_files import append_line, make_folder, make_home, open_resolved, open_to_others
+from cleantail.home.home_folder import append_line, exclusive, make_folder, make_home, open_resolved, open_to_others
 from cleantail.lake.catalogs import open_catalog
 from cleantail_cli import main
 

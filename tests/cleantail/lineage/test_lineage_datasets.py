@@ -4,17 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.lineage.datasets import (
+from cleantail.lineage import (
     FILES_NAMED,
+    OF_EVIDENCE,
+    WRITING,
     DatasetName,
     LineageDataset,
+    StationFacts,
     StationLineage,
+    ToldTables,
+    assertions_of,
     catalog_name,
     file_datasets,
     kafka_dataset,
+    lineage_of,
     place_name,
 )
-from cleantail.lineage.stations import OF_EVIDENCE, WRITING, StationFacts, ToldTables, assertions_of, lineage_of
 from cleantail.rounds.check_results import CheckResult
 
 COLUMNS = {"partition": "int", "offset": "long", "key": "binary", "tombstone": "boolean"}

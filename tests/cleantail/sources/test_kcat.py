@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.errors import BadLineError, CleantailError
-from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records, unheld_reason
-from cleantail.sources.kcat_output import format_record
+from cleantail.sources.kcat import Record, format_record, ignored_text, parse_line, read_records, unheld_reason
 
 LONG_MAX = 9223372036854775807
 TS_MAX = 9223372036854775

@@ -3,8 +3,17 @@
 import pytest
 
 from cleantail.log.partition_state import Horizon
-from cleantail.whatif.observed_history import Arrival, Basis, History, ObservedRound
-from cleantail.whatif.replay import DropCurve, changed_values, drop_curves, next_expiry, simulate
+from cleantail.whatif.replay import (
+    Arrival,
+    Basis,
+    DropCurve,
+    History,
+    ObservedRound,
+    changed_values,
+    drop_curves,
+    next_expiry,
+    simulate,
+)
 from tests.cleantail.kernel_builders import HOUR_MS, configs, data_file, log_state
 
 DAY = 24 * HOUR_MS

@@ -16,7 +16,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
 from cleantail.errors import HeldError, OutsideError
-from cleantail.home.locks import exclusive
+from cleantail.home.home_folder import exclusive
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from spark_jobs import run_pack as job
 from spark_jobs.iceberg.jvm import local_files

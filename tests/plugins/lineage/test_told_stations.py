@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.lineage.datasets import StationLineage
+from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail.watch.job_results import EndedJob

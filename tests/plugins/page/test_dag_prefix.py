@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import load_platform
-from cleantail.home.data_docs import site_of
+from cleantail.home.home_folder import site_of
 from cleantail_airflow.alerts.alerting import place_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import load_platform
-from cleantail.home.data_docs import site_of
+from cleantail.home.home_folder import site_of
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
 from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, GroupPlan, PlannedPack

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cleantail.errors import OutsideError
-from cleantail.home.private_files import make_folder
+from cleantail.home.home_folder import make_folder
 from spark_jobs import ingest as ingest_job
 from spark_jobs.round.intake.ingest import ingest_files
 from tests.jobs.round.test_rounds import offsets, record

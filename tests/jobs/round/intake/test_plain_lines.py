@@ -12,9 +12,15 @@ import pyarrow as pa
 import pytest
 
 from cleantail.config.settings.input_limits import DEFAULT_LIMITS
-from cleantail.sources.file_ranges import RANGE_BYTES_MIN, FileRange, file_tasks
-from cleantail.sources.input_content import LINE_BLOCK_BYTES, Content
-from cleantail.sources.kcat import BLANK_LINES, parse_line
+from cleantail.sources.kcat import parse_line
+from cleantail.sources.source_files import (
+    BLANK_LINES,
+    LINE_BLOCK_BYTES,
+    RANGE_BYTES_MIN,
+    Content,
+    FileRange,
+    file_tasks,
+)
 from spark_jobs.round.intake.line_tasks import LineReading, SuspectLinesError, range_batches
 from spark_jobs.round.intake.plain_lines import plain_batch
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, arrow_batch

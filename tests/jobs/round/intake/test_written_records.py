@@ -41,8 +41,8 @@ def set_codec(table, codec):
 
 
 def small_ranges(monkeypatch, size):
-    monkeypatch.setattr("cleantail.sources.file_ranges.RANGE_BYTES_MIN", size)
-    monkeypatch.setattr("cleantail.sources.file_ranges.TASKS_PER_CORE", 4)
+    monkeypatch.setattr("cleantail.sources.source_files.RANGE_BYTES_MIN", size)
+    monkeypatch.setattr("cleantail.sources.source_files.TASKS_PER_CORE", 4)
 
 
 def lines_of(logs, records):

@@ -8,11 +8,17 @@ somebody may count on it: a warning says that it is open.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
+import re
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 
 OWNER_FOLDER_MODE = 0o700
 OWNER_FILE_MODE = 0o600
@@ -100,3 +106,83 @@ def open_resolved(file: Path) -> int:
         return os.open(name, _READ, dir_fd=above)
     finally:
         os.close(above)
+
+
+FOLDER = "data_docs"
+"""It has a folder for each topic, with what Great Expectations calls a project."""
+GENERATOR = '<meta name="generator" content="cleantail data docs 2">'
+"""Marks a page as one that Cleantail wrote."""
+HEAD_CHARS = 2000
+"""In the beginning of a page it says who made it."""
+
+
+def uncommitted_of(home: Path, topic: str) -> Path:
+    """Returns the folder of a topic's results and pages: the names are those that Great Expectations gives."""
+    return home / FOLDER / topic / "gx" / "uncommitted"
+
+
+def results_of(home: Path, topic: str) -> Path:
+    """Returns the folder of a topic's validation results, of which pages are made."""
+    return uncommitted_of(home, topic) / "validations"
+
+
+def site_of(home: Path, topic: str) -> Path:
+    """Returns the root of a topic's pages. `topic` is the name of a configured topic, and no text of a client."""
+    return uncommitted_of(home, topic) / "data_docs" / "local_site"
+
+
+def holds_within(condition: Callable[[], bool], every_s: float, within_s: float) -> bool:
+    """Asks until the condition holds, every so many seconds but once at least; returns whether it did in time."""
+    from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+    return Retrying(
+        retry=retry_if_result(lambda holds: not holds),
+        stop=stop_after_delay(within_s),
+        wait=wait_fixed(every_s),
+        retry_error_callback=lambda _: False,
+    )(condition)
+
+
+_PAUSE_S = 0.1
+NAME_CHARS = 180
+"""A longer name of a lock is cut, and gets a hash."""
+
+
+@contextmanager
+def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[None]:
+    """Waits for the lock `name` under CLEANTAIL_HOME/locks and holds it for the block.
+
+    Raises CleantailError where the lock cannot be made, and OutsideError where `within_s` seconds have passed without
+    it.
+    """
+    try:
+        folder = make_folder(home, "locks")
+        file = (folder / _file_name(name)).open("w", encoding="utf-8")
+    except OSError as e:
+        raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
+    with file:
+        _wait(file, name, within_s)
+        yield
+
+
+def _file_name(name: str) -> str:
+    """Returns the name of a lock's file. File systems take 255 bytes: a topic's name may have 249, without the word
+    before it."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return plain if len(plain) <= NAME_CHARS else f"{plain[:NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _wait(file: IO[str], name: str, within_s: float | None) -> None:
+    if within_s is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    elif not holds_within(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
+        raise OutsideError(f"another process holds the lock {name} for over {within_s:g} s")
+
+
+def _is_taken(file: IO[str]) -> bool:
+    """Takes the lock if nobody holds it, and returns whether it is ours now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
