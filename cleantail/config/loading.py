@@ -314,9 +314,8 @@ def group_of_file(file: Path, config_dir: Path) -> str | None:
         if (line := _line_of(file)) is not None:
             return line
         data = {}
-    if "group" not in data:
-        data = _data_or_nothing(config_dir / "defaults.yaml").get("topic")
-    group = data.get("group") if isinstance(data, dict) else None
+    layer = data if "group" in data else _data_or_nothing(config_dir / "defaults.yaml").get("topic")
+    group = layer.get("group") if isinstance(layer, dict) else None
     return group if isinstance(group, str) else None
 
 
