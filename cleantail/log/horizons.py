@@ -212,7 +212,6 @@ def waiting_text(holds: Sequence[ReaderHold], beside_due: bool = False) -> str:
     """Return `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
     UTC`.
 
-
     `holds` are those of `slowest`; empty text without any. With `beside_due` the sentence before has counted the
     tombstones that are due.
     """

@@ -114,7 +114,6 @@ class Horizon:
     """An entry of the ledger: tombstones from the entry before up to `end_offset` (exclusive) may be removed when now
     >= `horizon_ms`.
 
-
     `tombstones` were alive when the last round published. Those below `swept_to` were removed, up to where the slowest
     reader had read.
     """

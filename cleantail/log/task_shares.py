@@ -1,7 +1,6 @@
 """The memory budget of a round, and how many tasks process a log. Pure: decided from metadata, so that `plan` can show
 it.
 
-
 The offset map (semantics.md 1.1, 3.8):
 
 1. All threads share log.cleaner.dedupe.buffer.size. An entry takes 24 bytes, with a version 32.
@@ -78,7 +77,6 @@ def map_slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
 def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> int:
     """Return where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md
     1.4).
-
 
     `full_at` is the offset of the record that fills the map, or None. `last_keyed` is the offset of the last record
     with a key below the end. Kafka asks whether the map is full before each put, so a record after `full_at` ends the

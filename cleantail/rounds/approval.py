@@ -72,7 +72,6 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     """Return the state of a log whose round was rejected: in quarantine until the pause has passed or a user releases
     it.
 
-
     The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: after a failed
     compaction, the rejection of an expiry, a reconciliation or a retention (`kind`) only makes the pause longer,
     because the dirty records were not checked. A second call with the same rejection changes nothing.

@@ -1,7 +1,6 @@
 """A row of the evidence table, and the work behind it: what a check found in one log, or what happened to it later.
 Pure.
 
-
 1. A check writes one row for each log of its round, with the outcome `checked` or `held_back`.
 2. What happens later to a log that passed is another row, with another outcome. Rows never change.
 3. A rollback writes one row for each log. A reclaim writes one row for the topic, whose `partition` is null.

@@ -1,7 +1,6 @@
 """What one Spark application has to do for a pack of topics, what happened to each, and the file that keeps the
 outcomes.
 
-
 `PackOutcomes` appends one line to a file in CLEANTAIL_HOME each time a topic makes progress:
 
 1. If an application crashes in the middle of a pack, its next try reads there what was published. So does the task that

@@ -265,7 +265,6 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
     """Return why the ingestion at this index of the history cannot be undone, and what makes it possible; empty if it
     can.
 
-
     Any round since then counts, whatever it changed: checkpoints, proofs and horizons depend on all records that it
     read.
     """

@@ -1,7 +1,6 @@
 """The rounds of a topic from the evidence table: what each dropped, what its checks observed, what happened to it.
 Pure.
 
-
 1. A check writes a row for each log. A round that is checked again counts as another round.
 2. What happens to a log that passed is a later row, and belongs to the log's last check. Rows never change, so what is
    counted from them only rises.

@@ -28,7 +28,6 @@ class LastCompaction:
     """The last compaction: `clean_ms` of the slowest work unit and `buffer_percent` of the fullest map. The rest are
     sums over the logs that were compacted and checked, published or not.
 
-
     Bytes are those of data files by their share of the records (semantics.md 3.1). Nothing is copied, so "written" is
     what was kept. "map" counts the dirty part, of which the offset map is made.
     """
