@@ -11,8 +11,8 @@ Iceberg table, a *log* one `partition` of it. Records have offsets that never ch
      lowest of the log end, the base of the active segment, and the base of the first dirty segment with a record
      younger than min.compaction.lag.ms. The active segment is never changed. (log_state)
 3.5  Records that arrive below the checkpoint move it back to the lowest of them. If an offset occurs twice, one stays.
-1.3  A log is compacted when it has cleanable bytes and either its dirty ratio, cleanable / (clean + cleanable), is
-     above min.cleanable.dirty.ratio (strictly), or its oldest dirty record has passed max.compaction.lag.ms. (triggers)
+1.3  A log with cleanable bytes is compacted if its dirty ratio is above min.cleanable.dirty.ratio (strictly), or if its
+     oldest dirty record has passed max.compaction.lag.ms. The ratio is cleanable / (clean + cleanable). (triggers)
 3.6  Overdue logs come first, by deadline; then the dirtiest.
 1.4  A round reads the records below its end offset. Of every key that occurs in the dirty part it keeps the winner. It
      keeps every record of the other keys. The commit that changes the data also makes the end offset the checkpoint.

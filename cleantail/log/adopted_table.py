@@ -8,8 +8,8 @@ the mapping, which cannot contain a quote. By column of a topic table:
 3. `key` is bytes. Text, dates, booleans, whole numbers and UUIDs count as the bytes of their text, decimals with all
    digits of their scale. Timestamps count as the text of their microseconds since 1970. Fractions count as the text of
    their bits (a Java double's, with one NaN and one zero): equal numbers are equal keys.
-4. A key of several columns has, for each part, its length in bytes, a colon and its bytes, or a hyphen for null: only
-   ("eu", null) is `2:eu-`. If all parts are null, the record has no key.
+4. A key of several columns has, for each part, its length in bytes, a colon and its bytes. A null part is a hyphen:
+   only ("eu", null) is `2:eu-`. If all parts are null, the record has no key.
 5. `value` is bytes or the bytes of its text. Any other type becomes JSON, and so do several columns. Null stays null:
    it marks a tombstone. With `deleted` only the mark decides: a marked value is null, an unmarked null is empty.
 6. `headers` is a list of structs of key and value.
@@ -201,8 +201,8 @@ def _json(column: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the records of a data file inherit: the row id of its first record (None if no commit has assigned one), and
-    the sequence number of the commit that added the file."""
+    """What the records of a data file inherit: the row id of its first record, None if no commit has assigned one.
+    `updated` is the sequence number of the commit that added the file."""
 
     first_row_id: int | None
     updated: int

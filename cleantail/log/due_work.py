@@ -4,8 +4,8 @@ Only work that a run would do counts as due. In the order of `resolve_due_work`:
 
 1. The triggers decide which logs are compacted (cleantail.log.triggers).
 2. Retention is decided for every log, also for one with a failed check: its disk would fill otherwise. A log that a
-   user rejected rests. If a run has several rounds, only the first decides retention: removals make segments younger or
-   smaller, and the result would differ from that of one round (semantics.md 3.8).
+   user rejected rests. Only the first of several rounds of a run decides retention. Removals make segments younger or
+   smaller, so the result would differ from that of one round (semantics.md 3.8).
 3. A compacted log is cleaned up to first uncleanable. If only retention is due, the work ends at the clean point.
 4. Expired tombstones are removed even if no new record came (semantics.md 3.4). They wait for the slowest reader
    (semantics.md 3.9), and for the pause of a quarantine.

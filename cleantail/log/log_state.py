@@ -10,8 +10,8 @@ alone. `log_figures` takes the steps that need no clock, and their result can be
 3. First dirty is the checkpoint, or the log start before the first round. A checkpoint outside the log is reset to the
    log start, with a warning (semantics.md 1.2). Late records move it back to the lowest of them (semantics.md 3.5).
 4. The newest segment is active while it is younger than the effective segment.ms. No round touches it. First
-   uncleanable is at least first dirty, and otherwise the lowest of these (semantics.md 1.2, 3.10): log end, last stable
-   offset, base of the active segment, base of the first dirty segment with a record younger than min.compaction.lag.ms.
+   uncleanable is the lowest of log end, last stable offset, base of the active segment, and base of the first dirty
+   segment with a record younger than min.compaction.lag.ms. It is never below first dirty (semantics.md 1.2, 3.10).
 5. Records without a key are counted in both dirty sections, because cleantail.keyless.policy may block the log.
 6. Clean bytes are those of inactive segments that begin below first dirty. Cleanable bytes are those of whole segments
    between the two bounds. All other bytes are uncleanable.

@@ -4,7 +4,7 @@
 2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, but not the checkpoint.
 3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger.
 4. A compaction lifts any quarantine of its log. An expiry, a reconciliation, and a round that only moves the log start
-   lift a quarantine of their own kind only: they prove nothing about the records that another check blocked.
+   lift only a quarantine of their own kind. They prove nothing about records that another check blocked.
 """
 
 from __future__ import annotations

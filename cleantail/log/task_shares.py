@@ -16,7 +16,7 @@ The tasks:
 3. A share is what each core gets if the unit's records are dealt out evenly, within two bounds. Below SHARE_RECORDS a
    task costs more than it saves. The dirty keys of a task have to fit into its memory; other records take none.
 4. A cluster gives a task one core, and so one thread. A local master has all cores in one process: a log is one task
-   while it fits, with threads by its part of the unit's records, and the memory of a core for each.
+   while it fits. It gets threads in proportion to its records, each with the memory of a core.
 5. Small logs share a task, because a task of its own costs more than processing a small log.
 """
 
@@ -47,8 +47,8 @@ PACK_RECORDS = 200_000
 KEY_BYTES = 96
 """Bytes of a dirty record in an offset map: a key of about 40 bytes, its offset and number, in a hash table."""
 RECORD_BYTES = 192
-"""Bytes of a dirty record in a task: the map, and up to two records of its key, the dirty one and an older one, each
-with offset, rank and position. A longer key spills earlier."""
+"""Bytes of a dirty record in a task: its entry in the map, and up to two records of its key with offset, rank and
+position. A longer key spills earlier."""
 BUCKET_RECORD_BYTES = 256
 """Bytes of a record, without its key, in the task that its key is shuffled to: as received, and as compared columns."""
 BUCKET_KEYS = 4

@@ -78,8 +78,8 @@ class PartitionWork:
 class WorkUnit:
     """One Spark application's share of a round.
 
-    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads, `branch` the
-    beginning of the name of the branch that it writes (branch_stem).
+    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads. The name of the
+    branch that it writes begins with `branch` (branch_stem).
     """
 
     round: str

@@ -7,8 +7,8 @@
    (semantics.md 3.2). It counts only for the branch heads that were shown: a round that was made or checked again asks
    again.
 3. Airflow asks, and its database has the user who answered. But every user who may edit a DAG may also write the
-   results of its tasks, and set a task to success that no user has answered. So the task that asks stores the question,
-   and later the answer, in a property of Cleantail's own namespace. Publish reads only that.
+   results of its tasks, or set a task to success. So the task that asks stores the question, and later the answer, in a
+   property of Cleantail's own namespace. Publish reads only that.
 4. If a topic names approvers, only they may approve, undo a round or release a log.
 5. A rejection takes the round's logs out of compaction and retention until a pause has passed, as a failed check does
    out of compaction.
@@ -72,9 +72,9 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     """Return the state of a log whose round was rejected: in quarantine until the pause has passed or a user releases
     it.
 
-    The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: after a failed
-    compaction, the rejection of an expiry, a reconciliation or a retention (`kind`) only makes the pause longer,
-    because the dirty records were not checked. A second call with the same rejection changes nothing.
+    The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: a rejected expiry,
+    reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked. It
+    only makes the pause longer. A second call with the same rejection changes nothing.
     """
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine

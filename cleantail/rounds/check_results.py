@@ -1,8 +1,8 @@
 """What is kept of checks: counts, names, types and offsets, never what a record holds. Pure.
 
-Results go to the evidence, to Great Expectations' stores, to Data Docs, to Airflow's database and to alerts, where a
-person's records could not be found again to delete them. The same holds for samples of removed records: the evidence
-outlives the records. To see such records, read them by their offsets while a branch or snapshot still has them
+Results go to the evidence, Great Expectations' stores, Data Docs, Airflow's database and alerts. A person's records
+could not be found there again to delete them. The same holds for samples of removed records: the evidence outlives the
+records. To see such records, read them by their offsets while a branch or snapshot still has them
 (`cleantail.lake.records.shown_records`).
 """
 

@@ -1,7 +1,7 @@
 """A checked round as the evidence stores it. Publish trusts nothing else. Pure.
 
 1. A check writes a row for each log, in one commit. Next to the columns for people each row has its part of the round
-   as JSON (`RoundPart`): verdict and measures of the log, and for the first log of a work unit also that unit.
+   as JSON (`RoundPart`): verdict and measures of the log. The row of a work unit's first log has that unit too.
 2. Users who may edit the DAG may change what tasks hand on through Airflow's database. So that only names the round
    (`RoundReference`), and nothing is published if it contradicts the evidence.
 

@@ -1,10 +1,10 @@
 """Undoing rounds: a topic's table and its logs' states as before them, plus everything appended since. Pure.
 
-1. A rollback makes `main` what it would be without the undone rounds: the snapshot before them, then each append since,
-   with its files, its offsets and the marks of its source files.
+1. A rollback makes `main` what it would be without the undone rounds: the snapshot before them, then each append since.
+   An append keeps its files, its offsets and the marks of its source files.
 2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
-3. It refuses if a later commit is neither a round of ours, nor an append, nor a rewrite that changes no record: undoing
-   that would lose the work of another writer.
+3. It refuses if a later commit is not a round of ours, an append, or a rewrite that changes no record. Undoing such a
+   commit would lose the work of another writer.
 4. The logs' states return to those before the rounds. The log end never moves back, and a quarantine stays.
 """
 
