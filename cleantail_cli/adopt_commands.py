@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from cleantail.adopt import adoption
 from cleantail.adopt.adoption import required
 from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
-from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic

@@ -32,7 +32,7 @@ def check_config(call: Invocation) -> int:
 
     Every problem of every file; exit code 2 if there is one. What has no effect is a warning.
     """
-    from cleantail.config.claims.platform_limits import in_its_sources
+    from cleantail.config.claims import in_its_sources
     from cleantail.config.loading import scan_groups, scan_topics
     from cleantail.config.settings_in_force import warnings_of
     from cleantail.config.yaml_file import read_yaml

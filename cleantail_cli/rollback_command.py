@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleantail.config.claims.source_paths import matching_files
+from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant

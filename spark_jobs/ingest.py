@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from cleantail.config.claims.source_paths import require_inside
+from cleantail.config.source_paths import require_inside
 from cleantail.home.process import run_process
 from cleantail.rounds.station_results import INGEST_RESULT_JSON
 from cleantail.sources.source_files import require_readable

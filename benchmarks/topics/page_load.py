@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.loading import load_topics, scan_groups
+from cleantail.config.topic import dag_id_of
 from differential.broker import ROOT
 
 TOPICS, ICON, METRICS = "/cleantail/topics", "/cleantail/static/icon.svg", "/cleantail/metrics"

@@ -17,9 +17,8 @@ from pydantic import BaseModel
 
 from cleantail.config.config_model import LONG_MAX, pattern_of, units_of
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
 from cleantail.config.problems import allowed_text
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.limit_configs import LimitConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import GroupLimits, TopicGroup
 

@@ -8,8 +8,8 @@ A topic is read in these steps:
 1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
    (but `schedule: null` means no schedule).
 2. Each value has its type and is in its range (cleantail.config.topic).
-3. The topic stays within what the platform allows (claims.platform_limits), and in its group (topic_group).
-4. Its name and table are those of no other topic (claims.name_claims), and so is its source (claims.source_claims).
+3. The topic stays within what the platform allows (claims), and in its group (topic_group).
+4. Its name and table are those of no other topic (claims), and so is its source.
 
 Every error is a ConfigError with file, key, value and what is allowed.
 
@@ -31,13 +31,20 @@ from typing import Any
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims.name_claims import Claim, claim_problems, name_problem, superseded
-from cleantail.config.claims.platform_limits import connection_problem, platform_problems
-from cleantail.config.claims.source_claims import source_claims, source_problems
+from cleantail.config.claims import (
+    Claim,
+    claim_problems,
+    connection_problem,
+    name_problem,
+    platform_problems,
+    source_claims,
+    source_problems,
+    superseded,
+)
+from cleantail.config.input_limits import YAML_BYTES, limit_text
 from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.run_schedule import Schedule
-from cleantail.config.settings.input_limits import YAML_BYTES, limit_text
 from cleantail.config.state_home import HOME_VARIABLE, state_home
 from cleantail.config.topic import Layers, Topic, default_table
 from cleantail.config.topic_group import TopicGroup, awaited_assets, group_problems, problems_in_group

@@ -15,11 +15,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, Setting, SourceCatalog
-from cleantail.config.claims.dag_ids import PREFIX_CHARS
 from cleantail.config.config_model import Model, cross_field_error, matching
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.limit_configs import LimitConfigs
-from cleantail.config.topic import TopicDefaults
+from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
+from cleantail.config.topic import PREFIX_CHARS, TopicDefaults
 from cleantail.config.topic_group import GroupDefaults
 from cleantail.config.topic_source import ADDRESS_PATTERN, CatalogName, TablePattern
 

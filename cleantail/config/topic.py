@@ -7,8 +7,8 @@ descriptions of fields. cleantail.config.loading reads the files.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -25,6 +25,33 @@ from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic_checks import Check, column_problems
 from cleantail.config.topic_source import ANY_TOPIC, KafkaSource, Source, TopicName
 from cleantail.config.topic_table import OFFSET, ORDER, SIDE_SUFFIXES, Columns
+
+V = TypeVar("V")
+
+ID_CHARS = 250
+"""The length of Airflow's longest id of a DAG."""
+PREFIX_CHARS = 64
+
+
+def dag_id_of(topic: str, prefix: str) -> str:
+    """Returns the id of the topic's DAG."""
+    return prefix + topic
+
+
+def topic_of(dag_id: str, prefix: str) -> str | None:
+    """Returns the topic whose DAG would have this id; None for an id without the prefix, which is no topic's."""
+    return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
+
+
+def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
+    """Returns topic -> the id of its DAG."""
+    return {topic: dag_id_of(topic, prefix) for topic in topics}
+
+
+def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
+    """Returns the values that are known by DAG id, by the topics of `dag_ids`; topics without a value are left out."""
+    return {topic: by_dag_id[dag_id] for topic, dag_id in dag_ids.items() if dag_id in by_dag_id}
+
 
 DEFAULT_SCHEDULE = "*/15 * * * *"
 

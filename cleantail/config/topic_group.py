@@ -17,11 +17,10 @@ from typing import Any
 
 from pydantic import Field
 
-from cleantail.config.claims.dag_ids import ID_CHARS, dag_id_of
 from cleantail.config.config_model import INT_MAX, LONG_MAX, Configs, Model, PrintableText, config
 from cleantail.config.problems import LocatedProblem, nearest
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
-from cleantail.config.topic import DEFAULT_SCHEDULE, Topic
+from cleantail.config.topic import DEFAULT_SCHEDULE, ID_CHARS, Topic, dag_id_of
 from cleantail.config.topic_source import TopicName
 from cleantail.errors import ConfigError, Problem, not_allowed
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.topic import Topic, default_table
 from cleantail.errors import CleantailError, ConfigError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.settings.input_limits import INGEST_MS, limit_text
+from cleantail.config.input_limits import INGEST_MS, limit_text
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_topic import broker_problem
 from cleantail.kafka.client_messages import Complaint, wrong_setting

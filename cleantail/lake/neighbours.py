@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.claims.source_paths import roots_of
 from cleantail.config.platform import Platform
+from cleantail.config.source_paths import roots_of
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.delete_entries import manifests_of, named_if_damaged

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.settings.input_limits import DELETES_BYTES, limit_text
+from cleantail.config.input_limits import DELETES_BYTES, limit_text
 from cleantail.errors import TableError
 from cleantail.human import counted
 from cleantail.lake.clients.bounded_reads import most_delete_bytes, up_to

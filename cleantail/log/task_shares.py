@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform, Spark
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.human import counted
 from cleantail.log.work_units import PartitionWork, WorkUnit
 

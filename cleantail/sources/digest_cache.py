@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.sources.source_files import content_digest, file_state
 
 logger = logging.getLogger("cleantail.digest_cache")

@@ -31,7 +31,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
+from cleantail.config.input_limits import DEFAULT_LIMITS, HEADERS, InputLimits, limit_text, line_problem
 from cleantail.config.unholdable import (
     ALL,
     HEADER_NAME,

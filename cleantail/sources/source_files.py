@@ -4,7 +4,7 @@
 2. What is read after that has to be what the digest was taken of, so a file that changes meanwhile is refused
    (`file_state`, `require_unchanged`).
 
-Which files a source has is found elsewhere (cleantail.config.claims.source_paths).
+Which files a source has is found elsewhere (cleantail.config.source_paths).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from cleantail.config.settings.input_limits import (
+from cleantail.config.input_limits import (
     DEFAULT_LIMITS,
     FILE_BYTES,
     FILE_RATIO,

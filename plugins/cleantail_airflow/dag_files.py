@@ -20,9 +20,8 @@ from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
 
-from cleantail.config.claims.dag_ids import dag_id_of, topic_of
 from cleantail.config.loading import dag_prefix, load_platform
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of, topic_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail_airflow.groups.group_dag import group_dag

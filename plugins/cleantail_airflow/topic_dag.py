@@ -107,9 +107,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import one_line
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from cleantail.config.settings.input_limits import CHECKS_MS, limit_text
+from cleantail.config.input_limits import CHECKS_MS, limit_text
 from spark_jobs.quality.lost_cores import note_given_up
 
 IN_PACKS_MS = 300_000

@@ -15,7 +15,7 @@ from cleantail import errors as errors_module
 from cleantail.config.config_model import Configs
 from cleantail.config.loading import find_group, load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, PlatformSettings
-from cleantail.config.settings.cleaner_configs import UNKEPT_LIMIT
+from cleantail.config.platform_configs import UNKEPT_LIMIT
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail_cli.reference import commands, parsed

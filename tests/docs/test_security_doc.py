@@ -11,7 +11,7 @@ import pytest
 from cleantail.config.alert_channels import Channel
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import PlatformSettings, Spark
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.platform_configs import LimitConfigs
 from cleantail.config.topic import Topic
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from cleantail.config.settings.input_limits import BATCH_BYTES, limit_text
+from cleantail.config.input_limits import BATCH_BYTES, limit_text
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from cleantail.config.settings.input_limits import BATCH_BYTES, DEFAULT_LIMITS, HEADERS, limit_text
+from cleantail.config.input_limits import BATCH_BYTES, DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.kafka.segments.batch_header import (
     ATTRIBUTES_AT,
     CODEC_BITS,

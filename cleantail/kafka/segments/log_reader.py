@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS
+from cleantail.config.input_limits import DEFAULT_LIMITS
 from cleantail.errors import SegmentError
 from cleantail.kafka.read_plan import COMMITTED, Range
 from cleantail.kafka.segments.aborted_records import AbortedRecords

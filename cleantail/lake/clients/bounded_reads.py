@@ -21,8 +21,8 @@ from threading import Lock
 from typing import Any
 
 from cleantail.codec import Codec
-from cleantail.config.settings.input_limits import DELETES_BYTES, MANIFEST_BYTES, METADATA_BYTES, limit_text
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.input_limits import DELETES_BYTES, MANIFEST_BYTES, METADATA_BYTES, limit_text
+from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 
 PIECE_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.human import one_line
 from cleantail.lake.clients.bounded_reads import bound_reads, bounded_response

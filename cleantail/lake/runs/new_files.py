@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from cleantail.config.claims.source_paths import folder_of, matching_files
 from cleantail.config.platform import Platform
+from cleantail.config.source_paths import folder_of, matching_files
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalogs import kept_catalog, load_table

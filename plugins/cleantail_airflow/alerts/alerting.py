@@ -21,10 +21,9 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Alert
-from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule, parts_of
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of
 from cleantail.lake.foreign_errors import stack_of
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.horizons import Reader

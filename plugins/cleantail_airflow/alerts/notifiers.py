@@ -14,7 +14,7 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.log import mask_secret
 
 from cleantail.config.alert_channels import Alert, AppriseAlert, FileAlert, MailAlert, SlackAlert, WebhookAlert
-from cleantail.config.claims.platform_limits import connection_problem
+from cleantail.config.claims import connection_problem
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import append_line

@@ -48,9 +48,8 @@ from collections.abc import Sequence
 
 from airflow.sdk import DAG
 
-from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.platform import Platform
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import counted, one_line
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args

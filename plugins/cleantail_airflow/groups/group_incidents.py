@@ -13,10 +13,9 @@ from pathlib import Path
 from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Alert, Event
-from cleantail.config.claims.dag_ids import dag_id_of
 from cleantail.config.loading import default_alerts
 from cleantail.config.platform import Platform
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of
 from cleantail.watch.incidents import Condition, Look, Notification, observed
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
 from cleantail_airflow.alerts.channels import tell_channels

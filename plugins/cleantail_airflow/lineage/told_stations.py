@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cleantail.config.claims.source_paths import beginning_of
 from cleantail.config.platform import Platform
+from cleantail.config.source_paths import beginning_of
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS
 from cleantail.lineage import (

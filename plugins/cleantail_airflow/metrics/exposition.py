@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from sqlalchemy import func, select
 
-from cleantail.config.claims.dag_ids import by_topic
+from cleantail.config.topic import by_topic
 from cleantail.watch.metrics import DEAD_THREADS, TIME_SINCE_LAST_RUN, Metric, Sample, by_metric
 from cleantail_airflow.metrics.scrape_samples import samples_of
 from cleantail_airflow.page.page_content import Content

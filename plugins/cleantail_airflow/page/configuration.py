@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cleantail.config.claims.dag_ids import dag_id_of, topic_of
 from cleantail.config.loading import dag_prefix, group_of_file, scan_groups, scan_topics
 from cleantail.config.run_schedule import Schedule
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, dag_id_of, topic_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError
 

@@ -25,7 +25,7 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.topic import dag_id_of
 from cleantail.errors import CleantailError, HeldError
 from cleantail.home.home_folder import site_of
 from cleantail.lake.foreign_errors import explained

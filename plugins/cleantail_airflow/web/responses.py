@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 
-from cleantail.config.claims.dag_ids import dag_id_of
+from cleantail.config.topic import dag_id_of
 from cleantail.errors import ConfigError
 from cleantail_airflow.page.page_access import login_url, ui_root
 from cleantail_airflow.page.page_content import Content

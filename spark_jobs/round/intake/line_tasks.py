@@ -19,7 +19,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError

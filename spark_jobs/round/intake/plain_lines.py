@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cleantail.config.settings.input_limits import LONG_LINE_BYTES, InputLimits
+from cleantail.config.input_limits import LONG_LINE_BYTES, InputLimits
 from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
 from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_TYPES
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config.settings.input_limits import InputLimits
+from cleantail.config.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION
 from cleantail.errors import CleantailError, ContradictionError
 from cleantail.log.rules import Contradiction, refusal

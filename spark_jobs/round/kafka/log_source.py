@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cleantail.config.input_limits import DEFAULT_LIMITS
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS
 from cleantail.config.topic import Topic
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.forgotten import CleanerConfigs

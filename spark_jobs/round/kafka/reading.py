@@ -18,8 +18,8 @@ from typing import Any
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from cleantail.config.input_limits import INGEST_MS, limit_text
 from cleantail.config.platform import Platform
-from cleantail.config.settings.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
+from cleantail.config.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
 from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import (
     ALL,

@@ -9,7 +9,7 @@ import yaml
 
 from cleantail.config.config_reference import json_schema, reference_markdown, schema_text
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 
 CONFIG_DIR = Path(__file__).parents[3] / "config"
 TOPIC_FILES = sorted((CONFIG_DIR / "topics").glob("*.yaml"))

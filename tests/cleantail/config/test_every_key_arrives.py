@@ -7,8 +7,7 @@ import pytest
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import find_group, find_topic, load_platform
 from cleantail.config.platform import PlatformSettings
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import GroupLimits, TopicGroup
 

@@ -10,8 +10,8 @@ import tracemalloc
 
 import pytest
 
+from cleantail.config.input_limits import FREE_BYTES, InputLimits
 from cleantail.config.loading import load_platform, load_topic
-from cleantail.config.settings.input_limits import FREE_BYTES, InputLimits
 from cleantail.errors import BadLineError, ConfigError
 from cleantail.sources.kcat import parse_line, read_records
 from cleantail.sources.source_files import content_digest

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_platform
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.errors import ConfigError
 
 LONG_MAX = 9223372036854775807

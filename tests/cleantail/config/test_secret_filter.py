@@ -7,8 +7,8 @@ import pytest
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_platform, load_topic
 from cleantail.config.platform import DefaultsFile, Platform
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.config.secret_filter import is_secret, is_secret_value
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail_cli import main

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import load_platform, load_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError

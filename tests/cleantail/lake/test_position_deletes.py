@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import FileFormat
 from pyroaring import BitMap64
 
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.lake.clients import bounded_reads
 from cleantail.lake.position_deletes import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.lake import catalog_settings as spark_settings
 from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
 from cleantail.lake.clients.client_properties import pyiceberg_properties

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.log.task_shares import buffer_percent, keys_in_budget, map_slots, round_end
 
 BY_OFFSET = KafkaConfigs()

@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform, Spark
-from cleantail.config.settings.cleaner_configs import CleanerConfigs
+from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.log.task_shares import (
     BUCKET_KEYS,
     BUCKET_RECORD_BYTES,

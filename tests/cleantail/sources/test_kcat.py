@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS
+from cleantail.config.input_limits import DEFAULT_LIMITS
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.kcat import Record, format_record, ignored_text, parse_line, read_records, unheld_reason
 

@@ -16,7 +16,7 @@ from pyiceberg.io import load_file_io
 
 from cleantail.codec import Codec
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.config.settings.limit_configs import LimitConfigs
+from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog, store_properties
 from cleantail.lake.clients.bounded_reads import bound_reads, most_delete_bytes

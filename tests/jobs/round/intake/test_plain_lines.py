@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cleantail.config.settings.input_limits import DEFAULT_LIMITS
+from cleantail.config.input_limits import DEFAULT_LIMITS
 from cleantail.sources.kcat import parse_line
 from cleantail.sources.source_files import (
     BLANK_LINES,

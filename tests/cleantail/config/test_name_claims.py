@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims.name_claims import Claim, problem_of_new
+from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE, SIDE_SUFFIXES

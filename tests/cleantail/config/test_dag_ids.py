@@ -2,9 +2,8 @@
 
 import pytest
 
-from cleantail.config.claims.dag_ids import by_topic, dag_id_of, dag_ids_of, topic_of
 from cleantail.config.loading import dag_prefix, load_platform, scan_topics
-from cleantail.config.topic import Topic
+from cleantail.config.topic import Topic, by_topic, dag_id_of, dag_ids_of, topic_of
 from cleantail.errors import ConfigError
 
 

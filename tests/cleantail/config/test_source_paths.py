@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from cleantail.config.claims.source_paths import MOST_ENTRIES, matching_files, require_inside
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.source_paths import MOST_ENTRIES, matching_files, require_inside
 from cleantail.errors import CleantailError, ConfigError, OutsideError
 from cleantail.sources.kcat import read_records
 from cleantail_cli import main
@@ -146,7 +146,7 @@ def test_two_stars_go_through_no_link_and_so_in_no_circle(platform):
 
 def test_a_search_ends_after_so_many_files(platform, monkeypatch):
     assert MOST_ENTRIES == 100_000
-    monkeypatch.setattr("cleantail.config.claims.source_paths.MOST_ENTRIES", 4)
+    monkeypatch.setattr("cleantail.config.source_paths.MOST_ENTRIES", 4)
     with pytest.raises(CleantailError, match=r"landing/\*\*/x looks at more than 4 files and folders; nothing was"):
         matching_files(platform, "landing/**/x")
     assert names(platform, "landing/a/*") == ["landing/a/1.jsonl", "landing/a/2.jsonl"]
