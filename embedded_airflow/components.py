@@ -26,8 +26,8 @@ TASKS = (
     "cleantail.lake.runs.evaluate",
     "cleantail_airflow.alerts.alerting",
     "cleantail_airflow.groups.group_dag",
-    "cleantail_airflow.lineage.told_stations",
-    "cleantail_airflow.metrics.run_metrics",
+    "cleantail_airflow.station_lineage",
+    "cleantail_airflow.outcomes.run_metrics",
     "pyiceberg.catalog.sql",
     "pyiceberg.io.pyarrow",
 )

@@ -157,7 +157,7 @@ def forget_incidents(topic: str) -> None:
     """Of an earlier test with the same database."""
     from airflow.models.variable import Variable
 
-    from cleantail_airflow.alerts.incident_book import variable_name
+    from cleantail_airflow.alerts.channels import variable_name
 
     Variable.delete(variable_name(topic))
 

@@ -8,8 +8,8 @@ import logging
 from airflow.plugins_manager import AirflowPlugin
 
 from cleantail.home.process import keep_logs_printable
+from cleantail_airflow.page import mount
 from cleantail_airflow.tasks import idle_runs, pool
-from cleantail_airflow.web import mount
 
 logger = logging.getLogger(__name__)
 # in each process of Airflow that loads its plugins; what others log in it is not ours to change

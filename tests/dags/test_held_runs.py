@@ -223,10 +223,10 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
 ) -> None:
     from cleantail.config.alert_channels import Event
     from cleantail.watch.incidents import Condition
-    from cleantail_airflow.outcomes import told_run
+    from cleantail_airflow.alerts import ended_run
 
     late = Condition(Event.DEADLINE_MISSED, "partition 1", "partition 1 is late", partition=1)
-    monkeypatch.setattr(told_run, "_seen_in_table", lambda *_: [late])
+    monkeypatch.setattr(ended_run, "_seen_in_table", lambda *_: [late])
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", DROPPED)
     with answers("Reject"):
@@ -239,11 +239,11 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's last task is far away then."""
-    from cleantail_airflow.alerts import waiting_round
+    from cleantail_airflow.alerts import alerting
 
     (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
-    monkeypatch.setattr(waiting_round, "PAUSES_S", (0.1, 0.2, 0.3))
-    unreached, tell_now = [], waiting_round.tell_now
+    monkeypatch.setattr(alerting, "PAUSES_S", (0.1, 0.2, 0.3))
+    unreached, tell_now = [], alerting.tell_now
 
     def mended_at_the_third_try(*arguments: Any) -> list[str]:
         if len(unreached) == 2:
@@ -251,7 +251,7 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
         unreached.append(tell_now(*arguments))
         return unreached[-1]
 
-    monkeypatch.setattr(waiting_round, "tell_now", mended_at_the_third_try)
+    monkeypatch.setattr(alerting, "tell_now", mended_at_the_third_try)
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", PUBLISHED)
     with answers("Approve"):

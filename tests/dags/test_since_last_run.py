@@ -32,7 +32,7 @@ class Warnings(logging.Handler):
 
 @pytest.fixture
 def warned() -> Iterator[list[str]]:
-    logger, handler = logging.getLogger("cleantail_airflow.metrics.run_metrics"), Warnings()
+    logger, handler = logging.getLogger("cleantail_airflow.outcomes.run_metrics"), Warnings()
     logger.addHandler(handler)
     yield handler.texts
     logger.removeHandler(handler)

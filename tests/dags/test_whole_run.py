@@ -26,7 +26,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.lake.table_metadata import TableFacts
-from cleantail_airflow.lineage.lineage_operator import is_wanted
+from cleantail_airflow.station_lineage import is_wanted
 from tests.airflow_environment import ROOT
 from tests.alert_sinks import mail_server
 from tests.dags.whole_run import IN_HEADER, IN_KEY, IN_VALUE, KEYS, RECORDS, TOO_LONG

@@ -127,7 +127,7 @@ def load_incidents(topic: str) -> list[tuple[str, str]]:
     from airflow.models.variable import Variable
 
     from cleantail.watch.incidents import parse_book
-    from cleantail_airflow.alerts.incident_book import variable_name
+    from cleantail_airflow.alerts.channels import variable_name
 
     return sorted((event.value, subject) for event, subject in parse_book(Variable.get(variable_name(topic))).incidents)
 

@@ -15,8 +15,8 @@ from airflow.sdk.bases.notifier import BaseNotifier
 from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail_airflow.alerts.alerting import place_of
+from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
-from cleantail_airflow.alerts.notifiers import channel_label, deliver
 
 FAILED = "open"
 """The state of the message: a notifier cannot know when what it tells of is over."""

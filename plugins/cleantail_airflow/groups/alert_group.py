@@ -13,15 +13,14 @@ from cleantail.config.topic import Topic
 from cleantail.rounds.pack_results import BEGUN, EXPIRE_TOMBSTONES, SUSPECTED, WAITS, PackResult, TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import run_url
-from cleantail_airflow.alerts.incident_book import locked_book
+from cleantail_airflow.alerts.channels import locked_book
+from cleantail_airflow.alerts.ended_run import EndedTask, FailedTask, RunOfTopic, ended_tasks, failed_tasks, tell_of_run
 from cleantail_airflow.groups.group_incidents import tell_of_broken, tell_of_evaluation
 from cleantail_airflow.groups.group_params import TOPIC, Asked
 from cleantail_airflow.groups.group_plan import GroupPlan, group_plan_of
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since, remember
 from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
-from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, ended_tasks, failed_tasks
-from cleantail_airflow.outcomes.told_run import RunOfTopic, tell_of_run
 from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
 

@@ -26,7 +26,7 @@ from cleantail_airflow.groups.group_params import Asked
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.left_over import left_since, remember
-from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
 from cleantail_airflow.tasks.idle_runs import NOTE
@@ -88,7 +88,7 @@ class EvaluateGroupOperator(BaseOperator):
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED
         from cleantail_airflow.groups.group_incidents import is_open
-        from cleantail_airflow.metrics.run_metrics import send_since_last_run
+        from cleantail_airflow.outcomes.run_metrics import send_since_last_run
 
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
@@ -150,7 +150,7 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail.lake.runs.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.groups.new_input import new_bytes
-        from cleantail_airflow.metrics.run_metrics import send_plan
+        from cleantail_airflow.outcomes.run_metrics import send_plan
 
         new = new_bytes(topic, platform, kept, looked.silent)  # 0, not None, where only deletes by values are new
         # until its deletes by values were converted, what is due is told as if their records were there

@@ -18,12 +18,10 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.watch.incidents import Condition, Look, Notification, observed
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
-from cleantail_airflow.alerts.channels import tell_channels
-from cleantail_airflow.alerts.incident_book import load_book, locked_book
+from cleantail_airflow.alerts.channels import load_book, locked_book, tell_channels
+from cleantail_airflow.alerts.ended_run import EndedTask, FailedTask, RunCoverage, run_alarms
 from cleantail_airflow.alerts.messages import Message, Place, message_of
 from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCoverage
-from cleantail_airflow.outcomes.told_run import run_alarms
 from cleantail_airflow.task_ids import EVALUATE
 
 

@@ -10,7 +10,7 @@ from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.groups.group_params import TOPIC
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.station_tasks import alias_of
-from cleantail_airflow.outcomes.job_reports import JobReport
+from cleantail_airflow.outcomes.run_xcoms import JobReport
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOperator

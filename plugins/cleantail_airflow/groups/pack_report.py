@@ -14,8 +14,8 @@ from cleantail.rounds import pack_results
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
 from cleantail.watch.job_results import EndedJob
-from cleantail_airflow.alerts.red_check import Failure, failures_of
 from cleantail_airflow.groups.group_plan import parsed
+from cleantail_airflow.outcomes.failures import Failure, failures_of
 from cleantail_airflow.task_ids import (
     CHECK_QUALITY,
     COMPACT,

@@ -33,8 +33,8 @@ from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, plan
 from cleantail_airflow.groups.group_topics import topics_of_group
 from cleantail_airflow.groups.pack_report import STATIONS, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.outcomes.crashes import cause_of_crash
-from cleantail_airflow.outcomes.job_reports import report_of
+from cleantail_airflow.outcomes.failures import cause_of_crash
+from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.task_ids import EVALUATE
 from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
@@ -181,7 +181,7 @@ class RunPackOperator(SparkJobOperator):
     def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
         """Sends what no earlier try has sent, and keeps what was sent, where the workers share CLEANTAIL_HOME. A file
         that cannot be written fails no task: the next try then sends again."""
-        from cleantail_airflow.metrics.run_metrics import send_outcome
+        from cleantail_airflow.outcomes.run_metrics import send_outcome
 
         home, kept = platform_of(self.config_dir).home, self.outcomes.replace(".jsonl", ".sent.jsonl")
         sent = read_outcomes(home, kept)

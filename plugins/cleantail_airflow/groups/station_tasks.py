@@ -21,11 +21,10 @@ from cleantail.human import counted
 from cleantail.lineage import StationLineage
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.red_check import Failure, RedCheck
 from cleantail_airflow.groups.group_plan import group_plan_of, planned_pack
 from cleantail_airflow.groups.pack_report import BY_TASK, result_of_pack
-from cleantail_airflow.lineage.lineage_operator import LineageOperator
-from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.outcomes.failures import Failure, RedCheck, noted
+from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import PUBLISH
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.spark_job import platform_of
@@ -82,7 +81,7 @@ class StationOperator(LineageOperator, BaseOperator):
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         """Returns what the station has read and written, of all these topics."""
         from cleantail.lineage import told_evidence
-        from cleantail_airflow.lineage.told_stations import done_by_pack
+        from cleantail_airflow.station_lineage import done_by_pack
 
         platform = platform_of(self.config_dir)
         found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir), os.environ)

@@ -27,12 +27,21 @@ from cleantail.watch.observed_table import TableSummary, summary_of
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
-from cleantail_airflow.page.configuration import Configuration, Configured, TopicFiles
-from cleantail_airflow.page.data_docs import pages_of
+from cleantail_airflow.page.configured_topics import Configuration, Configured, TopicFiles
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
-from cleantail_airflow.page.page_charts import PARTITIONS_SHOWN, Charts, SavedBytes, saved_bytes
-from cleantail_airflow.page.page_rows import RowCache, log_views, row_of
-from cleantail_airflow.page.page_values import GroupPage, TopicPage, TopicsPage
+from cleantail_airflow.page.page_values import (
+    PARTITIONS_SHOWN,
+    Charts,
+    GroupPage,
+    RowCache,
+    SavedBytes,
+    TopicPage,
+    TopicsPage,
+    log_views,
+    row_of,
+    saved_bytes,
+)
+from cleantail_airflow.page.records_and_docs import pages_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,26 +1,190 @@
-"""Says what the templates of the page are filled with: a template knows each field of these values by its name."""
+"""The numbers of a topic's page over time: its charts, and what the whole evidence has counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
+from cleantail.errors import CleantailError, ConfigError
 from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.log.log_state import LogState
+from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.source_position import SnapshotPosition
+from cleantail.log.triggers import Decision
+from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback_plan import UndoneRound
+from cleantail.watch.charts import (
+    Bar,
+    ColumnChart,
+    PartitionChart,
+    SizeChart,
+    dropped_chart,
+    duration_chart,
+    log_bar,
+    partition_charts,
+    size_chart,
+)
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.topic_list import Listing, Selection, TopicRow
-from cleantail.watch.topic_states import State
-from cleantail_airflow.page.data_docs import DocsPage
+from cleantail.watch.log_metrics import Totals
+from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
+from cleantail.watch.observed_table import TableSummary
+from cleantail.watch.topic_list import Listing, Selection, TopicRow, topic_row
+from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.kafka_watch import SourceView
-from cleantail_airflow.page.page_charts import Charts
-from cleantail_airflow.page.page_rows import LogView
+from cleantail_airflow.page.records_and_docs import DocsPage
+
+PARTITIONS_SHOWN = 12
+"""Partitions whose history is shown at once; the others are folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Holds the charts of one topic; None where there is nothing to draw."""
+
+    size: SizeChart | None
+    dropped: ColumnChart | None
+    durations: ColumnChart | None
+    partitions: Sequence[PartitionChart]
+
+    @classmethod
+    def of(cls, sizes: Sequence[SizePoint], rounds: Sequence[Round]) -> Charts:
+        """Draws the charts. `rounds` are without rollbacks: those are decisions, and drop nothing."""
+        return cls(size_chart(sizes), dropped_chart(rounds), duration_chart(rounds), partition_charts(rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBytes:
+    """Says what one topic has saved by its evidence.
+
+    All reclaims have freed `freed_bytes`; all rounds that were not undone have hidden `so_far_bytes`, which is None
+    while the evidence is not read.
+    """
+
+    freed_bytes: int = 0
+    so_far_bytes: int | None = None
+
+
+def saved_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, SavedBytes]:
+    """Returns what each topic has saved; nothing while the evidence is not read."""
+    if totals is None:
+        return {}
+    return {
+        name: SavedBytes(totals[RECLAIMED, (name,)], max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0))
+        for name in topics
+    }
+
+
+BAR_WIDTH = 1000.0
+ROW_LIVES_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """Describes one log on a topic's page."""
+
+    log: LogState
+    decision: Decision
+    bar: Bar
+    lag_ms: int | None
+    sweep: bool
+    kept: KeptBranch | None
+    held_by: tuple[str, ...] = ()
+    retention: str = ""
+    """Why a run would move its start; empty where it would not."""
+
+    @property
+    def work(self) -> str:
+        """Says in a word or two what a run would do with it now; empty where nothing."""
+        if self.decision.compact:
+            return "Compact"
+        return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
+
+
+def row_of(
+    name: str,
+    topic: Topic | ConfigError,
+    table: TableSummary | None,
+    now_ms: int,
+    approval_task: str = "",
+    saved_bytes: SavedBytes | None = None,
+    dag: DagState | None = None,
+    group: str | None = None,
+) -> TopicRow:
+    """Makes the row of one topic at a glance, whatever is wrong with it.
+
+    `approval_task` is the task that waits for a person's answer; `saved_bytes` is what the evidence says of all its
+    rounds and reclaims; `dag` is what Airflow says of the DAG that runs it; `group` the one that its YAML names.
+    """
+    if isinstance(topic, ConfigError):
+        return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag, group=group)
+    about = topic.description
+    if table is None:
+        return TopicRow(name, State.READING, MEANING[State.READING], about, dag=dag, group=group)
+    if table.error:
+        return TopicRow(name, State.UNREADABLE, table.error, about, dag=dag, group=group)
+    try:
+        logs = table.states(topic, now_ms)
+    except CleantailError as e:
+        return TopicRow(name, State.UNREADABLE, str(e), about, dag=dag, group=group)
+    evidence = saved_bytes or SavedBytes()
+    reclaimed = max(table.saved.reclaimed_bytes, evidence.freed_bytes)
+    total = replace(table.saved, reclaimed_bytes=reclaimed, so_far_bytes=evidence.so_far_bytes)
+    row = topic_row(topic, logs, total, now_ms, approval_task, table.readers, dag, table.last_round_at_ms)
+    return replace(row, group=group)
+
+
+class RowCache:
+    """Keeps rows for some seconds: nothing of a row but its ages changes while the table, the YAML and what Airflow
+    says of the DAG stay as they are."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[int, tuple[Any, ...], tuple[Any, ...], TopicRow]] = {}
+
+    def row(
+        self, name: str, topic: Topic | ConfigError, table: TableSummary | None, now_ms: int, *more: Any
+    ) -> TopicRow:
+        """Returns what row_of returns for the same arguments, or returned some seconds ago."""
+        kept = self._rows.get(name)
+        if kept is not None:
+            at_ms, (of_topic, of_table), others, row = kept
+            fresh = 0 <= now_ms - at_ms < ROW_LIVES_MS and of_topic is topic and of_table is table
+            if fresh and table is not None and others == more:
+                return row
+        row = row_of(name, topic, table, now_ms, *more)
+        self._rows[name] = (now_ms, (topic, table), more, row)
+        return row
+
+
+def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
+    """Makes the rows of a topic's logs, with what a run would do with each now."""
+    in_units = {work.partition for unit in plan.units for work in unit.partitions}
+    return [
+        LogView(
+            log=log,
+            decision=planned.decision,
+            bar=log_bar(log, BAR_WIDTH),
+            lag_ms=_lag_ms(log, plan.now_ms),
+            sweep=log.partition in plan.sweep,
+            kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
+            held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
+            retention=planned.retention.reason if planned.retention.due and log.partition in in_units else "",
+        )
+        for planned in plan.by_log
+        for log in [planned.log]
+    ]
+
+
+def _lag_ms(log: LogState, now_ms: int) -> int | None:
+    """Returns how old the oldest dirty record is, None where nothing is dirty."""
+    earliest_ms = log.earliest_dirty_timestamp_ms
+    return None if earliest_ms is None else max(now_ms - earliest_ms, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ from cleantail.rounds.approval import answered, question, read_answer, shown_of,
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.waiting_round import tell_that_it_waits, tell_that_it_was_answered
-from cleantail_airflow.lineage.lineage_operator import LineageOperator
-from cleantail_airflow.outcomes.job_reports import checked_by
+from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.outcomes.run_xcoms import checked_by
+from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
@@ -100,7 +100,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             raise AirflowFailException(str(error)) from None
 
     def _asked(self, topic: Topic, platform: Platform, checked: CheckedRound | None) -> StationLineage | None:
-        from cleantail_airflow.lineage.told_stations import asked
+        from cleantail_airflow.station_lineage import asked
 
         return asked(topic, platform, checked.heads) if checked else None
 

@@ -24,7 +24,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.rounds.checked_round import RoundResult
-from cleantail_airflow.outcomes.job_reports import JobReport
+from cleantail_airflow.outcomes.run_xcoms import JobReport
 
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable

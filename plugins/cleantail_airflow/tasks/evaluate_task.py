@@ -18,9 +18,9 @@ from cleantail.errors import CleantailError
 from cleantail.lake.runs.clocks import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
-from cleantail_airflow.lineage.lineage_operator import LineageOperator
-from cleantail_airflow.outcomes.failure_notes import noted
-from cleantail_airflow.outcomes.planned_run import PlannedRun, planned_run
+from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.outcomes.run_xcoms import PlannedRun, planned_run
+from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
@@ -49,8 +49,8 @@ class EvaluateOperator(LineageOperator, BaseOperator):
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail.lake.runs.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
-        from cleantail_airflow.lineage.told_stations import evaluated
-        from cleantail_airflow.metrics.run_metrics import send_plan, send_since_last_run
+        from cleantail_airflow.outcomes.run_metrics import send_plan, send_since_last_run
+        from cleantail_airflow.station_lineage import evaluated
 
         require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
@@ -121,7 +121,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
 def something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
     """Returns whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
     from cleantail.watch.alarms import log_alarms
-    from cleantail_airflow.alerts.incident_book import load_book
+    from cleantail_airflow.alerts.channels import load_book
 
     if not topic.alerts:
         return False

@@ -14,7 +14,7 @@ from airflow.listeners import hookimpl
 from cleantail.config.run_schedule import Schedule, schedule_text
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
-from cleantail_airflow.outcomes.planned_run import PlannedRun
+from cleantail_airflow.outcomes.run_xcoms import PlannedRun
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""

@@ -6,7 +6,7 @@ from airflow.sdk import Context
 
 from cleantail.errors import CleantailError
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.outcomes.planned_run import plan_of
+from cleantail_airflow.outcomes.run_xcoms import plan_of
 from cleantail_airflow.tasks.ingest_tasks import KafkaClientOperator
 from cleantail_airflow.tasks.spark_operator import as_airflow, topic_and_platform
 from cleantail_airflow.tasks.spark_tasks import NO_PLAN, PublishingOperator

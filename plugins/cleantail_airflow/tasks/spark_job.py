@@ -27,8 +27,8 @@ from cleantail_airflow.airflow_exceptions import (
 )
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import job_file, spark_environment
-from cleantail_airflow.lineage.lineage_operator import LineageOperator
-from cleantail_airflow.outcomes.failure_notes import noted
+from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.tasks.driver_hook import DriverHook
 from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster, settings_for_cluster, task_settings
 

@@ -21,10 +21,8 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of, warnings_of
-from cleantail_airflow.outcomes.crashes import cause_of_crash
-from cleantail_airflow.outcomes.job_reports import JobReport, report_of
-from cleantail_airflow.outcomes.planned_run import plan_of
+from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, warnings_of
+from cleantail_airflow.outcomes.run_xcoms import JobReport, plan_of, report_of
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 
 DONE_BEFORE = "no application was started: that of an earlier task has done this work as well"
@@ -65,7 +63,7 @@ class CleantailSparkOperator(SparkJobOperator):
         return plan.records if plan else None
 
     def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
-        from cleantail_airflow.metrics.run_metrics import send_result
+        from cleantail_airflow.outcomes.run_metrics import send_result
 
         send_result(self.topic, ended)
         report = report_of(ended.xcom, self.job)
@@ -80,7 +78,7 @@ class CleantailSparkOperator(SparkJobOperator):
 
     def told(self, context: Context, ended: EndedJob, report: JobReport) -> StationLineage | None:
         """Returns what the job has read and written, red or green."""
-        from cleantail_airflow.lineage.told_stations import done
+        from cleantail_airflow.station_lineage import done
 
         topic, platform = topic_and_platform(self.topic, self.config_dir)
         return done(topic, platform, ended, report, self.snapshots_read(context))

@@ -20,9 +20,8 @@ from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JS
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.alerts.red_check import failures_of
-from cleantail_airflow.outcomes.job_reports import JobReport, checked_by, report_of
-from cleantail_airflow.outcomes.planned_run import plan_of
+from cleantail_airflow.outcomes.failures import failures_of
+from cleantail_airflow.outcomes.run_xcoms import JobReport, checked_by, plan_of, report_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of

@@ -10,7 +10,7 @@ import pytest
 
 from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.watch.metrics import METRICS
-from cleantail_airflow.metrics.scrape_samples import samples_of
+from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content
 
 NOW = 1_800_000_000_000

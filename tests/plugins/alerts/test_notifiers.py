@@ -17,7 +17,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.incidents import Book, Condition, Look, observed
 from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import EarlyLook, red_alarms, tell, tell_now
-from cleantail_airflow.alerts.red_check import failures_of
+from cleantail_airflow.outcomes.failures import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parsed, verdict
 from tests.alert_sinks import Hook, Mailbox

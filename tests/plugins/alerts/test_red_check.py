@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail_airflow.alerts.red_check import failures_of, warnings_of
+from cleantail_airflow.outcomes.failures import failures_of, warnings_of
 from tests.airflow_site import failure, parsed, verdict
 
 

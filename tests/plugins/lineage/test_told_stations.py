@@ -11,8 +11,8 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail.watch.job_results import EndedJob
-from cleantail_airflow.lineage.told_stations import asked, done, done_by_pack, evaluated
-from cleantail_airflow.outcomes.job_reports import report_of
+from cleantail_airflow.outcomes.run_xcoms import report_of
+from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 

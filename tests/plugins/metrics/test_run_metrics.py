@@ -16,7 +16,7 @@ import pytest
 from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.watch.job_results import EndedJob
-from cleantail_airflow.metrics.run_metrics import send_outcome, send_result
+from cleantail_airflow.outcomes.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT
 from tests.airflow_site import failure, verdict
 from tests.statsd_sink import UdpSink
@@ -112,7 +112,7 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
 from cleantail.watch.job_results import EndedJob
-from cleantail_airflow.metrics.run_metrics import send_result
+from cleantail_airflow.outcomes.run_metrics import send_result
 send_result("orders", EndedJob("check_quality", %r))
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.home.home_folder import site_of
-from cleantail_airflow.page.data_docs import DocsPage, file_in, framed, pages_of
+from cleantail_airflow.page.records_and_docs import DocsPage, file_in, framed, pages_of
 
 
 @pytest.fixture

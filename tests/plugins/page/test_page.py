@@ -26,8 +26,8 @@ from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import packed
 from cleantail_airflow.installation import ROOT
+from cleantail_airflow.page import mount as page
 from cleantail_airflow.tasks.dag_docs import settings_section
-from cleantail_airflow.web import mount as page
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
@@ -633,7 +633,7 @@ def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: Or
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from cleantail_airflow.metrics.exposition import last_runs_ms
+    from cleantail_airflow.page.exposition import last_runs_ms
 
     assert last_runs_ms(["nobody"]) == {}
     with create_session() as session:
@@ -764,7 +764,7 @@ def test_the_plugin_imports_no_engine_and_builds_no_page() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
     modules = set(done.stdout.split())
-    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.web.application"} & modules
+    assert not {"pyiceberg", "pandas", "pyarrow", "pyspark", "cleantail_airflow.page.application"} & modules
 
 
 # ---- records

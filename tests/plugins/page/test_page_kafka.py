@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from cleantail.config.topic import Topic
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
+from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.kafka_watch import ANSWERS_LIVE_S, KafkaWatch
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.page.page_templates import TEMPLATES
 from cleantail_airflow.page.page_values import by_name
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient

@@ -13,13 +13,21 @@ from cleantail.config.alert_channels import Event
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.watch.incidents import Book, Condition
-from cleantail_airflow.alerts import incident_book
+from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import red_alarms
-from cleantail_airflow.alerts.incident_book import PREFIX, load_book, variable_name
-from cleantail_airflow.alerts.red_check import Failure, RedCheck, failures_of
-from cleantail_airflow.outcomes.failure_notes import LOST, NOTE, UNREADABLE, FailureNote, noted, parsed_note
-from cleantail_airflow.outcomes.task_states import EndedTask, FailedTask, RunCoverage
-from cleantail_airflow.outcomes.told_run import run_alarms
+from cleantail_airflow.alerts.channels import PREFIX, load_book, variable_name
+from cleantail_airflow.alerts.ended_run import EndedTask, FailedTask, RunCoverage, run_alarms
+from cleantail_airflow.outcomes.failures import (
+    LOST,
+    NOTE,
+    UNREADABLE,
+    Failure,
+    FailureNote,
+    RedCheck,
+    failures_of,
+    noted,
+    parsed_note,
+)
 from tests.airflow_site import NOW_MS, failure, parsed, verdict
 
 RED = failures_of("orders", parsed(verdict(4, failure(), failure(expectation="expect_b")), verdict(5, failure())))
@@ -171,6 +179,6 @@ def test_a_book_that_somebody_broke_is_begun_anew(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_CLEANTAIL.INCIDENTS.ORDERS", "{}")
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(incident_book.logger, "propagate", True)
+    monkeypatch.setattr(channels.logger, "propagate", True)
     assert load_book("orders") == Book()
     assert "what is open is told anew" in caplog.text

@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.config.loading import find_topic
 from cleantail.errors import ConfigError
-from cleantail_airflow.outcomes.job_reports import report_of
+from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.tasks.assets import announce, asset_of, schedule_of, usable_topics
 from tests.airflow_site import Site
 

@@ -12,8 +12,8 @@ import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from cleantail_airflow.alerts.red_check import RedCheck
 from cleantail_airflow.installation import ROOT, config_dir, spark_environment
+from cleantail_airflow.outcomes.failures import RedCheck
 from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator
 from cleantail_airflow.tasks.spark_tasks import CompactOperator
 from tests.airflow_site import Recorder, Site, StubbedJobs, failure, plan, unit, verdict

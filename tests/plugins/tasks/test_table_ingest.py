@@ -18,7 +18,7 @@ from cleantail.lake.source_table.planned_read import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail_airflow.groups.new_input import new_bytes
-from cleantail_airflow.lineage.told_stations import done_by_pack
+from cleantail_airflow.station_lineage import done_by_pack
 from cleantail_airflow.tasks.ingest_tasks import TableIngestOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.cleantail.orders_table import OrdersTable

@@ -34,7 +34,7 @@ class Page:
         """Returns the FastAPI application; the first request builds it."""
         with self._lock:
             if self._app is None:
-                from cleantail_airflow.web.application import build_app
+                from cleantail_airflow.page.application import build_app
 
                 self._app = build_app()
             return self._app

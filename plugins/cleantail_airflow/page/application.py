@@ -1,58 +1,144 @@
-"""The pages of Cleantail in Airflow's UI, and /metrics: a FastAPI application that the API server mounts (mount).
-
-No route answers without Airflow's login, but /metrics to a scraper with a token. A route reads here what was asked for
-and who asks; what a page shows is computed in page_content, and page_access says who may see it.
-
-GET  /topics?q=…&group=…&state=…&sort=…&page=N    all topics that the user may see
-GET  /topics/TOPIC                                one topic, whatever DAG runs it; or all of a group, by the same query
-GET  /topics/TOPIC/records?round=R&kind=K         records that a round would remove, or that failed its checks
-GET  /topics/TOPIC/docs/PATH                      its Data Docs
-POST /topics/TOPIC/partitions/N/release           takes a log out of quarantine, for those who may edit the topic, and
-                                                  of one with `publish: approve` for its approvers alone
-GET  /static/FILE                                 a style sheet, script or image
-GET  /metrics                                     for Prometheus, whose token metrics_access knows
-"""
+"""The page's templates, the filters by which they show numbers and times, and where its style sheets are."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from cleantail import human
+from cleantail.config.run_schedule import schedule_text
 from cleantail.config.topic import dag_id_of
-from cleantail.errors import CleantailError, HeldError
+from cleantail.errors import CleantailError, ConfigError, HeldError
 from cleantail.home.home_folder import site_of
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.runs.quarantine_release import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
+from cleantail.rounds.evidence_row import clocks_differ
 from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.metrics.exposition import exposition
-from cleantail_airflow.metrics.metrics_access import SCRAPER, Scraper
-from cleantail_airflow.page import data_docs
-from cleantail_airflow.page.dag_states import dag_states
+from cleantail_airflow.page import records_and_docs
+from cleantail_airflow.page.dag_states import approvals_of, dag_states, dags_of
+from cleantail_airflow.page.exposition import SCRAPER, Scraper, exposition
 from cleantail_airflow.page.page_access import (
     LOGGED_IN,
     User,
     is_allowed,
+    login_url,
     note_release,
     readable_topics,
     require_same_origin,
     right,
+    ui_root,
 )
 from cleantail_airflow.page.page_content import Content
-from cleantail_airflow.page.page_records import records_of_round, round_named
 from cleantail_airflow.page.page_values import TopicsPage, by_name
-from cleantail_airflow.page.topic_dags import approvals_of, dags_of
-from cleantail_airflow.web.responses import content_of, page, problem, static, to_login, with_headers
+from cleantail_airflow.page.records_and_docs import records_of_round, round_named
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+"""The folder of the style sheets, scripts and images of the pages."""
+
+
+def _templates() -> Environment:
+    """Makes the templates' environment: it escapes whatever is filled in, and a name that is not there is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "size": human.size,
+        "instant": human.instant,
+        "duration": human.duration,
+        "ago": human.ago,
+        "readable_reason": human.readable_reason,
+        "schedule_text": schedule_text,
+        "count": "{:,}".format,
+        "ratio": "{:.2f}".format,
+        "px": "{:.1f}".format,
+        "clocks_differ": clocks_differ,
+    }
+    return environment
+
+
+TEMPLATES = _templates()
+
+
+STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+CONTENT_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'"
+HEADERS = {
+    "Content-Security-Policy": f"{CONTENT_POLICY}; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+}
+
+
+async def with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Adds the headers that an answer has not set itself."""
+    response = await call_next(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+async def to_login(request: Request, error: Any) -> Response:
+    """Sends a browser without a login to Airflow's, and answers everything else with the plain error."""
+    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page:
+        return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
+    return await http_exception_handler(request, error)
+
+
+def static(name: str) -> Response:
+    """Sends a style sheet, script or image of the pages."""
+    file = STATIC / name
+    if file.parent != STATIC or file.suffix not in STATIC_TYPES or not file.is_file():
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
+    return FileResponse(file, media_type=STATIC_TYPES[file.suffix])
+
+
+def content_of(request: Request) -> Content:
+    """Returns the topics that the application is over."""
+    content: Content = request.app.state.content
+    return content
+
+
+def problem(request: Request, title: str, text: str, code: int = status.HTTP_200_OK) -> Response:
+    """Shows what is wrong in words."""
+    return page(request, "problem.html", {"title": title, "text": text}, code)
+
+
+def page(request: Request, template: str, values: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
+    """Fills a template; each has besides its values where the page and the UI begin, and how topics' pages are
+    called."""
+    links = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
+    return HTMLResponse(TEMPLATES.get_template(template).render(**links, **values), code)
+
+
+def _dag_id_of(request: Request) -> Callable[[str], str]:
+    """Returns the function by which templates get from a topic or group to its id, for links to its page."""
+    try:
+        prefix = content_of(request).configured.dag_prefix
+    except ConfigError:
+        prefix = ""
+    return lambda name: dag_id_of(name, prefix)
+
 
 DATA_DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
@@ -197,10 +283,10 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
         site = site_of(content.platform.home, content.topic_of(dag_id))
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
-    file = data_docs.file_in(site, path)
+    file = records_and_docs.file_in(site, path)
     if file is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
-    media_type = data_docs.TYPES[file.suffix]
+    media_type = records_and_docs.TYPES[file.suffix]
     headers = {
         "Content-Security-Policy": f"{DATA_DOCS_POLICY}; base-uri 'none'; frame-ancestors 'self'; form-action 'none'"
     }
@@ -208,7 +294,7 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
         return FileResponse(file, media_type=media_type, headers=headers)
     root = request.scope["root_path"]
     return HTMLResponse(
-        data_docs.framed(file.read_text(errors="replace", encoding="utf-8"), root, dag_id), headers=headers
+        records_and_docs.framed(file.read_text(errors="replace", encoding="utf-8"), root, dag_id), headers=headers
     )
 
 

@@ -18,6 +18,10 @@ from cleantail.watch.job_results import EndedJob, JobResult
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
+if TYPE_CHECKING:
+    from cleantail.lake.runs.run_plan import RunPlan
+
+
 try:
     from airflow.sdk.configuration import conf
     from airflow.sdk.observability import stats
@@ -25,8 +29,6 @@ except ImportError:  # until Airflow 3.1
     from airflow.configuration import conf
     from airflow.stats import Stats as stats  # type: ignore[no-redef]
 
-if TYPE_CHECKING:
-    from cleantail.lake.runs.run_plan import RunPlan
 
 PREFIX = "cleantail"
 JOBS_OF = {COMPACT: ("check_quality", "publish")}

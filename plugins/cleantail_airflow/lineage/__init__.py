@@ -1,1 +1,0 @@
-"""Lineage of the tasks, through Airflow's provider for OpenLineage where that is installed and set up."""

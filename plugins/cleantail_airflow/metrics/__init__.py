@@ -1,1 +1,0 @@
-"""Metrics: what tasks send, and what a scraper finds."""

@@ -1,0 +1,185 @@
+"""Lets in who may scrape the metrics: a user of Airflow, who sees the topics that he may read, or the token's bearer.
+
+The token is in the environment variable CLEANTAIL_METRICS_TOKEN of the API server, and opens nothing but the metrics:
+Airflow's own tokens expire after a day, which no scraper likes. Without the variable only Airflow's login counts.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Annotated, Any
+
+from airflow.api.common.airflow_health import UNHEALTHY, get_airflow_health
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from sqlalchemy import func, select
+
+from cleantail.config.topic import Topic, by_topic
+from cleantail.home.driver_process import TOKEN_VARIABLE
+from cleantail.watch.dag_state import DagState
+from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.metrics import (
+    DEAD_THREADS,
+    LAST_RUN_FAILED,
+    TIME_SINCE_LAST_RUN,
+    TOPICS,
+    UP,
+    Metric,
+    Sample,
+    by_metric,
+)
+from cleantail.watch.observed_table import TableSummary
+from cleantail.watch.topic_states import State
+from cleantail_airflow.page.dag_states import approvals_of, dags_of
+from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_values import row_of
+
+
+async def scraper(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
+) -> BaseUser | None:
+    """Returns the user, or None for the bearer of the token, who sees every topic.
+
+    Raises HTTPException 401 or 403.
+    """
+    if credentials is not None and is_token(credentials.credentials, os.environ):
+        return None
+    return await get_user(request, None, credentials)
+
+
+def is_token(credentials: str, env: Mapping[str, str]) -> bool:
+    """Compares the credentials with the token in constant time; an empty variable is no token."""
+    token = env.get(TOKEN_VARIABLE, "").strip()
+    return bool(token) and hmac.compare_digest(credentials.encode(), token.encode())
+
+
+Scraper = Annotated[BaseUser | None, Depends(scraper)]
+SCRAPER = Depends(scraper)
+
+
+TABLES_WITHIN_S = 2.0
+EVIDENCE_WITHIN_S = 2.0
+"""A scrape waits so long, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
+there at the next scrape."""
+DOWN = (State.BROKEN, State.UNREADABLE)
+
+
+def samples_of(
+    content: Content,
+    readable: Collection[str],
+    now_ms: int,
+    approval_tasks: Mapping[str, str],
+    dags: Mapping[str, DagState],
+) -> list[Sample]:
+    """Makes the samples of the topics that the scraper may read.
+
+    `approval_tasks` and `dags` are as for the page. Raises CleantailError where the catalog is out of reach.
+    """
+    files = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
+    topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
+    tables = content.summaries(list(topics.values()), TABLES_WITHIN_S)
+    states = {
+        name: row_of(name, topic, tables.get(name), now_ms, approval_tasks.get(name, ""), dag=dags.get(name)).state
+        for name, topic in files.items()
+    }
+    read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
+    totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
+    gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
+    return [*gauges, *_of_states(states), *_of_runs(dags, files), *_counted(totals, read)]
+
+
+def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
+    """Yields whether the last run failed; a DAG has no sample before its first run has ended."""
+    yield from (
+        Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
+    )
+
+
+def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:
+    yield from log_samples(topic.topic, table.states(topic, now_ms), topic.config, now_ms)
+    if table.exists:
+        yield from saved_samples(topic.topic, table.saved)
+        yield from compaction_samples(topic.topic, table.last_compaction)
+
+
+def _of_states(states: dict[str, State]) -> Iterator[Sample]:
+    """Yields a sample for every state, so that one that no topic is in is 0 and not absent."""
+    counted = Counter(states.values())
+    yield from (Sample(TOPICS, (state.value,), counted[state]) for state in State)
+    yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)
+
+
+def _counted(totals: Totals | None, names: Iterable[str]) -> list[Sample]:
+    """Makes the counters of these topics; the evidence also has topics whose file has gone."""
+    topics = set(names)
+    return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in topics}))
+
+
+COMPONENTS = ("scheduler", "triggerer", "dag_processor")
+_FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
+    """Returns body and content type for the topics that the scraper may see.
+
+    Raises CleantailError as the page does.
+    """
+    now_ms, configured = int(time.time() * 1000), content.configured
+    runs = {topic: configured.dag_ids[topic] for topic in readable}
+    waiting, states = approvals_of(configured, runs), dags_of(configured, runs)
+    of_topics = samples_of(content, runs, now_ms, waiting, states)
+    last_ms = by_topic(last_runs_ms(set(runs.values())), runs)
+    samples = [*of_topics, *_since_last_run(last_ms, now_ms), _dead()]
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Samples(samples))
+    encoder, content_type = choose_encoder(accept)
+    return encoder(registry), content_type
+
+
+class _Samples:
+    """Hands the samples to prometheus_client, which escapes the labels."""
+
+    def __init__(self, samples: Collection[Sample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Any]:
+        for metric, samples in by_metric(self._samples):
+            yield _family(metric, samples)
+
+
+def _family(metric: Metric, samples: Collection[Sample]) -> Any:
+    family = _FAMILIES[metric.kind](metric.exposed, metric.meaning, labels=metric.labels)
+    for sample in samples:
+        family.add_metric(sample.labels, sample.value)
+    return family
+
+
+def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]:
+    for name, began_ms in sorted(last_ms.items()):
+        yield Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - began_ms, 0))
+
+
+def _dead() -> Sample:
+    """Counts the components that Airflow calls unhealthy; one that never was there has no status, and is not dead."""
+    health = get_airflow_health()
+    return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
+
+
+def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
+    """Asks the scheduler's database when each DAG last began a run (Unix ms)."""
+    began = func.max(DagRun.start_date)
+    query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
+    with create_session() as session:
+        return {dag_id: int(at.timestamp() * 1000) for dag_id, at in session.execute(query) if at is not None}

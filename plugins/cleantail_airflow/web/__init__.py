@@ -1,1 +1,0 @@
-"""The web application in Airflow's UI: its routes, over the pages and the metrics, and where Airflow mounts it."""
