@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cleantail", "spark_jobs", "plugins", "dags")
+PACKAGES = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "dags")
 CALLS = {
     "unlink", "rmtree", "rmdir", "removedirs", "deleteFile", "deleteFiles", "delete_file", "dropTable", "drop_table",
     "purge_table", "drop_namespace", "dropNamespace", "drop_view", "dropView", "removeBranch", "removeTag", "removeRef",
