@@ -40,8 +40,7 @@ _PackedTable = tuple[
 _SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
 LAST = "last"
 UNDID_INGESTION = "ingestion "
-"""Beginning of the entry cleantail.undone of a snapshot that undid an ingestion. The ingestion's snapshot id follows.
-"""
+"""Beginning of the entry cleantail.undone of a snapshot that undid an ingestion. Its snapshot id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class KafkaRead:
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """What was read of a source table up to a snapshot. The offsets of a partition may include some that came earlier
-    on."""
+    """What was read of a source table up to a snapshot. A partition's offsets may include some that came before."""
 
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
