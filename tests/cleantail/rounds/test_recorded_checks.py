@@ -1,4 +1,4 @@
-"""What the evidence keeps of a checked round, and that format 1 of it is read."""
+"""What the evidence keeps of a checked round, also read without the fields that were added later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cleantail.rounds.recorded_checks import (
 from tests.round_builders import check_result, checked_round, reference_of
 
 TOPIC = Topic.model_validate({"topic": "orders", "table": "cleantail.orders"})
-FORMAT_1_PART = (
+SHORTER_PART = (
     '{"measure":{"duplicate_keys":0,"missing_winners":0,"foreign_records":0,"data_files_changed":0,"head_'
     'changed":0,"early_tombstones":0,"overdue_tombstones":0,"invalid_left":0,"resurrected":0,"contradicti'
     'ng_offsets":0,"imbalance":0,"malformed_versions":0,"future_timestamps":0,"records_in":2,"records_out'
@@ -38,14 +38,14 @@ FORMAT_1_PART = (
     '}},"hidden_bytes":{"0":9},"saved_bytes":{"0":9},"plan":"by '
     'columns","keyless":{"3":[2,17]}},"began_ms":3,"clean_ms":1,"map_slots":10,"head_snapshot_id":41}}'
 )
-"""A row's part of a round in format 1."""
-FORMAT_1_UNIT = (
+"""A row's part of a round without the fields that were added later."""
+SHORTER_UNIT = (
     "eNplUctuwyAQ/JVqzxxM0qqKf6WKEDbrGBWDtYtTWZb/vYudRx83ZpgZdocFKE3RQQ2kQcEUfYa6UhDTlxkY6jcFjWU0HO3IfcrG"
     "i/ZVBA3Z2Pbia7MhbabKnMQ/Wso++xTF+rE84ZbZeeJsnKc8m9R1jPtTGN0DHhSEdDGcxfhTU8g/umbOyNvlnkjYJnI706fw1MYp"
     "hBvV2nHbqgxDyL3pKA13xR7zjCW07gHXs4JWmsoCFnAYMKMrR55GJEa3owpqva7ymncO49298Seh2V7R/WPHYKUgWeilTWEapDsF"
     "nzgH5E11lCoPSr+fS3CDFxu3HY4yUMAb0AoG2Y1DKgPqUkGZ/vev6fUbpP+mRg=="
 )
-"""The unit in the summary of a branch's head in format 1."""
+"""The unit in the summary of a branch's head without the fields that were added later."""
 
 
 def rows_of(checked, outcome="checked"):
@@ -84,8 +84,8 @@ def test_what_a_check_has_seen_in_records_is_not_kept_and_what_our_own_words_are
     assert verdict == Verdict(0, False, (replace(seen, observed=""), failed), ())
 
 
-def test_a_round_that_format_1_keeps_is_read():
-    row = rows_of(checked_round())[0] | {CHECKED_ROUND: FORMAT_1_PART}
+def test_a_part_without_fields_that_were_added_later_is_read():
+    row = rows_of(checked_round())[0] | {CHECKED_ROUND: SHORTER_PART}
     checked = recorded(TOPIC, "r1", "compact", [row])
     assert checked.measures == (
         LogMeasure(
@@ -102,8 +102,8 @@ def test_a_round_that_format_1_keeps_is_read():
     assert (keyless_logs([unit]), unit.head_snapshot_id, unit.map_slots) == ({3: KeylessLog(2, 17)}, 41, 10)
 
 
-def test_a_branch_that_was_staged_in_format_1_is_checked():
-    unit = staged_unit(FORMAT_1_UNIT, "ct_r1_u0_9")
+def test_a_unit_without_fields_that_were_added_later_is_checked():
+    unit = staged_unit(SHORTER_UNIT, "ct_r1_u0_9")
     assert (unit.base_snapshot_id, unit.partitions[0].end_offset, unit.counts.plan) == (40, 2, "by columns")
 
 
