@@ -23,10 +23,10 @@ Sources. A source belongs to one topic at most.
 6. A topic in Kafka is claimed by its name, whatever the address: two addresses may be of one cluster. A topic of the
    same name has the better claim.
 7. Files are claimed by the pattern of their paths. The folder `<root>/<topic>/` of each folder of sources belongs to
-   that topic.
+   that topic. Case matters only between two such folders, and only if the disk keeps it.
 8. A consumer group is claimed by its name.
 9. The better claim has the source, and only the other file is wrong. Equal claims are both wrong. A file that is broken
-   elsewhere still claims.
+   elsewhere still claims, and always the sources that have its topic's name.
 10. Several topics may read what `platform.shared_sources` lists.
 
 The platform also limits which folders, Airflow connections, brokers and tables a topic may use (`platform_problems`).
@@ -59,18 +59,18 @@ _SIDE_NAMES = {
     UNHOLDABLE_SUFFIX: "its side table of records that it cannot hold",
     LATEST_SUFFIX: "its view of the current state",
 }
-"""Ending of a name -> what the name is for the topic."""
+"""Suffix of a name -> its use for the topic."""
 EXPLICIT, MADE, OWN = 0, 1, 2
-"""How good a claim is, by rule 3: (c), (b) and (a)."""
+"""Strength of a claim by rule 3: (c), (b) and (a)."""
 _AS_A_TABLE = re.compile("[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Describes what one topic file claims. `table` is None where it claims none; `reads` is the table in the same
-    catalog that it reads, None where there is none; `strength`: EXPLICIT, MADE or OWN.
+    """What one topic file claims. `reads` is the table in the same catalog that it reads. `strength` is EXPLICIT, MADE
+    or OWN.
 
-    A file that is broken elsewhere still claims: while its owner mends it, no other topic may take its table.
+    A file that is broken elsewhere still claims, so that no other topic takes its table meanwhile.
     """
 
     file: Path
@@ -88,22 +88,21 @@ class Claim:
 
     @property
     def topic(self) -> str:
-        """Returns the name that the file gives its topic."""
         return self.file.stem
 
     def names(self) -> Mapping[str, str]:
-        """Returns every name in the catalog that the topic takes -> what it is for the topic."""
+        """Return every name in the catalog that the topic takes -> its use for the topic."""
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
-    """Returns what is wrong with a topic's name, or None.
+    """Return what is wrong with a topic's name, or None.
 
     1. A file has the name of its topic.
     2. A file that is a link leads to a file of the same name.
-    3. The name is short enough for the id of a DAG.
+    3. The name is short enough for a DAG id.
     """
     file_stem, link_target = file.stem, file.resolve()
     if topic.topic != file_stem:
@@ -122,8 +121,8 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
 
 
 def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Problem]:
-    """Returns file -> the first thing that is wrong with what it claims."""
-    # 1. who claims which topic and which name
+    """Return file -> the first problem with its claims."""
+    # 1. the claims of each name
     evidence = f"{catalog.namespace}.{EVIDENCE}"
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
     without_topic = superseded(claims, catalog)
@@ -155,7 +154,7 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
             ]
             if rivals and claim.file not in problems:
                 problems[claim.file] = _same_name(claim, name, rivals)
-    # 5. a topic that reads what is a topic's, or the evidence
+    # 5. a topic that reads a table of a topic, or the evidence
     for claim in claims:
         if claim.reads is None:
             continue
@@ -166,7 +165,7 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
 
 
 def superseded(claims: Sequence[Claim], catalog: Catalog) -> frozenset[Path]:
-    """Return the files whose topic is that of a better file: they claim nothing else either."""
+    """Return the files whose topic belongs to a better file. They claim nothing else either."""
     return frozenset(
         claim.file
         for namesakes in _by_topic(claims, catalog)
@@ -176,7 +175,6 @@ def superseded(claims: Sequence[Claim], catalog: Catalog) -> frozenset[Path]:
 
 
 def _by_topic(claims: Sequence[Claim], catalog: Catalog) -> Iterable[list[Claim]]:
-    """Return the claims of each topic together."""
     topics: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         topics[claim.topic if catalog.keeps_case else claim.topic.casefold()].append(claim)
@@ -184,13 +182,16 @@ def _by_topic(claims: Sequence[Claim], catalog: Catalog) -> Iterable[list[Claim]
 
 
 def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
-    """Return how good a file is for the topic of its name: small letters are better, then `.yaml` than `.yml`."""
+    """Return how good a file is for the topic of its name: lower case is better, then `.yaml` before `.yml`."""
     return claim.topic == claim.topic.casefold(), claim.file.suffix == ".yaml"
 
 
 def problem_of_new(claim: Claim, claims: Iterable[Claim], catalog: Catalog) -> Problem | None:
-    """Returns what would be wrong with a topic file that is not there yet, by the rules above. It may not take a table
-    that a topic reads, or a name from a topic that has the table of its own name: that one would be wrong then."""
+    """Return the problem of a topic file that does not exist yet, by the rules above.
+
+    It may not take a table that a topic reads. It may also take no name from a topic whose table has its own name,
+    which would be wrong then.
+    """
     others, names = list(claims), {name.casefold() for name in claim.names()}
     if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
         return _table_problem(claim, f"a table that no topic reads: {readers[0].file.name} does (source.table)")
@@ -204,19 +205,14 @@ def problem_of_new(claim: Claim, claims: Iterable[Claim], catalog: Catalog) -> P
 def _same_topic(claim: Claim, others: Sequence[Claim]) -> Problem:
     names = ", ".join(sorted(other.file.name for other in others))
     is_lost = any(_rank_of_file(other) > _rank_of_file(claim) for other in others)
-    until = (
-        "give this file another name" if is_lost else "neither has it until the other file is gone or has another name"
-    )
+    until = "give this file another name" if is_lost else "neither has it until one file is deleted or has another name"
     allowed = f"also the topic of {names}: {until}"
     return Problem("topic", not_allowed(claim.topic), allowed, claim.topic, line=_line(claim.file, "topic"))
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
-    """Returns the problem of a name that other files claim as well.
-
-    `name` is as this file has it; each of `others` is a claim and the same name as that file has it, which may differ
-    in its case.
-    """
+    """Return the problem of a name that other files claim too. Each of `others` has the name as its own file spells
+    it."""
     theirs = ", ".join(
         f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
     )
@@ -228,7 +224,7 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]]) -> Problem:
-    """Returns the problem of a topic that reads a table that Cleantail has made. `owners`: who claims its name."""
+    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table."""
     if not owners:
         whose = "it is the evidence of all topics"
     elif any(owner.file == claim.file for owner, _ in owners):
@@ -252,14 +248,17 @@ def _line(file: Path, key: str) -> int | None:
 KAFKA: KeyPath = ("source", "kafka", "topic")
 GROUP: KeyPath = ("source", "kafka", "group.id")
 PATH: KeyPath = ("source", "path")
-_KINDS = {KAFKA: "kafka", GROUP: "group", PATH: "path"}
-"""Key of a source -> what entries of platform.shared_sources for it begin with."""
+_KINDS: Mapping[KeyPath, str] = {KAFKA: "kafka", GROUP: "group", PATH: "path"}
+"""Key of a source -> prefix of its entries in platform.shared_sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceClaim:
-    """Describes a source that a file claims: at which key, by which text. `parts`: of a path, absolute; `is_better`: it
-    is called as the topic; `is_written`: the file says so, else it is a folder that is the topic's by its name."""
+    """A source that a file claims.
+
+    `parts` are those of an absolute path. `is_better`: the source has the name of the topic. `is_written`: the file
+    names the source; else it belongs to the topic by its name.
+    """
 
     file: Path
     key: KeyPath
@@ -269,7 +268,7 @@ class SourceClaim:
     is_written: bool = True
 
     def meets(self, other: SourceClaim) -> bool:
-        """Returns whether both claim one source."""
+        """Return whether both claim one source."""
         if self.key != other.key or self.file == other.file:
             return False
         if self.key == PATH:
@@ -280,13 +279,13 @@ class SourceClaim:
 def source_claims(
     file: Path, topic: Topic | Mapping[str, Any], platform: PlatformSettings, home: Path
 ) -> Iterator[SourceClaim]:
-    """Yields what one file claims. `topic`: what is in the file, where it is broken."""
+    """Yield what one file claims. `topic` is the content of the file if it is broken."""
     stem = file.stem
     folders = [(root, (*_parts(root, home), stem)) for root in platform.sources]
     for root, folder in folders:
         yield SourceClaim(file, PATH, f"{root}/{stem}/", (*folder, "**"), _is_own(folder, home / root), False)
     if not isinstance(topic, Topic):
-        # what the file says of its source may be in the part that is broken
+        # the broken part may be the one that names the source
         yield SourceClaim(file, KAFKA, stem, is_better=True, is_written=False)
         yield SourceClaim(file, GROUP, stem, is_better=True, is_written=False)
     path, kafka_topic, group = _sources_of(topic, stem)
@@ -301,20 +300,20 @@ def source_claims(
 
 
 def _sources_of(topic: Topic | Mapping[str, Any], stem: str) -> tuple[str | None, str | None, str | None]:
-    """Returns path, topic in Kafka and consumer group."""
+    """Return path, topic in Kafka and consumer group."""
     if isinstance(topic, Topic):
         kafka = topic.source.kafka
         return topic.source.path, topic.kafka_topic if kafka else None, kafka.group_id if kafka else None
     source = topic.get("source")
     source = source if isinstance(source, dict) else {}
     kafka = source.get("kafka")
-    texts = (source.get("path"), kafka.get("topic") or stem, kafka.get("group.id")) if isinstance(kafka, dict) else None
-    path, name, group = texts or (source.get("path"), None, None)
-    return tuple(text if isinstance(text, str) else None for text in (path, name, group))  # type: ignore[return-value]
+    name, group = (kafka.get("topic") or stem, kafka.get("group.id")) if isinstance(kafka, dict) else (None, None)
+    texts = (source.get("path"), name, group)
+    return tuple(text if isinstance(text, str) else None for text in texts)  # type: ignore[return-value]
 
 
 def source_problems(claims: Sequence[SourceClaim], shared: Sequence[str]) -> dict[Path, Problem]:
-    """Returns file -> the first source that it may not read. `shared`: platform.shared_sources."""
+    """Return file -> the first source that it may not read. `shared` is platform.shared_sources."""
     problems: dict[Path, Problem] = {}
     alone = [claim for claim in claims if not _is_shared(claim, shared)]
     for claim in alone:
@@ -344,12 +343,12 @@ def _problem(claim: SourceClaim, others: Sequence[SourceClaim]) -> Problem:
 
 
 def _is_shared(claim: SourceClaim, shared: Sequence[str]) -> bool:
-    """Returns whether the platform lets several topics read it. A path is shared by its whole text or its beginning."""
+    """Return whether the platform lets several topics read it."""
     return any(is_listed(f"{_KINDS[claim.key]}:{claim.text}", (entry,)) for entry in shared)
 
 
 def is_listed(text: str, entries: Sequence[str]) -> bool:
-    """Returns whether a text is one of the entries, or begins as one that has * at its end."""
+    """Return whether a text is an entry, or has a prefix that is an entry with * at its end."""
     return any(text == entry or (entry.endswith("*") and text.startswith(entry[:-1])) for entry in entries)
 
 
@@ -366,7 +365,7 @@ def _is_own(folder: Sequence[str], root: Path) -> bool:
 
 
 def _meet(one: Sequence[str], other: Sequence[str], keeps_case: bool) -> bool:
-    """Returns whether one file may match both patterns. `**` may mean any folders."""
+    """Return whether one file may match both patterns. `**` may mean any folders."""
     for a, b in zip_longest(one, other):
         if a is None or b is None:
             return False
@@ -378,7 +377,7 @@ def _meet(one: Sequence[str], other: Sequence[str], keeps_case: bool) -> bool:
 
 
 def _may_be_one(one: str, other: str) -> bool:
-    """Returns whether one name may match both patterns of a part of a path: by their fixed beginnings and ends."""
+    """Return whether one name may match both patterns of a part of a path, by their fixed beginnings and ends."""
     begins, ends = [], []
     for text in (one, other):
         pieces = MAGIC.split(text)
@@ -391,8 +390,7 @@ def _may_be_one(one: str, other: str) -> bool:
 
 
 def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -> Topic | ConfigError:
-    """Returns the topic, or the error where a link leads its source.path out of the folders of sources. Only the disk
-    shows that."""
+    """Return the topic, or the error if a link leads its source.path out of the folders of sources. Reads the disk."""
     if isinstance(topic, ConfigError) or not topic.source.path:
         return topic
     allowed = path_problem(topic.source.path, platform)
@@ -403,7 +401,7 @@ def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -
 
 
 def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields what a topic names that the platform does not allow, each with its key path in the topic's file."""
+    """Yield what a topic names that the platform does not allow, each with its key path in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
         yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
@@ -416,16 +414,16 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
-    """Returns what is allowed where an alert uses a connection that is not for alerts, else None.
+    """Return what is allowed if an alert uses a connection that is not for alerts, else None.
 
-    With the credentials of any other connection a topic's YAML could send what it likes to wherever they give access.
+    With the credentials of another connection a topic's YAML could send anything to wherever they give access.
     """
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
     return None if conn_id is None else _unlisted(conn_id, "alert_connections", platform.alert_connections)
 
 
 def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
-    """Returns what is allowed where a connection is not in a list of the platform, else None."""
+    """Return what is allowed if a connection is not in a list of the platform, else None."""
     if is_listed(conn_id, names):
         return None
     listed = ", ".join(names) or "none"
@@ -433,8 +431,11 @@ def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
 
 
 def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields what source.kafka names that the platform does not allow. By any other connection a topic's YAML could
-    read, and show, what that login may read; by any other address make Cleantail talk to a host."""
+    """Yield what source.kafka names that the platform does not allow.
+
+    Through another connection a topic's YAML could show what that login may read. With another address it could make
+    Cleantail connect to any host.
+    """
     kafka = topic.source.kafka
     if kafka is None:
         return
@@ -453,7 +454,7 @@ def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
 
 
 def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields what the connection is not for (platform.kafka_access)."""
+    """Yield what the connection may not read (platform.kafka_access)."""
     group = topic.source.kafka.group_id if topic.source.kafka else None
     for name, access in platform.kafka_access.items():
         if not is_listed(conn_id, (name,)):
@@ -470,8 +471,8 @@ def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> 
 
 
 def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yields what source.table names that the platform does not allow: by any other table a topic's YAML could show
-    what the platform's login may read, and nobody who may see the topic."""
+    """Yield what source.table names that the platform does not allow: it could show any table that the platform may
+    read."""
     table = topic.source.table
     if table is None:
         return

@@ -1,6 +1,6 @@
-"""Says how much one file of a source may hold: what keeps a broken or hostile one from costing a worker. Pure.
+"""Limits of one file of a source, so that a damaged or hostile file cannot exhaust a worker. Pure.
 
-Nothing but the standard library is imported: tasks on workers load it.
+Imports only the standard library, because tasks on workers load it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DELETES_BYTES = "deletes.max.bytes"
 INGEST_MS = "ingest.max.ms"
 CHECKS_MS = "checks.max.ms"
 FREE_BYTES = 64 << 20
-"""A file may unpack to as many bytes whatever its ratio: small files of a few repeated words are common."""
+"""A file may unpack to this size whatever its ratio: small files that repeat a few words are common."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputLimits:
-    """Bounds of one file; each is the highest that is allowed. The settings are those of `platform.limits`.
+    """Limits of one file; each limit itself is allowed. The settings are those of `platform.limits`.
 
     line_bytes  of a line, with its end
     file_bytes  of a file's content, unpacked
@@ -41,28 +41,28 @@ class InputLimits:
     batch_bytes: int = 256 << 20
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
-        """Returns how many unpacked bytes of a .gz file of that size are read."""
+        """Return how many unpacked bytes of a .gz file of that size are read."""
         return min(self.file_bytes, max(FREE_BYTES, packed_bytes * self.file_ratio))
 
 
 DEFAULT_LIMITS = InputLimits()
 LONG_LINE_BYTES = 1 << 20
 OTHER_STRINGS = 10_000
-"""The strings that a record may have beside its headers: names and values of its fields, ignored fields included."""
+"""Strings that a record may have besides its headers: names and values of its fields, also of ignored ones."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Finds a string of JSON, also one that the line ends in; each character is looked at once."""
+"""A string of JSON, also one that the line ends in. Each character is read once."""
 
 
 def limit_text(setting: str) -> str:
-    """Returns where a limit is set, for the end of an error."""
+    """Return where a limit is set, for the end of an error."""
     return f"the limit is {setting} under `platform: limits:` in defaults.yaml"
 
 
 def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
-    """Returns what is wrong with a long line before it is parsed; None where nothing is.
+    """Return what is wrong with a long line before it is parsed, or None.
 
-    What is long in a record are its strings. Lists, objects and numbers become objects of up to 30 times their text, so
-    a line of them, which packs to nothing, would take gigabytes. And every string costs a look, however short it is.
+    Only strings of a record may be long. Lists, objects and numbers become objects of up to 30 times their text, so a
+    line of them, which compresses well, would take gigabytes. Every string also costs time, however short it is.
     """
     if len(line) <= LONG_LINE_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""The table of cleaner configs: what bounds compaction over all topics. Names and defaults are Kafka's."""
+"""Tables of configs of the platform: the cleaner's, with Kafka's names and defaults, and the limits of input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic import model_validator
 
 from cleantail.config.config_model import (
     CLEANER_CONFIG,
-    CLEANTAIL,
     INT_MAX,
     LONG_MAX,
     Configs,
@@ -34,18 +33,17 @@ from cleantail.config.input_limits import (
 OverBudget = Literal["spill", "rounds"]
 
 UNKEPT_LIMIT = "log.cleaner.io.max.bytes.per.second"
-"""A config of Kafka's cleaner that Cleantail does not have. A value other than null is refused, since nothing would
-keep the limit."""
-_WHY_UNKEPT = "null: Spark and Iceberg know no limit of bytes a second; log.cleaner.threads bounds what runs at once"
+"""A config of Kafka's cleaner that Cleantail refuses unless it is null, because it cannot enforce the limit."""
+_WHY_UNKEPT = "null: Spark and Iceberg cannot limit bytes per second; log.cleaner.threads limits parallel applications"
 
 
 class CleanerConfigs(Configs):
-    """Describes the `platform.cleaner:` of defaults.yaml: what bounds compaction over all topics."""
+    """`platform.cleaner:` of defaults.yaml: limits of compaction over all topics."""
 
     log_cleaner_threads: int = config(
         "log.cleaner.threads",
         1,
-        "How many Spark applications run at once over all topics (the slots of the Airflow pool).",
+        "Number of Spark applications that run at once over all topics (the slots of the Airflow pool).",
         CLEANER_CONFIG,
         low=1,
         high=INT_MAX,
@@ -53,7 +51,7 @@ class CleanerConfigs(Configs):
     log_cleaner_dedupe_buffer_size: int = config(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
-        "Memory budget in bytes of the offset maps over all threads. Kafka asks for 1 MiB per thread at least.",
+        "Memory budget in bytes of the offset maps over all threads. Kafka requires at least 1 MiB per thread.",
         CLEANER_CONFIG,
         low=1,
         high=LONG_MAX,
@@ -69,25 +67,21 @@ class CleanerConfigs(Configs):
     cleantail_over_budget: OverBudget = config(
         "cleantail.over.budget",
         "spill",
-        "What a log does whose dirty keys exceed the budget: one round that spills to disk, or several rounds as in "
-        "Kafka, each of which ends where the map is full. The result is the same. With rounds a log is one task, "
-        "however large it is.",
-        CLEANTAIL,
+        "What happens if the dirty keys of a log exceed the budget. spill: one round spills to disk. rounds: several "
+        "rounds as in Kafka, each until the map is full. The result is the same. With rounds a log is always one task.",
     )
     cleantail_task_memory_bytes: int = config(
         "cleantail.task.memory.bytes",
         1 << 30,
-        "Memory that a core has outside of the JVM for the keys of its task; beyond it the disk. A task of several "
-        "threads, on a local master, has that of as many cores. Spark is told of it for every core of an executor "
-        "(spark.executor.memoryOverhead).",
-        CLEANTAIL,
+        "Memory of a core outside the JVM for the keys of its task, which else go to disk. On a local master a task of "
+        "several threads has the memory of as many cores. It is part of spark.executor.memoryOverhead for each core.",
         low=64 << 20,
         high=LONG_MAX,
     )
     log_cleaner_backoff_ms: int = config(
         "log.cleaner.backoff.ms",
         15_000,
-        "Pause before work that met a conflict is tried again.",
+        "Pause before work is tried again after a conflict.",
         CLEANER_CONFIG,
         low=0,
         high=LONG_MAX,
@@ -102,106 +96,93 @@ class CleanerConfigs(Configs):
 
 
 class LimitConfigs(Configs):
-    """Describes the `platform.limits:` of defaults.yaml. They are the platform's, not a topic's: what they bound is
-    shared."""
+    """`platform.limits:` of defaults.yaml. They are not a topic's, because they protect what topics share."""
 
     line_max_bytes: int = config(
         LINE_BYTES,
         DEFAULT_LIMITS.line_bytes,
-        "Of a line in a source's file. A task holds a line several times over while it reads it.",
-        CLEANTAIL,
+        "Size of a line in a source's file. A task holds several copies of a line while it reads it.",
         low=1,
         high=1 << 30,
     )
     file_max_bytes: int = config(
         FILE_BYTES,
         DEFAULT_LIMITS.file_bytes,
-        "Of a source's file, unpacked.",
-        CLEANTAIL,
+        "Size of a source's file, unpacked.",
         low=1,
         high=LONG_MAX,
     )
     file_max_ratio: int = config(
         FILE_RATIO,
         DEFAULT_LIMITS.file_ratio,
-        "How many bytes each byte of a .gz file may unpack to, beyond the first 64 MiB. gzip reaches 1032; changelogs "
-        "5 to 50.",
-        CLEANTAIL,
+        "Unpacked bytes for each byte of a .gz file, beyond the first 64 MiB. gzip reaches 1032, changelogs 5 to 50.",
         low=1,
         high=INT_MAX,
     )
     record_max_headers: int = config(
         HEADERS,
         DEFAULT_LIMITS.headers,
-        "Headers of a record, in a source's file, in Kafka or in a segment of a broker's log.",
-        CLEANTAIL,
+        "Number of headers of a record, in a source's file, in Kafka or in a segment of a broker's log.",
         low=0,
         high=INT_MAX,
     )
     batch_max_bytes: int = config(
         BATCH_BYTES,
         DEFAULT_LIMITS.batch_bytes,
-        "Of a record batch in a segment of a broker's log, packed or unpacked (`ingest --segments`). A task holds one.",
-        CLEANTAIL,
+        "Size of a record batch in a segment of a broker's log, packed or unpacked (`ingest --segments`). A task holds "
+        "one.",
         low=1,
         high=INT_MAX,
     )
     metadata_max_bytes: int = config(
         METADATA_BYTES,
         64 << 20,
-        "Of a table's metadata file, and of what Cleantail packs into a snapshot's summary, unpacked. 10,000 snapshots "
+        "Size of a table's metadata file, and of a packed property of a snapshot's summary, unpacked. 10,000 snapshots "
         "take about 10 MiB.",
-        CLEANTAIL,
         low=1,
         high=INT_MAX,
     )
     manifest_max_bytes: int = config(
         MANIFEST_BYTES,
         256 << 20,
-        "Of a manifest of a table, or a list of them, unpacked. By Iceberg's default a manifest has 8 MiB, packed.",
-        CLEANTAIL,
+        "Size of a manifest or a manifest list, unpacked. By Iceberg's default a manifest has 8 MiB, packed.",
         low=1,
         high=INT_MAX,
     )
     deletes_max_bytes: int = config(
         DELETES_BYTES,
         512 << 20,
-        "Of a delete file: what it unpacks to, and 8 bytes for each position. Of a Puffin file or a deletion vector: "
-        "its bytes.",
-        CLEANTAIL,
+        "Size of a delete file: unpacked, with 8 bytes for each position. Size of a Puffin file or a deletion vector.",
         low=1,
         high=LONG_MAX,
     )
     ingest_max_ms: int = config(
         INGEST_MS,
         3_600_000,
-        "How long a topic of a group may be read from its brokers in one run, by all tasks together, and again for its "
-        "comparison: the others of its pack wait. What was appended stays, and the next run goes on there.",
-        CLEANTAIL,
+        "Time that all tasks together may read a topic of a group from its brokers in one run, and again for its "
+        "comparison: other topics of the pack wait. Appended records stay, and the next run continues there.",
         low=1,
         high=LONG_MAX,
     )
     yaml_max_bytes: int = config(
         YAML_BYTES,
         65_536,
-        "Of a topic's YAML file, which each look of the scheduler reads; defaults.yaml itself may have 65536 bytes.",
-        CLEANTAIL,
+        "Size of a topic's YAML file, which the scheduler reads often. defaults.yaml itself may have 65536 bytes.",
         low=1,
         high=1 << 20,
     )
     checks_max_ms: int = config(
         CHECKS_MS,
         3_600_000,
-        "How long a topic's own checks of a work unit may take together, after which they count as failed: a regular "
-        "expression can take for ever.",
-        CLEANTAIL,
+        "Time of a topic's own checks of a work unit together. After it they count as failed: a regular expression can "
+        "take for ever.",
         low=1,
         high=LONG_MAX,
     )
 
     @property
     def of_input(self) -> InputLimits:
-        """Returns the limits that tasks on workers need."""
+        """The limits that tasks on workers need."""
         return InputLimits(
             self.line_max_bytes,
             self.file_max_bytes,

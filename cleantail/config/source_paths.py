@@ -1,11 +1,11 @@
-"""Says which files a topic's `source.path` may mean: those in the folders that the platform names (`platform.sources`).
+"""Files that a topic's `source.path` may mean: those in the folders of `platform.sources`.
 
-A topic's YAML speaks for its own topic. Without these roots it could name any file of the machine, another topic's
-landed records too, and show them to whoever may see the topic.
+Without these roots a topic's YAML could name any file of the machine, also another topic's records, and show it to
+everyone who may see the topic.
 
-1. What the pattern begins with, before its first * ? or [, has to be in a root.
-2. So has every file that matches, with all links followed.
-3. A file that is named on the command line may lie anywhere: who has the shell may read it anyway.
+1. The part of the pattern before its first * ? or [ must be in a root.
+2. Every matching file must be in a root, with all links followed.
+3. A file on the command line may lie anywhere: a user with a shell may read it anyway.
 """
 
 from __future__ import annotations
@@ -22,40 +22,39 @@ from cleantail.errors import CleantailError, OutsideError
 from cleantail.human import counted
 
 MOST_ENTRIES = 100_000
-"""The search for one pattern looks at no more files and folders than this."""
+"""Number of files and folders after which the search for a pattern fails."""
 MAGIC = re.compile(r"[*?\[]")
 
 
 RECORD_FILES = (".jsonl", ".jsonl.gz")
-"""Endings of the names of files of records."""
+"""Suffixes of files of records."""
 
 
 def roots_of(platform: Platform) -> list[Path]:
-    """Returns the roots, absolute, with links followed."""
+    """Return the roots, absolute, with links followed."""
     return [(platform.home / root).resolve() for root in platform.sources]
 
 
 def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
-    """Returns what is allowed where a source.path lies in no root by its text alone; None where it lies in one. No disk
-    is looked at."""
+    """Return what is allowed if a source.path is in no root by its text, else None. Does not read the disk."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
     return None if _inside(beginning_of(pattern, home), roots) else _allowed_beginning(home, sources)
 
 
 def path_problem(pattern: str, platform: Platform) -> str | None:
-    """Returns what is allowed where a source.path lies in no root, with links followed."""
+    """Return what is allowed if a source.path is in no root with links followed, else None."""
     inside = _inside(beginning_of(pattern, platform.home).resolve(), roots_of(platform))
     return None if inside else _allowed_beginning(platform.home, platform.sources)
 
 
 def beginning_of(pattern: str, home: Path) -> Path:
-    """Returns the part of a pattern before its first * ? or [."""
+    """Return the part of a pattern before its first * ? or [."""
     fixed = takewhile(lambda part: not MAGIC.search(part), PurePosixPath(pattern).parts)
     return Path(os.path.normpath(home.joinpath(*fixed)))
 
 
 def folder_of(pattern: str, home: Path) -> Path:
-    """Returns the folder in which the search for a pattern begins."""
+    """Return the folder in which the search for a pattern begins."""
     beginning = beginning_of(pattern, home)
     return beginning if MAGIC.search(pattern) else beginning.parent
 
@@ -65,37 +64,35 @@ def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
 
 
 def matching_files(platform: Platform, pattern: str) -> list[Path]:
-    """Returns the files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links
+    """Return the files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links
     followed.
 
-    Raises CleantailError where one of them, or the pattern itself, lies outside the roots, and where the search would
-    look at more than MOST_ENTRIES; OutsideError where this user may not look into a folder on the way: whether there is
-    anything new is not known then.
+    Raises CleantailError if one of them or the pattern lies outside the roots, or if the search reads more than
+    MOST_ENTRIES. Raises OutsideError if a folder on the way may not be read.
     """
     if allowed := path_problem(pattern, platform):
         raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
     parts = (platform.home / pattern).parts
     try:
         matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
-        # a folder of such a name was meant as a file: reading it says what is wrong
+        # a folder with the name of a record file: reading it raises the right error
         files = [path for path in matches if path.is_file() or path.name.endswith(RECORD_FILES)]
     except PermissionError as e:
         raise OutsideError(
-            f"source.path {pattern}: {e.filename} may not be looked at ({e.strerror}), so nobody knows whether there "
-            "are new files; nothing was appended. Give the user of Airflow's workers the right to list it and to go "
-            "through it, or name another path"
+            f"source.path {pattern}: {e.filename} cannot be read ({e.strerror}), so new files cannot be found; nothing "
+            "was appended. Give the user of Airflow's workers the rights to list and enter it, or name another path"
         ) from None
     return list(dict.fromkeys(require_inside(file, platform) for file in files))
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
-    """Returns the file with links followed. Raises CleantailError where that is in no root."""
+    """Return the file with links followed. Raises CleantailError if that is in no root."""
     real = file.resolve()
     if _inside(real, roots_of(platform)):
         return real
     allowed = _allowed(platform.home, platform.sources)
     link = f", a link to {real}," if real != file else ""
-    raise CleantailError(f"{file}{link} is no file of this topic: it is not in {allowed}; nothing was appended")
+    raise CleantailError(f"{file}{link} is not a file of this topic: it is not in {allowed}; nothing was appended")
 
 
 def _allowed(home: Path, sources: Sequence[str]) -> str:
@@ -104,19 +101,19 @@ def _allowed(home: Path, sources: Sequence[str]) -> str:
 
 
 def _inside(path: Path, roots: Sequence[Path]) -> bool:
-    """Returns whether a path lies below one of the roots; a root itself is a folder, and no file."""
+    """Return whether a path is a root or below one."""
     return any(root in (path, *path.parents) for root in roots)
 
 
 class _BoundedListing:
-    """Lists folders, and no more than MOST_ENTRIES entries in all of them together."""
+    """Lists folders, at most MOST_ENTRIES entries in all."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yields the entries of a folder, none where there is no such folder. Raises CleantailError after too many, and
+        """Yield the entries of a folder; none if it is missing. Raises CleantailError after too many, and
         PermissionError."""
         try:
             with os.scandir(folder) as listing:
@@ -124,8 +121,8 @@ class _BoundedListing:
                     self._seen += 1
                     if self._seen > MOST_ENTRIES:
                         raise CleantailError(
-                            f"source.path {self._pattern} looks at more than {counted(MOST_ENTRIES, 'file')} and "
-                            "folders; nothing was appended. Name a folder with less in it, or take out what is ingested"
+                            f"source.path {self._pattern} searches more than {counted(MOST_ENTRIES, 'file')} and "
+                            "folders; nothing was appended. Name a smaller folder, or move ingested files away"
                         )
                     yield entry
         except PermissionError:
@@ -135,7 +132,7 @@ class _BoundedListing:
 
 
 def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
-    """Yields the folder and all below it, however deep."""
+    """Yield the folder and all folders below it."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()
@@ -145,8 +142,8 @@ def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
 
 
 def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
-    """Yields the paths that glob would, hidden files by name alone. ** goes through no link, which may lead anywhere or
-    in a circle."""
+    """Yield the paths that glob would yield. Hidden files match only by name. ** follows no links, which may form
+    circles."""
     if not parts:
         yield folder
         return
@@ -165,7 +162,7 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
 
 
 def _is_there(path: Path) -> bool:
-    """Returns whether there is anything of this name. Raises PermissionError where that may not be known."""
+    """Return whether the path exists. Raises PermissionError if that may not be read."""
     try:
         path.lstat()
     except PermissionError:

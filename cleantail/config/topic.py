@@ -2,6 +2,10 @@
 
 `config:` has Kafka's configs and Cleantail's (cleantail.config.kafka_configs). docs/topics.md and the JSON Schema show
 descriptions of fields. cleantail.config.loading reads the files.
+
+The id of a topic's DAG is `platform.dag_prefix` and the topic's name. Airflow's rights, pages and logs go by DAG.
+Tables, evidence, assets, metrics and incidents go by topic. Without a prefix a topic with the name of another team's
+DAG would take that DAG's id and rights.
 """
 
 from __future__ import annotations
@@ -28,32 +32,10 @@ from cleantail.config.topic_table import OFFSET, ORDER, SIDE_SUFFIXES, Columns
 
 V = TypeVar("V")
 
-ID_CHARS = 250
-"""The length of Airflow's longest id of a DAG."""
-PREFIX_CHARS = 64
-
-
-def dag_id_of(topic: str, prefix: str) -> str:
-    """Returns the id of the topic's DAG."""
-    return prefix + topic
-
-
-def topic_of(dag_id: str, prefix: str) -> str | None:
-    """Returns the topic whose DAG would have this id; None for an id without the prefix, which is no topic's."""
-    return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
-
-
-def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
-    """Returns topic -> the id of its DAG."""
-    return {topic: dag_id_of(topic, prefix) for topic in topics}
-
-
-def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
-    """Returns the values that are known by DAG id, by the topics of `dag_ids`; topics without a value are left out."""
-    return {topic: by_dag_id[dag_id] for topic, dag_id in dag_ids.items() if dag_id in by_dag_id}
-
-
 DEFAULT_SCHEDULE = "*/15 * * * *"
+ID_CHARS = 250
+"""Airflow's longest DAG id."""
+PREFIX_CHARS = 64
 
 
 TableName = Annotated[
@@ -202,3 +184,22 @@ def default_table(namespace: str, topic: str) -> str:
     """Return `cleantail.orders_v2` for the topic `orders.v2` in the namespace `cleantail`."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", topic)
     return f"{namespace}.{name}{'_' if _ENDS_AS_SIDE_NAME.search(name) else ''}"
+
+
+def dag_id_of(topic: str, prefix: str) -> str:
+    return prefix + topic
+
+
+def topic_of(dag_id: str, prefix: str) -> str | None:
+    """Return the topic whose DAG would have this id, or None if the id lacks the prefix."""
+    return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
+
+
+def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
+    """Return topic -> the id of its DAG."""
+    return {topic: dag_id_of(topic, prefix) for topic in topics}
+
+
+def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:
+    """Return values by topic instead of by DAG id. Topics without a value are left out."""
+    return {topic: by_dag_id[dag_id] for topic, dag_id in dag_ids.items() if dag_id in by_dag_id}

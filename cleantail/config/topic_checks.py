@@ -37,8 +37,7 @@ _ACRONYMS = {"kl": "KL"}  # Great Expectations writes these words in capitals
 
 
 def class_name(expectation: str) -> str:
-    """Returns the name of an expectation's class in `great_expectations.expectations`: `ExpectColumnToExist` for
-    `expect_column_to_exist`."""
+    """Return the class in `great_expectations.expectations`: `ExpectColumnToExist` for `expect_column_to_exist`."""
     return "".join(_ACRONYMS.get(word, word.capitalize()) for word in expectation.split("_"))
 
 
@@ -46,8 +45,7 @@ _BY_CLASS_NAME = {class_name(name): name for name in EXPECTATION_NAMES}
 
 
 def expectation_name(name: str) -> str | None:
-    """Returns the name in snake_case of an expectation whose name or class is `name`; None where there is no such
-    expectation."""
+    """Return the name in snake_case of an expectation by its name or class, else None."""
     return name if name in EXPECTATION_NAMES else _BY_CLASS_NAME.get(name)
 
 
@@ -60,9 +58,9 @@ _BROKEN_IN_EVERY_DIALECT = (
     "bad character range",
     "bad escape (end of pattern)",
 )
-"""Python's complaints about a regular expression that Java has as well: Java reads the patterns."""
+"""Python's complaints about a regular expression that Java, which reads the patterns, has too."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
-"""Finds named groups as Python writes them, which Java does not know."""
+"""Named groups in Python's form, which Java does not accept."""
 
 OF_SEVERAL_COLUMNS = frozenset(
     {
@@ -77,7 +75,7 @@ _SAMPLE_TIME = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields what is wrong with arguments each of which is right by itself."""
+    """Yield problems of arguments that are valid one by one."""
     if expectation.endswith("_to_be_between") and "quantile_ranges" not in SCHEMAS[expectation]["properties"]:
         yield from _bound_problems(arguments)
     if expectation in OF_SEVERAL_COLUMNS and len(arguments["column_list"]) < 2:
@@ -97,7 +95,7 @@ def rule_problems(expectation: str, arguments: Mapping[str, Any]) -> Iterator[Pr
 def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     low, high = arguments.get("min_value"), arguments.get("max_value")
     if low is None and high is None:
-        yield Problem("kwargs.min_value", "missing", "min_value, max_value or both: without them nothing is expected")
+        yield Problem("kwargs.min_value", "missing", "min_value, max_value or both")
     elif low is not None and high is not None:
         if isinstance(low, str) != isinstance(high, str):
             yield Problem("kwargs.max_value", not_allowed(high), "of the same kind as min_value", high)
@@ -106,8 +104,8 @@ def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _as_comparable(value: Any) -> Any:
-    """Returns a value that can be compared: of a date or time as text the time. Without a zone it is in UTC, as Spark's
-    session is."""
+    """Return a comparable value. A date or time as text becomes the time, in UTC if it has no zone, as in Spark's
+    session."""
     if not isinstance(value, str):
         return value
     time = datetime.fromisoformat(value)
@@ -126,8 +124,7 @@ def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields what is wrong with the weights of values, or of the spans between bins: there are as many, and their sum
-    is 1."""
+    """Yield problems of weights. There is one for each value, or for each span between bins, and their sum is 1."""
     key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):
@@ -135,19 +132,19 @@ def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
     elif len(weights) != parts:
         yield Problem(f"{key}.weights", not_allowed(weights), f"{parts} of them", weights)
     elif abs(sum([*weights, *partition.get("tail_weights", ())]) - 1) > 1e-6:
-        yield Problem(f"{key}.weights", not_allowed(weights), "weights of which the sum is 1", weights)
+        yield Problem(f"{key}.weights", not_allowed(weights), "weights whose sum is 1", weights)
 
 
 def _time_format_problems(text: str) -> Iterator[Problem]:
     try:
         datetime.strptime(_SAMPLE_TIME.strftime(text), text)
-    except (ValueError, re.error):  # strptime makes a pattern of it, where %d%d is one name twice
+    except (ValueError, re.error):  # strptime compiles a pattern, in which %d%d is one group twice
         yield Problem("kwargs.strftime_format", not_allowed(text), "a format of Python's strptime, as %Y-%m-%d", text)
 
 
 def _pattern_problems(key: str, pattern: str) -> Iterator[Problem]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # Java's && in a set looks to Python like a set to come
+        with warnings.catch_warnings(action="ignore"):  # Python warns of Java's && in a set
             re.compile(pattern)
     except RecursionError:
         yield Problem(key, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
@@ -187,7 +184,7 @@ def mapping_problems(owner: str, values: Mapping[str, Any], schema: Schema, key_
 
 
 def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Problem]:
-    """Yields what is wrong with one value. Of several alternatives the problems are those of the value's own type."""
+    """Yield problems of one value. Of several alternatives, yield those of the value's own type."""
     kinds = schema.get("anyOf", [schema])
     fitting = [kind for kind in kinds if _has_type(value, kind["type"])]
     problems = [list(_kind_problems(value, kind, key_path)) for kind in fitting]
@@ -198,7 +195,7 @@ def _value_problems(value: Any, schema: Schema, key_path: str) -> Iterator[Probl
 
 
 def _has_type(value: Any, kind: str) -> bool:
-    """Returns whether a value is of a JSON type. A boolean is no number, as in JSON; nor is .nan or .inf."""
+    """Return whether a value has a JSON type. A boolean is not a number, and neither is .nan or .inf."""
     if isinstance(value, bool):
         return kind == "boolean"
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -238,7 +235,7 @@ def _in_range(value: float, low: float | None, high: float | None) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    """Returns whether a text is a date, or a date and time, of ISO 8601."""
+    """Return whether a text is a date, or a date and time, of ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -247,14 +244,14 @@ def _is_time(text: str) -> bool:
 
 
 def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
-    """Yields what a user's own JSON Schema has that would be fetched or evaluated; everything else in it is data."""
+    """Yield the parts of a user's own JSON Schema that would be fetched or evaluated."""
     inner = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
     for key, value in inner:
         below = f"{key_path}[{key}]" if isinstance(key, int) else f"{key_path}.{key}"
         if key == "$PARAMETER":
-            yield Problem(below, "a suite parameter", "a JSON Schema; parameters are not taken")
+            yield Problem(below, "a suite parameter", "a JSON Schema without parameters")
         elif key in ("$id", "id") and isinstance(value, str) and key_path != JSON_SCHEMA:
-            # from here on a reference beginning with # would be into the document of this name, which is fetched
+            # references below it that begin with # would fetch the document of this name
             yield Problem(below, not_allowed(value), "an $id at the top of the schema only", value)
         elif key in ("$ref", "$dynamicRef", "$recursiveRef") and not str(value).startswith("#"):
             yield Problem(below, not_allowed(value), "a reference inside this schema, beginning with #", value)
@@ -263,7 +260,7 @@ def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
 
 
 def _allowed_words(schema: Schema) -> str:
-    """Returns what a schema allows, as `a number, or a date or time as text`."""
+    """Return what a schema allows, as `a number, or a date or time as text`."""
     kinds: Sequence[Schema] = schema.get("anyOf", [schema])
     return ", or ".join(dict.fromkeys(_allowed_kind(kind) for kind in kinds if kind["type"] != "null"))
 
@@ -297,7 +294,7 @@ NUMBERS_OR_TIMES = frozenset(
         "expect_column_values_to_be_between",
     }
 )
-"""Expectations whose bounds are numbers or times, by the column, on Spark. A test asks Great Expectations itself."""
+"""Expectations whose bounds are numbers or times, depending on the column. A test asks Great Expectations itself."""
 NOT_OF_TIMES = NUMBERS_ONLY | {
     "expect_column_stdev_to_be_between",
     "expect_column_value_z_scores_to_be_less_than",
@@ -319,7 +316,7 @@ OF_LISTS = frozenset(
         "expect_column_values_to_not_be_null",
     }
 )
-"""Expectations of one column that can be asked of headers; the same test asks."""
+"""Expectations of one column that work on headers. The same test asks."""
 COMPARING_COLUMNS = frozenset(
     {
         "expect_column_pair_values_a_to_be_greater_than_b",
@@ -329,14 +326,13 @@ COMPARING_COLUMNS = frozenset(
         "expect_select_column_values_to_be_unique_within_record",
     }
 )
-"""Expectations that compare columns with each other or add them up: headers go with no other column."""
+"""Expectations that compare or add up columns. Headers cannot be among them."""
 
 
 def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Problem]:
-    """Returns everything that is wrong with the arguments of an expectation; keys are below the check, as
-    `kwargs.column`.
+    """Return all problems of the arguments of an expectation; keys are below the check, as `kwargs.column`.
 
-    Rules over several arguments are asked only once each of these is right by itself.
+    Rules over several arguments run only if each of these is valid.
     """
     schema = SCHEMAS[expectation]
     problems = list(mapping_problems(expectation, arguments, schema, "kwargs"))
@@ -344,8 +340,7 @@ def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Pr
 
 
 def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Collection[str]) -> list[Problem]:
-    """Returns what is wrong with the columns that the arguments name: the records do not have them, or they are of
-    another kind than the expectation needs.
+    """Return the problems of the columns in the arguments: the records lack them, or they have the wrong type.
 
     `columns` are those that checks see; `key` and `value` are text there.
     """
@@ -354,7 +349,7 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
         if schema.get("x-columns") and name in arguments:
             for key, column in _named_columns(name, arguments[name]):
                 if not isinstance(column, str):
-                    continue  # told of as an argument
+                    continue  # reported as an argument
                 if column not in columns:
                     fact = f"no column {shown(column)}"
                     problems.append(Problem(key, fact, f"columns: {names}", column, nearest(column, list(columns))))
@@ -365,8 +360,7 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
 
 
 def _column_misfit(expectation: str, column: str) -> str | None:
-    """Returns why Great Expectations can never evaluate an expectation on a column, whatever its records hold, or
-    None."""
+    """Return why Great Expectations can never evaluate an expectation on a column, or None."""
     if column in TEXT_COLUMNS and expectation in NUMBERS_ONLY | NUMBERS_OR_TIMES:
         return f"{shown(column)} is text"
     alone = "column" in SCHEMAS[expectation]["properties"]
@@ -376,14 +370,14 @@ def _column_misfit(expectation: str, column: str) -> str | None:
 
 
 def _fitting_columns(expectation: str) -> str:
-    """Returns the columns that an expectation can be evaluated on."""
+    """Return the columns that an expectation works on."""
     columns = [c for c in COLUMNS if _column_misfit(expectation, c) is None]
     return f"{expectation} takes {', '.join(columns)}"
 
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields a problem for each bound that is a number where the column has times, or a time where it has numbers:
-    Spark refuses both."""
+    """Yield a problem for each numeric bound of a time column and each time bound of a numeric one. Spark refuses
+    both."""
     column = str(arguments.get("column"))
     bound_kinds = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):
@@ -419,13 +413,13 @@ Expectation = Annotated[
 
 
 class Check(Model):
-    """One expectation of the topic's own; a failed critical one holds the partition back."""
+    """One expectation. If it is critical and fails, it blocks the partition."""
 
     expectation: Expectation = Field(description="Name of the expectation.")
-    kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments, as Great Expectations names them.")
+    kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments, with Great Expectations' names.")
     severity: Literal["critical", "warning", "info"] = Field(
         default="critical",
-        description="critical holds the partition back; warning and info are only reported.",
+        description="critical blocks the partition; warning and info are only reported.",
     )
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
 """Records that a topic's table cannot hold (`cleantail.unholdable.policy`). Pure.
 
-1. A timestamp is more milliseconds than Iceberg's microseconds can express, the name of a header is not UTF-8, or a
-   line of kcat has a decoder's null in the place of key or value.
-2. With `fail`, the default, an ingestion stops there, and appends nothing.
-3. With `quarantine` such a record is written to a side table as it is; with `drop` it is left out. Either way it is
-   counted (cleantail.log.partition_state), and ingestion goes on.
+1. Such a record has a timestamp beyond Iceberg's microseconds, a header name that is not UTF-8, or a null that a
+   decoder of kcat wrote in place of key or value.
+2. With `fail`, the default, an ingestion stops there and appends nothing.
+3. With `quarantine` the record is written to a side table. With `drop` it is left out. Both are counted
+   (cleantail.log.partition_state), and ingestion continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 POLICY = "cleantail.unholdable.policy"
 LONG_MAX = (1 << 63) - 1
 TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS = LONG_MAX // 1000, -(LONG_MAX // 1000)
-"""The last and the first timestamp that Iceberg can keep: it has microseconds in a long."""
+"""The last and the first timestamp that Iceberg's microseconds can express."""
 NO_TIMESTAMP_MS = -1
 
 Reason = Literal["timestamp", "header name", "not decoded"]
@@ -24,14 +24,14 @@ HEADER_NAME: Reason = "header name"
 UNDECODED: Reason = "not decoded"
 TEXTS: Mapping[Reason, str] = {
     TIMESTAMP: f"a timestamp beyond {TIMESTAMP_MAX_MS} ms",
-    HEADER_NAME: "the name of a header is not UTF-8, which Kafka's strings are",
+    HEADER_NAME: "the name of a header is not UTF-8, which Kafka requires",
     UNDECODED: "kcat could not decode key or value, or read Avro's null",
 }
-WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic go on without such records'
+WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic continue without such records'
 
 Keep = Literal["all", "held", "unheld"]
-"""Which records a task yields: all of them, where one that cannot be held is an error; those that the table can hold;
-or those that it cannot."""
+"""Which records a task yields: all of them, so that an unholdable one is an error; those that the table can hold; or
+those that it cannot."""
 ALL: Keep = "all"
 HELD: Keep = "held"
 UNHELD: Keep = "unheld"
@@ -42,5 +42,4 @@ def is_held_timestamp(ms: int) -> bool:
 
 
 def timestamp_text(ms: int) -> str:
-    """Returns what is wrong with a timestamp, for a sentence."""
     return f"timestamp {ms} is beyond what the table can hold, {TIMESTAMP_MAX_MS}"

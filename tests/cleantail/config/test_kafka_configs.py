@@ -174,7 +174,7 @@ def test_a_limit_that_nothing_would_keep_is_refused_with_its_reason(limit, tmp_p
     (tmp_path / "defaults.yaml").write_text(
         f"platform: {{cleaner: {{log.cleaner.io.max.bytes.per.second: {limit}, log.cleaner.threads: 2}}}}"
     )
-    with pytest.raises(ConfigError, match="null: Spark and Iceberg know no limit of bytes a second") as error:
+    with pytest.raises(ConfigError, match="null: Spark and Iceberg cannot limit bytes per second") as error:
         load_platform(tmp_path, {})
     assert error.value.key == "platform.cleaner.log.cleaner.io.max.bytes.per.second"
 

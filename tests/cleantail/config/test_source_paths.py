@@ -112,7 +112,7 @@ def test_a_link_out_of_the_landing_folder_is_refused_by_name(platform):
     outside = platform.home / "airflow" / "passwords.json"
     (platform.home / "landing" / "a" / "0.jsonl").symlink_to(outside)
     with pytest.raises(
-        CleantailError, match=r"landing/a/0\.jsonl, a link to .*passwords\.json, is no file of this topic"
+        CleantailError, match=r"landing/a/0\.jsonl, a link to .*passwords\.json, is not a file of this topic"
     ):
         matching_files(platform, "landing/a/*.jsonl")
     (platform.home / "landing" / "out").symlink_to(outside.parent)
@@ -147,7 +147,7 @@ def test_two_stars_go_through_no_link_and_so_in_no_circle(platform):
 def test_a_search_ends_after_so_many_files(platform, monkeypatch):
     assert MOST_ENTRIES == 100_000
     monkeypatch.setattr("cleantail.config.source_paths.MOST_ENTRIES", 4)
-    with pytest.raises(CleantailError, match=r"landing/\*\*/x looks at more than 4 files and folders; nothing was"):
+    with pytest.raises(CleantailError, match=r"landing/\*\*/x searches more than 4 files and folders; nothing was"):
         matching_files(platform, "landing/**/x")
     assert names(platform, "landing/a/*") == ["landing/a/1.jsonl", "landing/a/2.jsonl"]
 
@@ -178,7 +178,7 @@ def test_a_file_that_a_link_has_replaced_since_is_not_read(platform):
     file.symlink_to(secret)
     with pytest.raises(CleantailError, match=r"1\.jsonl cannot be read: there is a link on its way; nothing was"):
         list(read_records(file))
-    with pytest.raises(CleantailError, match="is no file of this topic"):
+    with pytest.raises(CleantailError, match="is not a file of this topic"):
         require_inside(file, platform)
 
 
@@ -208,6 +208,6 @@ def test_a_folder_that_may_not_be_looked_at_is_not_taken_for_an_empty_one(config
         platform = load_platform(config, {"CLEANTAIL_HOME": str(home)})
         assert len(matching_files(platform, pattern)) == 1
         folder.chmod(mode)
-        with as_nobody(), pytest.raises(OutsideError, match=r"landing/a.* may not be looked at \(Permission denied\)"):
+        with as_nobody(), pytest.raises(OutsideError, match=r"landing/a.* cannot be read \(Permission denied\)"):
             matching_files(platform, pattern)
         folder.chmod(0o755)

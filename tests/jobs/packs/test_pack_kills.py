@@ -33,7 +33,7 @@ BROKEN = {
     "kills-contradiction": "offset",
     "kills-gzip": "gz",
     "kills-outside": "is not allowed",
-    "kills-link": "is no file of this topic",
+    "kills-link": "is not a file of this topic",
     "kills-metadata": "metadata",
     "kills-nowhere": "no topic",
 }
