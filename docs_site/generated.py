@@ -14,7 +14,7 @@ from cleantail.config.config_reference import reference_markdown
 from cleantail.lake.clients.property_names import NAMES
 from cleantail.log.rules import RULES
 from cleantail.watch.metrics import metrics_markdown
-from cleantail_cli.reference import as_markdown
+from docs_site.command_reference import as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,7 +12,7 @@ import pytest
 from cleantail.lake.runs.reader_properties import registered
 from cleantail_cli import main
 from cleantail_cli.parameters import CLOCK
-from cleantail_cli.reference import parsed
+from docs_site.command_reference import parsed
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from cleantail_cli import main
 from cleantail_cli.app import answer_shell, app
-from cleantail_cli.reference import as_markdown, commands, parsed
+from docs_site.command_reference import as_markdown, commands, parsed
 
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS = commands()

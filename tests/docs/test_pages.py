@@ -18,7 +18,7 @@ from cleantail.config.platform import DefaultsFile, PlatformSettings
 from cleantail.config.platform_configs import UNKEPT_LIMIT
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail_cli.reference import commands, parsed
+from docs_site.command_reference import commands, parsed
 from docs_site.generated import filled, generated_parts, pages
 
 ROOT = Path(__file__).resolve().parents[2]
