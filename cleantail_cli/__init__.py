@@ -1,4 +1,4 @@
-"""The command line: the platform without a scheduler, by the same code as the DAGs."""
+"""The command line: runs the platform without a scheduler, with the code that the DAGs run."""
 
 from cleantail_cli.app import main, run_and_exit
 

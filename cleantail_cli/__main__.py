@@ -1,4 +1,4 @@
-"""`python -m cleantail_cli`: the command line where its script is not on PATH."""
+"""`python -m cleantail_cli`: runs the command line if its script is not on PATH."""
 
 from cleantail_cli.app import run_and_exit
 

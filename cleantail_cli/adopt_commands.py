@@ -39,23 +39,25 @@ if TYPE_CHECKING:
 @command(
     "adopt",
     click.argument("table", metavar="TABLE", help="namespace.name in the catalog."),
-    click.option("--topic", "name", metavar="T", help="The topic's name (default: what the table tells)."),
+    click.option("--topic", "name", metavar="T", help="The topic's name (default: from the table)."),
     click.option(
         "--column",
         "columns",
         multiple=True,
         metavar="NAME=COLUMN",
         shell_complete=column_names,
-        help="As key=id, key=struct.field, or key=tenant,id for a key of several columns; headers= leaves one out. May "
-        "be repeated.",
+        help="key=id, key=struct.field, or key=tenant,id for a key of several columns; headers= maps none. May be "
+        "repeated.",
     ),
     click.option(
         "--deleted",
         "deletes",
         metavar="COLUMN=TEXT",
-        help="The column that marks deletes, and what it says then: op=d, __deleted=true; several with commas.",
+        help="The column that marks deletes, and its values for deletes: op=d, __deleted=true, op=d,x.",
     ),
-    click.option("--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3, for good."),
+    click.option(
+        "--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3. This cannot be undone."
+    ),
     parameters.dry_run,
     examples=["cleantail adopt redpanda.orders --dry-run", "cleantail adopt sink.bills --column key=id --upgrade"],
 )
@@ -70,12 +72,12 @@ def adopt(
 ) -> int:
     """Take over an existing table of a sink, in place.
 
-    Nothing is changed before everything is known to be right; adopting again changes nothing.
+    All checks come before the first change. Adopting a table again changes nothing.
     """
     from cleantail.adopt.inspect_table import fitting, inspect
     from cleantail.lake.catalogs import load_named
 
-    # 1. What the table is, and which topic it becomes.
+    # 1. What the table is, and which topic it becomes
     written = _written(table, call.config)
     loaded = load_named(call.platform, table)
     layout, deleted = fitting(loaded, _layout(loaded, columns, written)), _deleted(loaded, deletes, written)
@@ -87,7 +89,7 @@ def adopt(
         mapped = _columns(layout, deleted)
         foreign = inspect(loaded, layout, mapped)
     topic = _topic_name(table, name, written, foreign)
-    # 2. Whether it can be taken over.
+    # 2. Whether it can be adopted
     unsafe, unseen = _unsafe(loaded, call.platform)
     report = Adopted(table, topic, foreign, layout.paths, mapped, upgrade, unseen)
     problems = [*adoption.problems(foreign, topic, mapped, upgrade), *unsafe]
@@ -96,13 +98,13 @@ def adopt(
         call.output.show(refused)
         call.output.error(refused.refusal)
         return TableError.exit_code
-    # 3. Take it over.
+    # 3. Adopt it
     _take_over(call, replace(report, dry_run=dry_run), mapped, written)
     return 0
 
 
 def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tuple[Path, Topic] | None) -> None:
-    """Says what is changed, and changes it: the table first, then the topic's file."""
+    """Report the changes and make them: first in the table, then the topic's file."""
     file = _file(call.config, report.table, written, report.topic, columns)
     text = "# Adopted: its sink fills this table, Cleantail compacts it in place.\n" + yaml.safe_dump(
         adoption.topic_data(report.topic, report.table, columns), sort_keys=False
@@ -123,20 +125,19 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
         write_file(file, text, new=True)
     except FileExistsError:
         raise CleantailError(
-            f"{file} was made meanwhile, and stays as it is; table {report.table} has its properties. Adopt the table "
-            "again: that says whether the file describes it"
+            f"{file} was created by another process and stays as it is; table {report.table} has its properties. "
+            "Adopt the table again to check that the file fits it"
         ) from None
 
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
-    """Returns the topic whose YAML has this table, with its file."""
+    """Return the file and the topic that name this table, None if no file does."""
     topics = scan_topics(config_dir, os.environ)
     return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
 
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
-    """Maps the columns: by --column first, then as the YAML or the adopted table says, else by the names of the
-    columns."""
+    """Map the columns: by --column, else by the YAML or the adopted table, else by the names of the columns."""
     from cleantail.adopt.adoption import guess_layout
 
     present = _present(table, written)
@@ -145,14 +146,13 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
         name, equals, path = setting.partition("=")
         if name not in (*COLUMNS, ORDER) or not equals:
             names = ", ".join((*COLUMNS, ORDER))
-            raise CleantailError(f"--column {setting}: NAME=COLUMN, or NAME= for none, where NAME is one of {names}")
+            raise CleantailError(f"--column {setting}: must be NAME=COLUMN, or NAME= for none; NAME is one of {names}")
         paths[name] = path
     return guess_layout(table.schema().column_names, paths)
 
 
 def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
-    """Returns the columns; None where one that every record needs is not known, which the report says. Raises
-    CleantailError where all are known and cannot be meant together."""
+    """Return the columns, None if a required one is not mapped. Raises CleantailError if they contradict each other."""
     try:
         return columns_of_texts(layout.paths, deleted)
     except ValidationError as e:
@@ -164,14 +164,14 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
 
 
 def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None:
-    """Returns the mapping of the YAML, else of the table, if it is adopted already."""
+    """Return the mapping in the YAML, else in the table's properties."""
     from cleantail.lake.columns_property import columns_of_properties
 
     return (written[1].columns if written else None) or columns_of_properties(table.properties)
 
 
 def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
-    """Returns which column marks deletes: by --deleted first, then as the YAML or the adopted table says."""
+    """Return which column marks deletes: by --deleted, else by the YAML or the adopted table."""
     if setting is None:
         present = _present(table, written)
         return present.deleted if present else None
@@ -180,23 +180,23 @@ def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | No
         return Deleted(column=column, values=tuple(texts.split(",")))
     except ValidationError:
         raise CleantailError(
-            f"--deleted {setting}: COLUMN=TEXT, or COLUMN=TEXT,TEXT; a text has 1 to 64 of the characters a-z A-Z 0-9 "
-            "_ . -"
+            f"--deleted {setting}: must be COLUMN=TEXT or COLUMN=TEXT,TEXT; a text has 1 to 64 of the characters a-z "
+            "A-Z 0-9 _ . -"
         ) from None
 
 
 def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
-    """Names the topic: as in the YAML that has the table, else by --topic, else as the table says."""
+    """Return the topic's name: from the YAML that has the table, else from --topic, else from the table."""
     if written:
         if name not in (None, written[1].topic):
-            raise CleantailError(f"{written[0]} says that {table} is the table of topic {written[1].topic}")
+            raise CleantailError(f"{written[0]} has {table} as the table of topic {written[1].topic}")
         return written[1].topic
     only_topic = foreign.topics[0] if len(foreign.topics) == 1 else None
     return str(name or foreign.owner or only_topic or table.partition(".")[2])
 
 
 def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: str, columns: Columns) -> Path:
-    """Returns the topic's file. Raises CleantailError where one is there that says something else."""
+    """Return the topic's file. Raises CleantailError if an existing file contradicts the table."""
     file = config / "topics" / f"{name}.yaml"
     if written:
         file, topic = written
@@ -214,8 +214,7 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 
 
 def _require_free(file: Path, table: str, call: Invocation) -> None:
-    """Raises ConfigError where the topic that would be written and one that is there would take a name from each
-    other."""
+    """Raise ConfigError if the new topic and an existing one would claim the same name."""
     catalog = call.platform.catalog
     problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config, os.environ), catalog)
     if problem:
@@ -223,7 +222,6 @@ def _require_free(file: Path, table: str, call: Invocation) -> None:
 
 
 def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
-    """Changes the table, by Spark."""
     from spark_jobs.round.intake.adopt import adopt_table
 
     name = f"cleantail adopt {topic.topic}"
@@ -233,7 +231,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
-    """Returns why files of others could be deleted as the table's own, and what could not be looked at."""
+    """Return (problems, what could not be checked): is there a risk to delete files of other tables?"""
     from cleantail.lake import neighbours
     from cleantail.lake.clients.trusted_catalog import require_data_alone
     from cleantail.lake.table_folder import OwnFolders, oldest_own_file_ms, require_safe_commits
@@ -265,11 +263,11 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     examples=["cleantail convert-deletes sink.orders --dry-run", "cleantail convert-deletes sink.orders"],
 )
 def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
-    """Make deletion vectors of a table's equality deletes; position deletes in format version 2.
+    """Turn a table's equality deletes into deletion vectors; in format version 2 into position deletes.
 
-    Sinks in upsert mode write deletes by values of columns, which a round cannot replace. The records that they remove
-    are looked for, readers see the same table before and after, and one commit puts the new deletes in place of the old
-    ones. Position deletes of several data files become such of one each.
+    Sinks in upsert mode write deletes by column values, which a round cannot replace. This command finds the records
+    that they delete, and replaces the deletes in one commit. Readers see the same records before and after. Position
+    deletes of several data files are split into one per data file.
     """
     from cleantail.lake.catalogs import load_named
     from cleantail.lake.runs.foreign_deletes import foreign_deletes, require_parquet_files
@@ -290,8 +288,7 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
 
 @dataclass(frozen=True)
 class Adopted:
-    """Says what `table` is, and what adopting it changes. `text` is the YAML that is written, "" where that is
-    there."""
+    """What `table` is, and what adopting it changes. `text` is the new YAML, "" if the topic has a file already."""
 
     table: str
     topic: str
@@ -307,12 +304,10 @@ class Adopted:
 
     @property
     def refused(self) -> bool:
-        """Returns whether the table stays as it is because something is wrong with it."""
         return bool(self.problems) or self.columns is None
 
     @property
     def refusal(self) -> str:
-        """Says why the table stays as it is."""
         return f"{self.table} cannot be adopted; nothing was changed:\n- " + "\n- ".join(self.problems)
 
     def document(self) -> dict[str, Any]:
@@ -335,14 +330,13 @@ class Adopted:
 
     def _notes(self) -> list[str]:
         notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
-        unseen = f"{self.unseen}: whether their folders are this table's, too, is not known"
+        unseen = f"{self.unseen}: cannot check whether they share this table's folder"
         return notes + ([unseen] if self.unseen else [])
 
 
 @dataclass(frozen=True)
 class DeletesConverted:
-    """Says which deletes of a table are not of one data file each, and what they became; None where nothing was
-    changed."""
+    """Deletes of a table that apply to several data files. `done` is None if nothing was changed."""
 
     table: str
     found: ForeignDeletes

@@ -26,18 +26,18 @@ from cleantail_cli.status_command import status
 from cleantail_cli.upkeep_commands import check, mend, reclaim, release
 
 VARIABLE = "_CLEANTAIL_COMPLETE"
-"""A shell asks by this variable: `bash_source` for its script, `bash_complete` for completions."""
+"""A shell sets this variable: to `bash_source` for its script, to `bash_complete` for completions."""
 SHELLS = ("bash", "zsh", "fish")
 
 
 def answer_shell(app: click.Command, env: Mapping[str, str] = os.environ) -> int | None:
-    """Answers a shell that asks for completions, and gives the exit code; None where none asks."""
+    """Print the completions that a shell requests, and return the exit code; None if no shell requests any."""
     instruction = env.get(VARIABLE)
     return shell_complete(app, {}, "cleantail", VARIABLE, instruction) if instruction else None
 
 
 def script(app: click.Command, shell: str) -> str:
-    """Returns the script that the shell has to read once for completion to work."""
+    """Return the script that a shell runs once to enable completion."""
     kind = get_completion_class(shell)
     if kind is None:
         raise ValueError(f"{shell}: {', '.join(SHELLS)}")
@@ -56,9 +56,9 @@ def script(app: click.Command, shell: str) -> str:
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
-    """Print what a shell needs to complete what is typed.
+    """Print the script with which a shell completes commands.
 
-    Commands, options and their values, files, and the names of the configuration's topics.
+    It completes commands, options and their values, files, and topic names of the configuration.
     """
     print(script(ctx.find_root().command, shell), end="")
     return 0
@@ -92,11 +92,11 @@ COMMANDS = (
 @click.group(cls=Group, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cleantail", message="%(prog)s %(version)s")
 def app() -> None:
-    """Run the platform without a scheduler, by the same code as the DAGs.
+    """Run the platform without a scheduler, with the code that the DAGs run.
 
-    Exit codes: 0 fine, also when nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
-    to prove; 3 conflict; 4 something outside failed (catalog out of reach, disk, network, Java); 5 a round waits for
-    approval; 130 interrupted.
+    Exit codes: 0 success, also if nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
+    to prove; 3 conflict; 4 something outside failed (catalog, disk, network, Java); 5 a round waits for approval; 130
+    interrupted.
     """
 
 
@@ -105,11 +105,11 @@ for command in COMMANDS:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Raises SystemExit for --help, --version and wrong arguments."""
+    """Run one command and return its exit code. Raises SystemExit for --help, --version and wrong arguments."""
     try:
         with app.make_context("cleantail", list(sys.argv[1:] if argv is None else argv)) as ctx:
             if isinstance(sys.stdout, io.TextIOWrapper):
-                sys.stdout.reconfigure(encoding="utf-8")  # records are UTF-8 whatever the terminal's language
+                sys.stdout.reconfigure(encoding="utf-8")  # records are UTF-8 in every locale
             code: int = app.invoke(ctx)
             return code
     except click.exceptions.Exit as e:
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refusal(error: click.UsageError) -> str:
-    """Says how the command is used and what is wrong with how it was; without a command it is all of the help."""
+    """Return the usage line and the error. Without a command, return the whole help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     param = getattr(error, "param", None)
@@ -136,12 +136,12 @@ def refusal(error: click.UsageError) -> str:
 
 
 def _name(param: click.Parameter, error: click.UsageError) -> str:
-    """Returns the parameter as people type it: `--now`, or `TOPIC`."""
+    """Return the parameter as a user types it: `--now`, or `TOPIC`."""
     return param.get_error_hint(error.ctx).strip("'").split(" ")[0]
 
 
 def run_and_exit() -> NoReturn:
-    """Runs the command as a process, and ends that."""
+    """Run the command of this process, and end the process with its exit code."""
     code = answer_shell(app)
     if code is not None:
         end_process(code)
@@ -149,7 +149,7 @@ def run_and_exit() -> NoReturn:
 
 
 def _exit_code(argv: Sequence[str]) -> int:
-    """Returns the exit code of a command, also of --help, --version and wrong arguments."""
+    """Return the exit code of a command, also for --help, --version and wrong arguments."""
     try:
         return main(argv)
     except SystemExit as e:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_config(call: Invocation) -> int:
     """Validate the whole configuration.
 
-    Every problem of every file; exit code 2 if there is one. What has no effect is a warning.
+    Prints every problem of every file; the exit code is 2 if there is one. Settings without effect give a warning.
     """
     from cleantail.config.claims import in_its_sources
     from cleantail.config.loading import scan_groups, scan_topics
@@ -39,7 +39,7 @@ def check_config(call: Invocation) -> int:
     from cleantail.home.home_folder import open_to_others
 
     if not (call.config / "topics").is_dir():
-        missing = Problem("", "no such directory", "it holds one YAML file a topic; give the one above with --config")
+        missing = Problem("", "no such directory", "it has one YAML file per topic; give its parent with --config")
         raise ConfigError(call.config / "topics", [missing])
     scanned = scan_topics(call.config, os.environ)
     files = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
@@ -56,8 +56,8 @@ def check_config(call: Invocation) -> int:
 @command(
     "import-config",
     click.argument("file", required=False, metavar="[FILE]", help="Output of kafka-configs --describe; - is stdin."),
-    click.option("--bootstrap-server", metavar="HOST:PORT", help="Ask a live broker instead."),
-    click.option("--command-config", type=FILE, metavar="F", help="Properties of the client, as librdkafka has them."),
+    click.option("--bootstrap-server", metavar="HOST:PORT", help="Read the configs from a live broker instead."),
+    click.option("--command-config", type=FILE, metavar="F", help="Client properties, by librdkafka's names."),
     click.option(
         "--topic", "topics", multiple=True, metavar="T", help="Only this topic, compacted or not; may be repeated."
     ),
@@ -75,10 +75,9 @@ def import_config(
     topics: tuple[str, ...],
     force: bool,
 ) -> int:
-    """Write topic YAML from what Kafka says.
+    """Write topic YAML from the configs of topics in Kafka.
 
-    Writes what is new and tells the rest. Exit code 2 where every file that was meant is there already: nothing was
-    done then, and --force is asked for.
+    Existing files are kept and listed. The exit code is 2 if all files exist already; --force overwrites them.
     """
     from cleantail.kafka.import_config import import_topics
 
@@ -109,7 +108,7 @@ def _described(
 
 _STATUS = {
     WRITTEN: "written",
-    EXISTS: "exists already and is left as it is; --force overwrites it",
+    EXISTS: "exists already and is kept; --force overwrites it",
     NOT_COMPACTED: "not written: the topic is not compacted in Kafka; name it with --topic",
     INTERNAL: "not written: an internal topic; name it with --topic",
 }
@@ -117,8 +116,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """Is the answer of `check-config`: a row for each file of a topic, and of a group, and problems and warnings below,
-    on stderr."""
+    """Answer of `check-config`: a row per file. Problems and warnings follow on stderr."""
 
     files: Sequence[tuple[Path, Topic | ConfigError]]
     groups: Sequence[tuple[Path, TopicGroup | ConfigError]]
@@ -173,7 +171,7 @@ def _topic_row(file: Path, topic: Topic | ConfigError) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ImportedTopics:
-    """Says what became of each topic that Kafka has told of; `folder` is where the files are."""
+    """What became of each described topic; `folder` has the files."""
 
     topics: Sequence[ImportedTopic]
     folder: Path

@@ -36,22 +36,24 @@ from cleantail_cli.parameters import DIRECTORY, FILE, clock
         cls=Several,
         type=FILE,
         metavar="F...",
-        help="One or more .jsonl or .jsonl.gz; may be repeated. Without it source.kafka, or source.table, is read.",
+        help="One or more .jsonl or .jsonl.gz files. Default: read source.kafka or source.table.",
     ),
     click.option(
         "--segments",
         type=DIRECTORY,
         metavar="DIR",
         shell_complete=directories,
-        help="A broker's log directory, a copy of it or of tiered storage, or one TOPIC-N folder: its .log files are "
-        "read, without a broker.",
+        help="Read the .log files in a broker's log directory, in a copy of it or of tiered storage, or in one TOPIC-N "
+        "folder; no broker is needed.",
     ),
-    click.option("--encoding", type=click.Choice(["text", "base64"]), help="Of keys, payloads and header values."),
+    click.option(
+        "--encoding", type=click.Choice(["text", "base64"]), help="Encoding of keys, payloads and header values."
+    ),
     click.option(
         "--any-topic",
         is_flag=True,
-        help="Take lines whatever topic they name; without it one that names another topic than this (or than "
-        "source.topic in the YAML) is refused, and nothing is appended.",
+        help="Accept lines that name any topic. Default: a line with another topic than this one (or than source.topic "
+        "in the YAML) is an error, and nothing is appended.",
     ),
     examples=[
         "cleantail ingest orders",
@@ -68,28 +70,28 @@ def ingest(
     encoding: str | None,
     any_topic: bool,
 ) -> int:
-    """Append what Kafka has, its segments, a sink's table, or files of kcat -J lines, exactly once.
+    """Append records from Kafka, from log segments, from a sink's table, or from files of kcat -J lines, exactly once.
 
-    Without files: every partition from the table's position to its last stable offset in Kafka (source.kafka), or in
-    the segments of --segments; of a topic with source.table what the snapshots of that table have brought. Files come
-    in one commit, and so do segments: where one cannot be taken, nothing is appended.
+    Without --file it reads every partition from the table's position on: up to the last stable offset in Kafka
+    (source.kafka) or in the segments of --segments, or the new snapshots of source.table. All files, or all segments,
+    are appended in one commit. If one of them is refused, nothing is appended.
     """
     if not files:
         if encoding or any_topic:
-            raise CleantailError("--encoding and --any-topic are about files: name these with --file")
+            raise CleantailError("--encoding and --any-topic need --file")
         if segments is not None:
             return ingest_segments(call, call.topic(topic), Path(os.path.abspath(segments)))
         configured = call.topic(topic)
         return (ingest_from_table if configured.source.table else ingest_from_kafka)(call, configured)
     if segments is not None:
-        raise CleantailError("--file and --segments are of two kinds of sources: ingest one after the other")
+        raise CleantailError("--file and --segments cannot be combined: run ingest once for each")
     from cleantail.lake.catalogs import require_usable
     from cleantail.sources.source_files import require_readable
     from spark_jobs.round.intake.ingest import ingest_files
 
     configured = call.topic(topic)
     require_readable(files)
-    # a person with a shell may name any file that they can read; platform.sources binds the YAML alone
+    # a user with a shell may ingest any file that they can read; platform.sources restricts only the YAML
     resolved = [file.resolve() for file in files]
     require_usable(configured, call.platform, os.environ)
     with call.output.progress() as progress:
@@ -102,7 +104,7 @@ def ingest(
 
 
 def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
-    """Reads the topic on. Spark is started only where there is something to read, or the table has no position yet."""
+    """Read new records from Kafka. Spark starts only if there are any, or if the table has no position yet."""
     from cleantail.kafka.client_settings import settings_of_environment
     from cleantail.kafka.table_position import is_read
     from cleantail.lake.catalogs import require_usable
@@ -110,13 +112,13 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
     if topic.source.kafka is None:
         raise CleantailError(
-            f"topic {topic.topic} has no source.kafka and no source.table in its YAML: give files with --file, or name "
-            "its brokers, or its table, there"
+            f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
+            "with --file"
         )
     settings, now_ms = settings_of_environment(topic.source.kafka, os.environ), clock(None)
     require_usable(topic, call.platform, os.environ)
     with call.output.progress() as progress:
-        progress("asking the brokers")
+        progress("reading offsets from the brokers")
         if is_read(topic, call.platform, settings, now_ms):
             result = KafkaIngestResult(topic.kafka_topic)
         else:
@@ -129,15 +131,15 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
 
 def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
-    """Appends what the segments of the topic's logs in a directory have and the table has not."""
+    """Append the new records in segments of the topic's logs in a directory."""
     from cleantail.kafka.segments.log_folders import find_logs
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.round.kafka.segment_logs import read_segments, segment_topic
 
     if topic.source.table is not None:
         raise CleantailError(
-            f"topic {topic.topic} is read from {topic.source.table.name}, and what of that its segments have nobody "
-            "knows: take source.table out of its YAML first; nothing was appended"
+            f"topic {topic.topic} is read from table {topic.source.table.name}, so segments could append the same "
+            "records again: remove source.table from its YAML first; nothing was appended"
         )
     logs = find_logs(directory, segment_topic(topic)).logs
     require_usable(topic, call.platform, os.environ)
@@ -151,7 +153,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
 
 
 def ingest_from_table(call: Invocation, topic: Topic) -> int:
-    """Reads the topic on. Spark is started only where there is something to read."""
+    """Read new records from the source table. Spark starts only if there are any."""
     from cleantail.lake.catalogs import require_usable
     from cleantail.lake.source_table.planned_read import is_table_read
     from cleantail.lake.source_table.source_snapshots import table_source_of
@@ -160,7 +162,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
     now_ms = clock(None)
     require_usable(topic, call.platform, os.environ)
     with call.output.progress() as progress:
-        progress("looking at the source table")
+        progress("reading metadata of the source table")
         if is_table_read(topic, call.platform, now_ms):
             result = TableIngestResult(table_source_of(topic).named_in(call.platform.catalog.name))
         else:
@@ -174,7 +176,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
 
 @dataclass(frozen=True)
 class Ingested:
-    """Holds each file, and how many records were appended."""
+    """Answer of `ingest` with files."""
 
     topic: Topic
     result: IngestResult
@@ -192,8 +194,7 @@ class Ingested:
 
 @dataclass(frozen=True)
 class ReadFromKafka:
-    """Says what was read of each partition in Kafka, and how many records were appended. `origin` says where they came
-    from, where that is no broker."""
+    """Answer of `ingest` from Kafka. `origin` replaces the words about the broker."""
 
     topic: Topic
     result: KafkaIngestResult
@@ -213,7 +214,7 @@ class ReadFromKafka:
 
 @dataclass(frozen=True)
 class ReadFromTable:
-    """Says up to which snapshot a source table was read, and how many records were appended."""
+    """Answer of `ingest` from a source table."""
 
     topic: Topic
     result: TableIngestResult

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @command(
     "jars",
-    click.option("--s3", is_flag=True, help="Those of an object store as well; else where the warehouse is on one."),
+    click.option("--s3", is_flag=True, help="Include jars for an object store, as for a warehouse on one."),
     click.option(
         "--from",
         "source",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="DIR",
-        help="Take them from a folder instead, on a machine without a network.",
+        help="Take the jars from a folder, on a machine without a network.",
     ),
     click.option(
         "--repository",
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[str, ...]) -> int:
     """Find Spark's jars, or fetch them once.
 
-    Into CLEANTAIL_JARS, else a cache that all homes of a user share. All bytes are compared with the SHA-256 that
-    Cleantail's list has. Nothing is fetched where platform.spark.jars leaves the jars to the cluster.
+    They are stored in CLEANTAIL_JARS, else in a cache that all homes of a user share. Every jar is checked against the
+    SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.
     """
     from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
     from cleantail.lake.jars.jar_fetching import fetch, listed_jars, problems, take
@@ -69,7 +69,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
 
 @dataclass(frozen=True)
 class Jars:
-    """Holds the jars of a version of Spark, and where they are; `directory` is None where the cluster has them."""
+    """Answer of `jars`. `directory` is None if the cluster has the jars."""
 
     spark: str
     directory: Path | None
@@ -91,5 +91,5 @@ class Jars:
             return
         for jar in self.jars:
             page.line(jar.name)
-        what = "fetched, and compared" if self.fetched else "there, and compared"
-        page.line(f"Spark {self.spark}: {counted(len(self.jars), 'jar')} {what} by SHA-256, in {self.directory}")
+        what = "fetched" if self.fetched else "found"
+        page.line(f"Spark {self.spark}: {counted(len(self.jars), 'jar')} {what}, SHA-256 checked, in {self.directory}")

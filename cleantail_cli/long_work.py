@@ -1,4 +1,4 @@
-"""What a command shows and heeds during long work: the progress line on stderr, the Spark session, and Ctrl-C."""
+"""Long work of a command: its progress line on stderr, its Spark session, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 REDRAW_S = 0.1
-"""The line is drawn anew so often at most while items are counted."""
+"""Shortest pause between two drawings of the line while items are counted."""
 POLL_S = 0.5
-"""How often Spark is asked how far it is."""
+"""Pause between two polls of Spark's progress."""
 
 
 class Progress(Protocol):
-    """Shows how far long work is. A call names the step that begins, which is all that the jobs know of it."""
+    """Progress of long work. The jobs only call it, with the name of the step that begins."""
 
     def __call__(self, step: str) -> None:
-        """Names the step; what was counted before belongs to the step before."""
+        """Begin a step, and reset the count."""
 
     def about(self, text: str) -> None:
-        """Says what the whole work is about, as `3 partitions, 1200 records`."""
+        """Show what the whole work covers, such as `3 partitions, 1200 records`."""
 
     def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
-        """Passes the items on and counts them; of a sequence it also says how many there are."""
+        """Return the items, and count them while they are read. The total of a sequence is shown too."""
 
     def watch(self, spark: Any) -> None:
-        """Counts the tasks of the Spark session's stages from here on."""
+        """Count the tasks of the Spark session's stages from now on."""
 
 
 class Silent:
-    """Says nothing."""
+    """Progress that is not shown."""
 
     def __call__(self, step: str) -> None:
         """Does nothing."""
@@ -61,7 +61,7 @@ SILENT = Silent()
 
 
 class Line:
-    """Is the line on a terminal. `draw` is given its texts: the step, what the work is about, and the counts."""
+    """The progress line on a terminal. `draw` gets the texts that have changed."""
 
     def __init__(self, draw: Any) -> None:
         self._draw = draw
@@ -95,13 +95,13 @@ class Line:
         self._watcher.start()
 
     def _follow(self, context: Any) -> None:
-        """Runs in a thread, since Spark's answer may take a while; it ends with the work, or with Spark."""
+        """Poll Spark until the work or Spark ends. Runs in a thread of its own: an answer may take long."""
         tracker = context.statusTracker()
         while not self._ended.wait(POLL_S):
             try:
                 done, total = tasks(tracker)
             except Exception:
-                return  # Spark has ended, and how far it was matters to nobody
+                return  # Spark has ended
             if total:
                 self._draw(counts=f"{done} of {counted(total, 'task')}", total=total, completed=done)
 
@@ -112,15 +112,15 @@ class Line:
 
 
 def tasks(tracker: Any) -> tuple[int, int]:
-    """Counts the tasks of Spark's active stages that are done, and all of them."""
+    """Return (completed tasks, all tasks) of Spark's active stages."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    active = [stage for stage in stages if stage is not None]  # one may end between the two questions
+    active = [stage for stage in stages if stage is not None]  # a stage may end between the two calls
     return sum(stage.numCompletedTasks for stage in active), sum(stage.numTasks for stage in active)
 
 
 @contextmanager
 def on_terminal() -> Iterator[Progress]:
-    """Draws the line on stderr; nothing where that is no terminal that can draw it anew."""
+    """Show the progress line on stderr. Silent if stderr is not a terminal that can redraw a line."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield SILENT
         return
@@ -142,13 +142,14 @@ def on_terminal() -> Iterator[Progress]:
 
 
 CANCEL_S = 0.2
-"""The pause between two cancellations of Spark's jobs after Ctrl-C, until the work has ended."""
+"""Pause between two cancellations of Spark's jobs after Ctrl-C, until the work has ended."""
 CANCEL_WITHIN_S = 10
+"""How long to wait for a running cancellation."""
 
 
 @contextmanager
 def spark_session(platform: Platform, name: str, progress: Progress, records: int | None = None) -> Iterator[Any]:
-    """Starts the session for the work in the block; it counts the tasks that are done, and heeds Ctrl-C."""
+    """Start a Spark session for the block, with its tasks in the progress line. Ctrl-C cancels its jobs."""
     from spark_jobs.iceberg.session import start_session
 
     progress("starting Spark")
@@ -160,11 +161,10 @@ def spark_session(platform: Platform, name: str, progress: Progress, records: in
 
 @contextmanager
 def interruptible(spark: SparkSession) -> Iterator[None]:
-    """Lets Ctrl-C cancel Spark's jobs for the block. What the block does after that still gets answers; a second Ctrl-C
-    ends it at once.
+    """Let Ctrl-C cancel Spark's jobs during the block. A second Ctrl-C ends the block at once.
 
-    PySpark's own handler calls Java in the midst of a call into Java, of which neither comes to an end.
-    Raises KeyboardInterrupt where the block fails because of it. A block that ends well all the same has done its work.
+    PySpark's own handler calls Java while a call into Java is running, and both hang. Raises KeyboardInterrupt if the
+    block fails after Ctrl-C. A block that succeeds all the same returns as usual.
     """
     interrupted, ended = threading.Event(), threading.Event()
     canceller: list[threading.Thread] = []
@@ -181,7 +181,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
         canceller.append(threading.Thread(target=cancel, daemon=True))
         canceller[0].start()
 
-    if threading.current_thread() is not threading.main_thread():  # only there signals are handled
+    if threading.current_thread() is not threading.main_thread():  # signals are handled only there
         yield
         return
     before = signal.signal(signal.SIGINT, handle)
@@ -193,6 +193,6 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
         raise
     finally:
         ended.set()
-        for thread in canceller:  # a cancellation that is under way would meet the next work
+        for thread in canceller:  # a running cancellation would hit the next work
             thread.join(CANCEL_WITHIN_S)
         signal.signal(signal.SIGINT, before)

@@ -15,13 +15,13 @@ from cleantail_cli.command import config_dir_of
 
 _TOPIC = re.compile(r"""^(?:\{[ \t]*)?["']?topic["']?[ \t]*:[ \t]+["']?([^\s"',}#]+)""", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-"""What Kafka lets a topic be called: a shell takes nothing of it for more than a word."""
+"""A topic name that Kafka allows. A shell reads it as one plain word."""
 _CHARS = 4_096
-"""So much of a file is read: a topic's name stands at its beginning."""
+"""Characters of a file that are read: `topic:` is at its beginning."""
 
 
 def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Completes a topic of the configuration that the line names, by the beginnings of its files alone."""
+    """Complete the name of a configured topic. Only the beginning of each file is read."""
     try:
         files = sorted((config_dir_of(ctx) / "topics").glob("*"))
         names = [_name(file) for file in files if file.suffix in (".yaml", ".yml") and not file.name.startswith(".")]
@@ -31,7 +31,7 @@ def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
 
 
 def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Completes `NAME=` of a topic config, for --set."""
+    """Complete `NAME=` of a topic config, for --set."""
     from cleantail.config.kafka_configs import KafkaConfigs
 
     names = (f"{field.alias}=" for field in KafkaConfigs.model_fields.values() if field.alias)
@@ -39,14 +39,14 @@ def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
 
 
 def column_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Completes `NAME=` of a column of a topic's table, for --column."""
+    """Complete `NAME=` of a column of a topic's table, for --column."""
     from cleantail.config.topic_table import COLUMNS
 
     return [CompletionItem(f"{name}=") for name in COLUMNS if f"{name}=".startswith(incomplete)]
 
 
 def _name(file: Path) -> str:
-    """Returns what the file calls its topic, else the file's own name."""
+    """Return the file's `topic:`, else the file's name."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         named = _TOPIC.search(stream.read(_CHARS))
     return named[1] if named else file.stem
@@ -54,11 +54,11 @@ def _name(file: Path) -> str:
 
 LONG_END = 1 << 63
 LAST = "last"
-"""The word for the newest of what can be undone."""
+"""Names the newest round, or the newest ingestion, that can be undone."""
 
 
 class Natural(click.ParamType[int]):
-    """Is an integer from 0 to 2^63 - 1, as offsets, partitions and snapshot ids are."""
+    """An integer from 0 to 2^63 - 1: an offset, a partition or a snapshot id."""
 
     name = "N"
 
@@ -69,7 +69,7 @@ class Natural(click.ParamType[int]):
 
 
 class Clock(click.ParamType[int]):
-    """Is a moment in Unix ms: `2026-11-29T14:20:00` (UTC where no zone is said), or the number itself."""
+    """A time in Unix ms: `2026-11-29T14:20:00` (UTC unless it has a zone), or the number itself."""
 
     name = "TIME"
 
@@ -87,7 +87,7 @@ class Clock(click.ParamType[int]):
 
 
 class Target(click.ParamType[str]):
-    """Is `last`, or the id of a snapshot."""
+    """`last`, or the id of a snapshot."""
 
     name = "SNAPSHOT"
 
@@ -101,7 +101,7 @@ class Target(click.ParamType[str]):
 
 
 def is_natural(text: str) -> bool:
-    """Returns whether the text is an integer from 0 to 2^63 - 1 in ASCII digits."""
+    """Return whether the text is an integer from 0 to 2^63 - 1 in ASCII digits."""
     return text.isascii() and text.isdigit() and int(text) < LONG_END
 
 
@@ -110,15 +110,19 @@ FILE = click.Path(path_type=Path)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 topic = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="Its name, as in its YAML.")
 optional_topic = click.argument(
-    "topic", metavar="[TOPIC]", required=False, shell_complete=topic_names, help="One topic; without it all of them."
+    "topic",
+    metavar="[TOPIC]",
+    required=False,
+    shell_complete=topic_names,
+    help="Default: all topics.",
 )
-now = click.option("--now", type=CLOCK, metavar="TIME", help="The clock of every decision: UTC, or Unix ms.")
+now = click.option("--now", type=CLOCK, metavar="TIME", help="Decide as at this time (UTC, or Unix ms).")
 partition = click.option("--partition", type=NATURAL, metavar="N", help="Only this partition.")
-force = click.option("--force", is_flag=True, help="Pass over the ratio, never over the bounds.")
+force = click.option("--force", is_flag=True, help="Ignore the dirty ratio, but not the bounds.")
 as_of = click.option("--as-of", metavar="SNAPSHOT", help="An Iceberg snapshot id, or the name of a branch or tag.")
-dry_run = click.option("--dry-run", is_flag=True, help="Say what it would do; changes nothing.")
+dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 
 
 def clock(now_ms: int | None) -> int:
-    """Returns --now where it is set, else the clock (Unix ms)."""
+    """Return --now if it is given, else the current time (Unix ms)."""
     return now_ms if now_ms is not None else int(time.time() * 1000)

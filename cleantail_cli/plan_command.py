@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         multiple=True,
         metavar="NAME=VALUE",
         shell_complete=config_names,
-        help="Compare with this config changed, on the topic's real history; may be repeated.",
+        help="Replay the topic's history with this config changed; may be repeated.",
     ),
     click.option(
         "--diff",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         type=FILE,
         metavar="BASE_DIR",
         shell_complete=directories,
-        help="Compare all topics with another configuration.",
+        help="Compare all topics with those of another configuration.",
     ),
     examples=[
         "cleantail plan customer-cdc",
@@ -87,11 +87,7 @@ def plan(
 
 
 def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
-    """Evaluates the topic and returns the run's plan.
-
-    The person who calls has looked at what was red, so the pause before the next try, which is the scheduler's, does
-    not count.
-    """
+    """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
     from cleantail.lake.runs.evaluate import evaluate_topic
 
     return evaluate_topic(topic, platform, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
@@ -99,10 +95,9 @@ def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, pa
 
 @dataclass(frozen=True)
 class Plan:
-    """Shows decision and reason for each log, then the tasks of each work unit, sweep, retention and reclaim.
+    """Answer of `plan`: the decision for each log, then the work units, sweep, retention and reclaim.
 
-    `unit_tasks`: how many tasks each unit would be, and why. Their JSON key is from when Spark joined the keys of a
-    unit, and stays: scripts read it.
+    `unit_tasks` says how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
     """
 
     planned: RunPlan
@@ -140,38 +135,34 @@ def _decision(of_log: PlannedLog) -> tuple[object, ...]:
 
 
 def tell_warnings(planned: RunPlan, page: Page) -> None:
-    """Warns of checkpoints outside of their log, late records and records without a key: one line each, on stderr."""
+    """Warn on stderr of checkpoints outside their log, late records and records without a key."""
     for log in planned.logs:
         for text in log.warnings:
-            where = f"partition {log.partition}: "  # a text of something that was passed over has it
+            where = f"partition {log.partition}: "  # texts about skipped records begin like this
             page.warning(text if text.startswith(where) else f"{where}{text}")
 
 
 def tell_held_back(planned: RunPlan, page: Page) -> None:
-    """Warns of logs in quarantine, one line each, on stderr.
-
-    A scheduled run leaves them alone until their pause is over. This plan, which is that of a person's `compact`, does
-    not.
-    """
+    """Warn on stderr of quarantined logs that this plan retries, although a scheduled run would still wait."""
     for log in planned.logs:
         quarantine = log.state.quarantine
         if quarantine is not None and planned.now_ms < quarantine.retry_at_ms:
-            waits = f"a scheduled run leaves it alone {until(quarantine.retry_at_ms)}, `cleantail compact` does not"
-            page.warning(f"partition {log.partition}: held back: {quarantine.reason}; {waits}")
+            waits = f"a scheduled run skips it {until(quarantine.retry_at_ms)}, `cleantail compact` does not"
+            page.warning(f"partition {log.partition}: blocked: {quarantine.reason}; {waits}")
 
 
 def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path | None, narrowed: bool) -> None:
-    """Raises CleantailError for arguments that do not go together; `narrowed`: --partition or --force is there."""
+    """Raise CleantailError for arguments that exclude each other. `narrowed`: --partition or --force is given."""
     if base_dir and (topic or settings):
-        raise CleantailError("--diff compares all topics: it goes without TOPIC and --set")
+        raise CleantailError("--diff compares all topics: remove TOPIC and --set")
     if not topic and not base_dir:
-        raise CleantailError("plan needs a TOPIC, or --diff BASE_DIR for all")
+        raise CleantailError("plan needs a TOPIC, or --diff BASE_DIR to compare all topics")
     if (settings or base_dir) and narrowed:
-        raise CleantailError("--set and --diff replay whole topics: they go without --partition and --force")
+        raise CleantailError("--set and --diff replay whole topics: remove --partition and --force")
 
 
 def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
-    """Compares one topic with itself under other configs, and shows a table."""
+    """Compare a topic with itself under other configs, and show a table."""
     from cleantail.whatif import policy_comparison
 
     with call.output.progress() as progress:
@@ -183,7 +174,7 @@ def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_m
 
 
 def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:
-    """Compares all topics with another configuration and shows Markdown; a broken file makes the exit code 2."""
+    """Compare all topics with another configuration, and show Markdown. A broken file makes the exit code 2."""
     from cleantail.whatif import policy_comparison
 
     with call.output.progress() as progress:
@@ -211,7 +202,7 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 
 @dataclass(frozen=True)
 class OnePolicy:
-    """Is the answer of `plan --set`: a topic under another policy, as a table."""
+    """Answer of `plan --set`: a topic under another policy, as a table."""
 
     compared: Comparison
 
@@ -219,24 +210,39 @@ class OnePolicy:
         return as_json(self.compared)
 
     def tell(self, page: Page) -> None:
-        tell_comparison(self.compared, page)
+        compared = self.compared
+        changes = (
+            ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
+            or "nothing changes"
+        )
+        page.line(f"{compared.topic}: {changes}")
+        if compared.before is not None:
+            page.table(("", "now", "changed", "known"), rows(compared), caption=_BASES)
+        page.line(headline(compared))
 
 
 @dataclass(frozen=True)
 class AllPolicies:
-    """Is the answer of `plan --diff`: all topics whose policy differs, as Markdown."""
+    """Answer of `plan --diff`: all topics whose policy differs, as Markdown for a pull request."""
 
     difference: Difference
 
     def document(self) -> dict[str, Any]:
-        return difference_json(self.difference)
+        difference = self.difference
+        return {
+            "changed": [as_json(c) for c in difference.changed],
+            "added": [t.topic for t in difference.added],
+            "removed": [t.topic for t in difference.removed],
+            "broken_in_base": list(difference.broken_in_base),
+            "broken": list(difference.broken),
+        }
 
     def tell(self, page: Page) -> None:
         page.line(markdown(self.difference).removesuffix("\n"))
 
 
 def as_json(compared: Comparison) -> dict[str, Any]:
-    """Returns both sides with all numbers; rates are of the history's whole days, null where it has none."""
+    """Return both sides with all numbers. Rates are per whole day of the history, null if it has none."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
     for name, side in (("before", compared.before), ("after", compared.after)):
@@ -247,18 +253,8 @@ def as_json(compared: Comparison) -> dict[str, Any]:
     return document
 
 
-def difference_json(difference: Difference) -> dict[str, Any]:
-    return {
-        "changed": [as_json(c) for c in difference.changed],
-        "added": [t.topic for t in difference.added],
-        "removed": [t.topic for t in difference.removed],
-        "broken_in_base": list(difference.broken_in_base),
-        "broken": list(difference.broken),
-    }
-
-
 def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
-    """Returns rows of (what, before, after, how it is known); none where there was no history."""
+    """Return rows of (what, before, after, how it is known); none without a history."""
     before, after = compared.before, compared.after
     if before is None or after is None:
         return []
@@ -289,12 +285,8 @@ def _basis(what: str, before: Policy, after: Policy) -> str:
         bases = {s.next_expiry_basis for s in (before, after)} - {None}
         return ", ".join(sorted(str(b) for b in bases)) or "-"
     if what == "rows dropped":
-        return _worst(before.outcome.basis, after.outcome.basis)
+        return max(before.outcome.basis, after.outcome.basis, key=list(Basis).index)
     return Basis.UNKNOWN if Basis.UNKNOWN in (before.outcome.basis, after.outcome.basis) else Basis.ESTIMATED
-
-
-def _worst(*bases: Basis) -> Basis:
-    return max(bases, key=list(Basis).index)
 
 
 def _rate(count: int, whole_days: int) -> float | None:
@@ -302,12 +294,12 @@ def _rate(count: int, whole_days: int) -> float | None:
 
 
 def _count_text(rate: float | None, count: int, span: str) -> str:
-    """Returns `96.0 a day`; of less than a day only what was in it, `3 in 8.9 min`."""
+    """Return `96.0 a day`, or `3 in 8.9 min` if the history is shorter than a day."""
     return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
 
 
 def headline(compared: Comparison) -> str:
-    """Says what the history is."""
+    """Return a line about the history."""
     if compared.before is None:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
@@ -317,32 +309,19 @@ def headline(compared: Comparison) -> str:
     return f"{text}; {compared.note}" if compared.note else text
 
 
-def tell_comparison(compared: Comparison, page: Page) -> None:
-    """Writes one comparison for a terminal."""
-    changes = (
-        ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
-        or "nothing changes"
-    )
-    page.line(f"{compared.topic}: {changes}")
-    if compared.before is not None:
-        page.table(("", "now", "changed", "known"), rows(compared), caption=_BASES)
-    page.line(headline(compared))
-
-
 def markdown(difference: Difference) -> str:
-    """Writes the comment of a pull request."""
     total = len(difference.changed) + len(difference.added) + len(difference.removed)
     if not (total or difference.broken_in_base or difference.broken):
         return "### Cleantail: no topic's policy changes\n"
     parts = [f"### Cleantail: {counted(total, 'topic')} {'changes' if total == 1 else 'change'}"]
-    parts += [f"Cannot be used: {plain(text)}" for text in difference.broken]
+    parts += [f"Cannot be read: {plain(text)}" for text in difference.broken]
     parts += [_section(c) for c in difference.changed]
     parts += [f"#### {plain(t.topic)}: new\n\nIts table is {_code(t.table)}." for t in difference.added]
     parts += [
-        f"#### {plain(t.topic)}: removed\n\nIt is compacted no more. Its table {_code(t.table)} stays as it is."
+        f"#### {plain(t.topic)}: removed\n\nIt is no longer compacted. Its table {_code(t.table)} is kept."
         for t in difference.removed
     ]
-    parts += [f"In the base, not readable: {plain(text)}" for text in difference.broken_in_base]
+    parts += [f"Cannot be read in the base: {plain(text)}" for text in difference.broken_in_base]
     return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if difference.changed else "\n")
 
 
@@ -357,7 +336,7 @@ def _section(compared: Comparison) -> str:
 
 
 def _text(key: str, value: object) -> str:
-    """Returns a setting's value as text; of a time also in words."""
+    """Return a setting's value as text, a time also in words."""
     if key.endswith(".ms") and isinstance(value, int) and value > 0:
         return f"{value} ({interval(value)})"
     return "none" if value is None or value == "" else str(value)
@@ -369,9 +348,10 @@ def _markdown_table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> s
 
 
 def plain(text: str) -> str:
-    """Returns a text that Markdown shows as it is, on one line: no markup, no HTML, no mention of anybody, and nothing
-    that is not seen or turns the order of letters round. The tag after @ parts it from the name, which nobody is called
-    by."""
+    """Escape a text for one line of Markdown: no markup, HTML, links or mentions, and no invisible characters.
+
+    The tag after @ separates it from the name, so that no user is mentioned.
+    """
     line = " ".join(text.split())
     printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
     html = _MARKUP.sub(r"\\\1", printable.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
@@ -379,5 +359,5 @@ def plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Writes text as code, in HTML: a backtick in it cannot end it."""
+    """Return the text as HTML code, which a backtick cannot end."""
     return f"<code>{plain(text)}</code>"

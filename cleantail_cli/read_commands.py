@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     ],
 )
 def read(call: Invocation, topic: str, partition: int | None, from_offset: int, as_of: str | None) -> int:
-    """Records as kcat -J lines, in offset order.
+    """Print records as kcat -J lines, partition by partition, in offset order.
 
-    Partition by partition; with --json as without it.
+    --json changes nothing.
     """
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.records.log_bounds import log_ends, log_starts
@@ -53,7 +53,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     configured = call.topic(topic)
     table = load_table(open_catalog(call.platform, os.environ), configured, call.platform)
     if table is None:
-        raise CleantailError(f"topic {configured.topic} has no table yet: ingest something first")
+        raise CleantailError(f"topic {configured.topic} has no table yet; run `cleantail ingest` first")
     require_partition(configured, partition, log_ends(table))
     snapshot = snapshot_id_of(table, as_of) if as_of is not None else None
     partitions = [partition] if partition is not None else live_partitions(table, snapshot)
@@ -73,15 +73,15 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     parameters.now,
     parameters.partition,
     parameters.as_of,
-    click.option("--positions", type=FILE, metavar="F", help="Write the offsets to go on from to this JSON file."),
+    click.option("--positions", type=FILE, metavar="F", help="Write the offsets to continue from to this JSON file."),
     examples=["cleantail latest customer-cdc --positions positions.json > state.jsonl"],
 )
 def latest(
     call: Invocation, topic: str, now: int | None, partition: int | None, as_of: str | None, positions: Path | None
 ) -> int:
-    """Print the current state as kcat -J lines: one record a key.
+    """Print the current state as kcat -J lines: the latest record of each key.
 
-    The state is on stdout; where to go on from is on stderr, and in a file where one is named.
+    The offsets to continue from are printed on stderr, and written to the file of --positions.
     """
     from cleantail.lake.records.latest import load_latest
     from cleantail.lake.records.ordered_records import records_of
@@ -102,7 +102,7 @@ def latest(
 
 
 def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
-    """Returns the snapshot that --as-of names by its id, a branch or a tag. Raises TableError where there is none."""
+    """Return the snapshot that --as-of names by its id, a branch or a tag. Raises TableError if it does not exist."""
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.table_metadata import snapshot_id_of
 
@@ -112,7 +112,7 @@ def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | N
 
 @click.group("reader", cls=Group, examples=["cleantail reader list customer-cdc"])
 def reader() -> None:
-    """Positions of readers, for which tombstones wait."""
+    """Manage readers: tombstones stay until the readers are past them."""
 
 
 _name = click.argument("name", metavar="NAME", help="The reader's name.")
@@ -124,7 +124,7 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
     _name,
     click.option("--partition", type=NATURAL, required=True, metavar="N", help="The partition that it reads."),
     click.option("--offset", type=NATURAL, required=True, metavar="N", help="The next offset it will read."),
-    click.option("--back", is_flag=True, help="Allow an offset below the one that it has."),
+    click.option("--back", is_flag=True, help="Allow an offset below the current one."),
     examples=["cleantail reader set customer-cdc search-index --partition 0 --offset 1042"],
 )
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
@@ -138,7 +138,7 @@ def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: 
 
 @command("list", parameters.topic, examples=["cleantail reader list customer-cdc --json"])
 def list_readers(call: Invocation, topic: str) -> int:
-    """List the topic's readers and where they are."""
+    """List the topic's readers and their offsets."""
     return _show_readers(call, *_readers_of(call, topic))
 
 
@@ -150,7 +150,7 @@ def list_readers(call: Invocation, topic: str) -> int:
     examples=["cleantail reader remove customer-cdc search-index"],
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
-    """Forget a reader: tombstones wait for it no longer."""
+    """Remove a reader: tombstones no longer wait for it."""
     from cleantail.lake.runs import reader_properties
 
     configured, catalog = _readers_of(call, topic)
@@ -165,10 +165,7 @@ for _command in (set_reader, list_readers, remove_reader):
 
 
 def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
-    """Returns the topic, and the catalog that knows its readers.
-
-    Raises TableError for a table of somebody else, which has no readers of ours.
-    """
+    """Return the topic, and the catalog with its readers. Raises TableError if its table is not Cleantail's."""
     from cleantail.lake.catalogs import load_table, open_catalog
 
     topic = call.topic(name)
@@ -186,7 +183,7 @@ def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
 
 @dataclass(frozen=True)
 class Readers:
-    """Is the answer of `reader`: a row for each reader and log."""
+    """Answer of `reader`: a row for each reader and log."""
 
     topic: Topic
     readers: Sequence[Reader]
@@ -204,7 +201,7 @@ class Readers:
 
 
 def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
-    """Writes the snapshot and the next offset of every log to a file, and says them to a person on stderr."""
+    """Write the snapshot and the next offset of every log to the file, and print them on stderr."""
     if file is not None:
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
         document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
@@ -213,4 +210,4 @@ def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Outpu
     where = (
         f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"
     )
-    output.note(f"snapshot {state.snapshot_id}; go on from: {where}")
+    output.note(f"snapshot {state.snapshot_id}; continue from: {where}")

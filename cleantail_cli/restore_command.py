@@ -28,16 +28,14 @@ if TYPE_CHECKING:
 @command(
     "restore",
     parameters.topic,
-    click.option("--to", "target", required=True, metavar="TOPIC", help="The topic in Kafka; it has to be empty."),
+    click.option("--to", "target", required=True, metavar="TOPIC", help="The topic in Kafka; it must be empty."),
     click.option("--bootstrap-server", metavar="HOST:PORT", help="Its brokers (CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS)."),
     click.option("--connection", metavar="NAME", help="An Airflow connection of type kafka instead: AIRFLOW_CONN_…"),
-    click.option("--command-config", type=FILE, metavar="F", help="Properties of the client, as librdkafka has them."),
+    click.option("--command-config", type=FILE, metavar="F", help="Client properties, by librdkafka's names."),
     click.option("--log", "log", is_flag=True, help="Every record of the archive, tombstones too (the default)."),
     click.option("--latest", "latest", is_flag=True, help="The latest record of every key, without tombstones."),
     parameters.as_of,
-    click.option(
-        "--partitions", type=NATURAL, metavar="N", help="How many there were, where the last ones never had a record."
-    ),
+    click.option("--partitions", type=NATURAL, metavar="N", help="Number of partitions, if the last have no record."),
     examples=[
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-cdc-restored",
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-state --latest",
@@ -57,21 +55,21 @@ def restore(
 ) -> int:
     """Write the archive into a topic in Kafka, and read it back.
 
-    Each record once, in its order, with partition, key, value, headers and timestamp of its own. What was written is
-    compared with the archive, record by record. A run that was killed goes on by the same command. Exit code 1 where a
-    record in Kafka is not the archive's.
+    Each record is written once and in order, with its partition, key, value, headers and timestamp. Then it is read
+    back and compared. After a killed run, the same command continues. The exit code is 1 if a record in Kafka differs
+    from the archive.
     """
     from cleantail.kafka.restore.restore_plan import RestoreRequest
     from cleantail.kafka.restore.target_login import target_settings
 
     if log and latest:
-        raise CleantailError("--log and --latest are two different restores: give one of them")
+        raise CleantailError("--log and --latest exclude each other: give one of them")
     configured = call.topic(topic)
     request = RestoreRequest(target, "latest" if latest else "log", as_of, partitions)
     if (source := configured.source.table) and (source.columns.deleted or not source.columns.is_of_kafka):
         raise CleantailError(
-            f"topic {topic} has keys or values of several columns, or a column that marks deletes (source.table): a "
-            "topic in Kafka has bytes, and what they were the table does not say; nothing was written"
+            f"topic {topic} has keys or values of several columns, or a column that marks deletes (source.table): its "
+            "table does not have the bytes that a topic in Kafka needs; nothing was written"
         )
     settings = target_settings(bootstrap_server, connection, command_config, os.environ)
     with call.output.progress() as progress:
@@ -83,14 +81,14 @@ def restore(
 def _restored(
     topic: Topic, platform: Platform, request: RestoreRequest, settings: dict[str, str], progress: Progress
 ) -> RestoreResult:
-    """Plans the restore by metadata, and starts Spark only for one that can be."""
+    """Plan the restore from metadata, and start Spark only if it is possible."""
     from cleantail.home.home_folder import exclusive
     from cleantail.kafka.restore.restore_plan import plan_restore
     from cleantail.kafka.restore.target_client import TargetBrokers
 
     brokers = TargetBrokers(settings)
     with exclusive(platform.home, f"restore-{request.target}"):
-        progress("asking the brokers")
+        progress("reading offsets from the brokers")
         now_ms = int(time.time() * 1000)
         plan = plan_restore(topic, platform, request, brokers, now_ms)
 
@@ -103,12 +101,12 @@ def _restored(
 
 
 FOUND = "found"
-"""The name under which scripts read how many records an earlier run had written."""
+"""JSON key of the number of records that an earlier run had written."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Says how many records each partition got, and which of the archive they are."""
+    """Answer of `restore`: the records written to each partition, and their offsets in the archive."""
 
     topic: Topic
     result: RestoreResult
@@ -133,8 +131,8 @@ class Restored:
         )
         if result.without_type:
             page.warning(
-                f"{counted(result.without_type, 'record')} had a timestamp of the broker's own (LogAppendTime): it is "
-                "the same, and counts as the producer's (CreateTime)"
+                f"{counted(result.without_type, 'record')} had a timestamp set by the broker (LogAppendTime): the "
+                "restored record has the same time, as the producer's (CreateTime)"
             )
 
 
@@ -144,7 +142,7 @@ def _counts(log: RestoredLog) -> str:
 
 
 def _span(log: RestoredLog) -> str:
-    """Returns which offsets of the archive the partition's first and last record had."""
+    """Return the archive's offsets of the partition's first and last record."""
     if log.first_offset is None:
         return ""
     return f"; offset 0 is the archive's {log.first_offset}, offset {log.verified - 1} its {log.last_offset}"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     click.option(
         "--ingestion",
         metavar="last|SNAPSHOT|FILE",
-        help="Take an ingestion back instead: the newest, that of a snapshot, or that of a file (by its content, else "
-        "by its name); its records and file marks go. --dry-run lists all that are known.",
+        help="Undo an ingestion instead: the newest, that of a snapshot, or that of a file (by its content, else its "
+        "name). Its records and file marks are removed. --dry-run lists the known ingestions.",
     ),
     parameters.dry_run,
     examples=[
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None, dry_run: bool) -> int:
     """Undo published rounds, or an ingestion.
 
-    What was appended since stays. Shows what goes first, and only that with --dry-run.
+    Later appends are kept. --dry-run only shows what would be undone.
     """
     from cleantail.home.home_folder import exclusive
 
@@ -69,7 +69,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
-    """Undoes the rounds since the snapshot `to`, or only says what that would do."""
+    """Undo the rounds since the snapshot `to`, or only report what that would do."""
     from cleantail.lake.runs.rollback_preview import preview
 
     planned, logs = preview(topic, platform, to)
@@ -89,10 +89,10 @@ SNAPSHOT_DIGITS = 19
 
 
 def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> IngestionChoice:
-    """Parses what `--ingestion` names: `last`, a snapshot's id, or a file.
+    """Parse `--ingestion`: `last`, a snapshot's id, or a file.
 
-    A file that is there is known by its content, any other by its name; one that is called like a number is
-    `./NUMBER`. Raises BadLineError for a file that is damaged.
+    An existing file is identified by its content, any other by its name. Write `./NUMBER` for a file whose name is a
+    number. Raises BadLineError for a damaged file.
     """
     if text == LAST:
         return IngestionChoice(text)
@@ -105,7 +105,7 @@ def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Ingestio
 
 
 def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
-    """Takes the ingestion back and reports it. One that was taken back before is only reported."""
+    """Undo the ingestion and report it. An ingestion that was undone before is only reported."""
     preview = preview_ingestion(topic, platform, parse_ingestion(text, platform.limits.of_input))
     if isinstance(preview, UndoneIngestion):
         return DoneBefore(topic, preview)
@@ -123,14 +123,14 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
 
 
 def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
-    """Returns the ingestion's files that source.path still matches: the next run of the DAG ingests them again."""
+    """Return the ingestion's files that source.path still matches: the DAG's next run ingests them again."""
     digests = {file.sha256 for file in planned.sources.files}
     with DigestCache(platform.home, platform.limits.of_input) as cache:
         return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
 
 
 def _matching(topic: Topic, platform: Platform) -> list[Path]:
-    """Returns the files that source.path matches; none where it is not allowed, of which the next run says why."""
+    """Return the files that source.path matches. If it is not allowed there are none, and the next run reports it."""
     try:
         return matching_files(platform, topic.source.path) if topic.source.path else []
     except CleantailError:
@@ -141,12 +141,12 @@ def _digest(cache: DigestCache, file: Path) -> str | None:
     try:
         return cache.digest(file, int(time.time() * 1000))
     except CleantailError:
-        return None  # the next run says what is wrong with it
+        return None  # the next run reports the error
 
 
 @dataclass(frozen=True)
 class RolledBack:
-    """Is the answer of `rollback`: what it does, or has done where there is its snapshot."""
+    """Answer of `rollback`. `snapshot_id` is None if nothing was changed."""
 
     topic: Topic
     planned: RollbackPlan
@@ -171,9 +171,9 @@ class RolledBack:
 
     def _end(self) -> list[str]:
         if self.snapshot_id is not None:
-            return [f"done, as snapshot {self.snapshot_id}; the next run compacts anew by the policy in force"]
+            return [f"done, as snapshot {self.snapshot_id}; the next run compacts again, by the policy in force"]
         further = [
-            f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC as well"
+            f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC too"
             for e in self.planned.earlier
         ]
         return [*further, "nothing was changed: --dry-run"]
@@ -186,9 +186,9 @@ def _log_row(log: LogUndo) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class TakenBack:
-    """Says what taking an ingestion back does, or has done where there is its snapshot.
+    """Answer of `rollback --ingestion`. `snapshot_id` is None if nothing was changed.
 
-    `come_again` has the files that the DAG would ingest again.
+    `come_again`: files that the DAG would ingest again.
     """
 
     topic: Topic
@@ -222,10 +222,10 @@ class TakenBack:
 
 
 def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
-    """Returns what a person still has to do: readers that have read what goes, what would come again."""
+    """Return what the user still has to do about readers, and about sources that would be ingested again."""
     of_readers = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
-        f"the log ends at {log.log_end_after}: have it load the state anew (`cleantail latest {topic.topic}`), then "
+        f"the log ends at {log.log_end_after}: have it load the state again (`cleantail latest {topic.topic}`), then "
         f"`cleantail reader set {topic.topic}`"
         for log in logs
         for r in log.readers
@@ -244,7 +244,7 @@ def _done(snapshot_id: int) -> str:
 
 
 def _listed(planned: IngestionUndo) -> list[str]:
-    """Returns lines with the other ingestions, newest first, and one that says that nothing was changed."""
+    """Return lines with the other ingestions, newest first, and that nothing was changed."""
     lines = []
     for other in planned.others:
         count = f"{other.records} record{'' if other.records == 1 else 's'}"
@@ -255,7 +255,7 @@ def _listed(planned: IngestionUndo) -> list[str]:
 
 @dataclass(frozen=True)
 class DoneBefore:
-    """Says that the ingestion was taken back already."""
+    """Answer of `rollback --ingestion` if the ingestion was undone before."""
 
     topic: Topic
     undone: UndoneIngestion

@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     parameters.now,
     parameters.partition,
     parameters.force,
-    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    click.option("--approve", is_flag=True, help="Publish also rounds that would wait for approval."),
     examples=["cleantail compact customer-cdc", "cleantail compact customer-cdc --partition 3 --force"],
 )
 def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
-    """Evaluate, compact, check, publish, expire.
+    """Evaluate, compact, check, publish, expire: a whole run of one topic.
 
-    A whole run of one topic. Exit code 5 where a round waits for approval: it is dropped, and --approve makes and
-    publishes it.
+    The exit code is 5 if a round needs approval: that round is dropped, and --approve makes and publishes it.
     """
     from cleantail.home.home_folder import exclusive
 
@@ -55,14 +54,14 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         due = planned.due or planned.repairs  # only then is Spark started
         result = _run(configured, call.platform, planned, progress, approved_by) if due else RunResult()
     call.output.show(Compacted(planned, result))
-    # a round that waited is dropped: nobody answers a command line afterwards
-    if approved_by is None and tell_held(configured, call.platform, result, call.output):
+    # a round that needs approval is dropped: a command cannot wait for an answer
+    if approved_by is None and tell_waiting(configured, call.platform, result.rounds, call.output, "compact"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
 
 def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
-    """Starts Spark and does the rounds of the plan, by the same loop as a DAG's tasks (spark_jobs.round.run)."""
+    """Run the rounds of the plan in Spark, by the loop that a DAG's tasks use (spark_jobs.round.run)."""
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
     from spark_jobs.round.run import Run, run_plan
@@ -79,17 +78,16 @@ def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress,
     "reconcile",
     parameters.topic,
     parameters.dry_run,
-    click.option("--approve", is_flag=True, help="Publish also what would wait for approval."),
+    click.option("--approve", is_flag=True, help="Publish also a round that would wait for approval."),
     examples=["cleantail reconcile orders --dry-run", "cleantail reconcile orders"],
 )
 def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int:
-    """Remove keys that are gone at the source.
+    """Remove keys that were deleted at the source.
 
-    Compares the keys that are alive in the table with what Kafka has now, and removes those that are gone there by a
-    round of its own, which is checked and published as any other: for deletions that the broker's cleaner removed
-    before they were read. Reads the topic to its end first. --dry-run only counts. Refused where `delete` is in the
-    source topic's cleanup.policy. Exit code 5 where the round waits for approval: it is dropped, and --approve makes
-    and publishes it.
+    A broker may clean a tombstone away before it is read. This command reads the topic to its end, compares the live
+    keys of the table with those in Kafka, and removes the missing ones in a round of its own. The round is checked and
+    published like any other. --dry-run only counts. A source topic with `delete` in its cleanup.policy is refused. The
+    exit code is 5 if the round needs approval: it is dropped, and --approve makes and publishes it.
     """
     from cleantail.home.home_folder import exclusive
     from cleantail.kafka.table_position import table_position
@@ -99,14 +97,14 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
     source = _source(configured)
     require_usable(configured, call.platform, os.environ)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
-        progress("asking the brokers")
+        progress("reading offsets from the brokers")
         source.require_comparable(table_position(configured, call.platform).position)  # before Spark is started
         if dry_run:
             call.output.show(_compared(configured, call.platform, source, progress))
             return 0
         result = _reconciled(configured, call.platform, source, progress, approved_by)
     call.output.show(Reconciled(configured, result))
-    if approved_by is None and tell_held_round(configured, call.platform, result, call.output):
+    if approved_by is None and tell_waiting(configured, call.platform, [result], call.output, "reconcile"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
@@ -116,7 +114,9 @@ def _source(topic: Topic) -> SourceTopic:
     from cleantail.kafka.source_topic import SourceTopic
 
     if topic.source.kafka is None:
-        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML: there is nothing to compare with")
+        raise CleantailError(
+            f"topic {topic.topic} has no source.kafka in its YAML: reconcile compares with Kafka; add it"
+        )
     return SourceTopic.of(topic, settings_of_environment(topic.source.kafka, os.environ))
 
 
@@ -150,7 +150,7 @@ def _reconciled(
 
 @dataclass(frozen=True)
 class Compacted:
-    """Shows what the run did to each log, and what its checks said."""
+    """Answer of `compact`: what the run did to each log, and the results of its checks."""
 
     planned: RunPlan
     result: RunResult
@@ -176,7 +176,6 @@ class Compacted:
 
 
 def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
-    """Returns the cells of one log, in the order of the table's columns."""
     superseded, expired = (measure.deleted.get(reason, 0) for reason in ("superseded", EXPIRED))
     removed = (superseded, expired, measure.removed - superseded - expired)
     verdict = "passed" if passed else "failed"
@@ -184,19 +183,19 @@ def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
 
 
 def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
-    """Says how many checks passed, which failed, which readers an expiry left behind, and where the Data Docs are."""
+    """Write the results of checks, the readers that an expiry left behind, and the path of the Data Docs."""
     total = counted(sum(r.checks_total for r in rounds), "check")
     page.line(f"{sum(r.checks_passed for r in rounds)} of {total} passed")
     for verdict in (v for r in rounds for v in r.verdicts):
         for failure in (*verdict.failures, *verdict.warnings):
             what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
-            # an expectation that could not be evaluated holds its log back, whatever its severity
+            # an expectation that could not be evaluated blocks its log, whatever its severity
             blocks_anyway = failure in verdict.failures and failure.severity != "critical"
-            weight = f"{failure.severity}, and yet held back" if blocks_anyway else failure.severity
+            weight = f"{failure.severity}, but blocked" if blocks_anyway else failure.severity
             page.note(f"{weight}: partition {verdict.partition}: {what}")
     for reader in (reader for r in rounds for reader in r.left_behind):
         where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
-        overrun = "tombstones that it has not read are gone: cleantail.readers.hold.cap.ms has passed"
+        overrun = "tombstones that it has not read were deleted: cleantail.readers.hold.cap.ms has passed"
         page.warning(f"{where}; {overrun}")
     docs = next((r.data_docs for r in rounds if r.data_docs), None)
     if docs:
@@ -208,13 +207,11 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
             page.line(f"data docs: {docs}")
 
 
-def tell_held(topic: Topic, platform: Platform, result: RunResult, output: Output) -> bool:
-    """Returns whether a round of the run waits for approval; says so on stderr, with a sample and what to do."""
-    return tell_waiting(topic, platform, result.rounds, output, "compact")
-
-
 def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
-    """Returns whether one of the rounds waits for approval; `command` is what makes it anew."""
+    """Return whether a round needs approval; if so, print it on stderr with a sample of what it would remove.
+
+    `command`: the command that makes the round again.
+    """
     from cleantail.lake.records.sampled_records import sampled_records
     from cleantail.watch.approval_text import sample_lines
 
@@ -222,8 +219,8 @@ def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
         lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
-        output.note("\n".join(lines or ["nothing would go"]))
-        output.note(f"cleantail {command} {topic.topic} --approve makes the round anew and publishes it")
+        output.note("\n".join(lines or ["no record would be removed"]))
+        output.note(f"cleantail {command} {topic.topic} --approve makes the round again and publishes it")
     return bool(waiting)
 
 
@@ -232,7 +229,7 @@ GONE = "gone_at_source"
 
 @dataclass(frozen=True)
 class Compared:
-    """Says what a reconciliation would remove, by partition."""
+    """Answer of `reconcile --dry-run`: what would be removed, by partition."""
 
     topic: Topic
     result: ComparisonResult
@@ -244,13 +241,13 @@ class Compared:
         columns = ("partition", "compared to offset", "keys gone", "their records", "cut off, they stay")
         logs = self.result.partitions
         page.table(columns, [(log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys) for log in logs])
-        gone = f"{counted(self.result.keys, 'key')} would be removed: alive here, and gone in {self.result.kafka_topic}"
+        gone = f"{counted(self.result.keys, 'key')} would be removed: alive here, missing in {self.result.kafka_topic}"
         page.line(f"{self.topic.topic}: {gone}; nothing was changed")
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """Says what the round has removed of each log, and what its checks said."""
+    """Answer of `reconcile`: what the round removed from each log, and the results of its checks."""
 
     topic: Topic
     result: RoundResult
@@ -268,8 +265,3 @@ class Reconciled:
         published = counted(len(self.result.published), "partition")
         page.line(f"{self.topic.topic}: {published} reconciled with {self.topic.kafka_topic} in Kafka")
         tell_checks([self.result], page)
-
-
-def tell_held_round(topic: Topic, platform: Platform, result: RoundResult, output: Output) -> bool:
-    """Returns whether the round waits for approval; says so on stderr, with a sample and what to do."""
-    return tell_waiting(topic, platform, [result], output, "reconcile")

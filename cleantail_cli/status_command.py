@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def status(call: Invocation, topic: str | None, now: int | None) -> int:
     """Show the state of every log, from metadata.
 
-    Of one topic, or of all: there one that is broken hides none of the others, and the exit code is 2.
+    Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2.
     """
     from cleantail.watch.topic_states import status_of, status_of_all
 
@@ -74,10 +74,7 @@ LABEL_WIDTH = 12
 
 @dataclass(frozen=True)
 class Status:
-    """Is the answer of `status`: every log of the topics with what it waits for, and their readers.
-
-    What is `broken` follows on stderr.
-    """
+    """Answer of `status`: every log with what it waits for, and the readers. `broken` follows on stderr."""
 
     topics: Sequence[TopicStatus]
     now_ms: int
@@ -110,13 +107,13 @@ def _source(position: ReadPosition) -> str:
 
 
 def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:
-    """Writes a line for each reader and log, folded between words."""
+    """Write a line for each reader and log, wrapped between words."""
     for line in hold_lines(holds):
         page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
 
 
 def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:
-    """Returns everything about a log, computed values included; bytes are live bytes, times Unix ms."""
+    """Return all values of a log, computed ones included. Bytes are live bytes, times are Unix ms."""
     fields = asdict(log)
     fields["segments"] = [asdict(s) for s in log.segments]
     computed = ("dirty_ratio", "total_bytes", "active_bytes", "pending_tombstones", "next_horizon_ms")
@@ -135,7 +132,7 @@ def _topic_lines(topic: Topic, logs: Sequence[LogState], now_ms: int) -> list[st
 
 
 def row_of(log: LogState) -> list[str]:
-    """Returns the numbers of a log in the order of COLUMNS; a dash is what is not known."""
+    """Return the numbers of a log in the order of COLUMNS; a dash if one is not known."""
     return [
         str(log.partition),
         str(log.log_start_offset),
@@ -155,13 +152,13 @@ def row_of(log: LogState) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligns the columns: two blanks between them, numbers to the right."""
+    """Return lines with right-aligned columns, two blanks apart."""
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in (COLUMNS, *rows)]
 
 
 def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
-    """Writes a partition in lines of a label and a text, none longer than `width` but for an unbroken name."""
+    """Return a partition as lines of a label and a text. Only a long name makes a line longer than `width`."""
     named = dict(zip(COLUMNS, row_of(log), strict=True))
     offsets = ", ".join(f"{name} {named[name]}" for name in COLUMNS[1:6])
     sections = ", ".join(f"{name} {named[name]}" for name in ("clean", "cleanable", "uncleanable", "active"))
@@ -177,20 +174,20 @@ def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
 
 
 def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> list[str]:
-    """Says what the log waits for, its warnings, and the branch of a round that failed, on a line of its own."""
+    """Return what the log waits for, its warnings, and the branch of a failed round, each on its own line."""
     quarantine = log.state.quarantine
     lines = _labelled(label, decide(log, topic.config, now_ms).reason, width)
     lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
     if quarantine is not None:
         verb = "quarantined" if quarantine.check_failed else "paused"
         since = f"{verb} since {instant(quarantine.since_ms)} UTC: {one_line(quarantine.reason)}"
-        lines += _labelled("held back", since, width)
+        lines += _labelled("blocked", since, width)
         lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {one_line(quarantine.branch)}"] if quarantine.branch else []
     return lines
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
-    """Puts the text beside its label, broken between words only: a name stays whole, so that it can be copied."""
+    """Return lines of label and text, wrapped between words only: a name stays whole and can be copied."""
     room = max(width - LABEL_WIDTH - 5, 20)
     parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
     return [f"{'':4}{label if i == 0 else '':{LABEL_WIDTH}} {part}" for i, part in enumerate(parts)]

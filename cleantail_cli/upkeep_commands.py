@@ -37,11 +37,10 @@ R = TypeVar("R")
 
 @command("check", parameters.topic, examples=["cleantail check customer-cdc"])
 def check(call: Invocation, topic: str) -> int:
-    """Prove that no key and no offset is there twice.
+    """Prove that no key and no offset occurs twice.
 
-    Every key below the clean points is there once, and no offset has two different records: a full proof of what
-    readers see, by Spark's Iceberg reader. It changes nothing. Exit code 1 where a key is there twice, or where two
-    different records are at one offset.
+    Reads the whole table with Spark's Iceberg reader, as readers see it, and changes nothing. The exit code is 1 if a
+    key occurs twice below its log's clean point, or if an offset has two different records.
     """
     from cleantail.lake.runs.evaluate import log_states, read_facts
     from cleantail.rounds.check_results import Proof
@@ -49,7 +48,9 @@ def check(call: Invocation, topic: str) -> int:
     configured = call.topic(topic)
     facts = read_facts(configured, call.platform)
     if facts is None:
-        raise CleantailError(f"nothing to prove: topic {configured.topic} has no table yet: ingest something first")
+        raise CleantailError(
+            f"nothing to prove: topic {configured.topic} has no table yet; run `cleantail ingest` first"
+        )
     logs = log_states(configured, facts, 0)
     records = sum(log.records for log in logs)
     if not records:
@@ -65,9 +66,9 @@ def check(call: Invocation, topic: str) -> int:
 
 @command("reclaim", parameters.topic, parameters.now, examples=["cleantail reclaim customer-cdc"])
 def reclaim(call: Invocation, topic: str, now: int | None) -> int:
-    """Rewrite files, expire snapshots, remove orphans, where due.
+    """Rewrite files, expire snapshots and remove orphan files of a topic, if due.
 
-    Housekeeping of one topic. Spark is started only where something is due.
+    Spark starts only if something is due.
     """
     from cleantail.lake.runs.evaluate import read_facts
     from cleantail.lake.runs.reclaim_plan import resolve_reclaim
@@ -89,8 +90,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
 
 
 def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
-    """Returns what `work` returns of the topic's table, whose catalog is usable: that is looked at before a JVM
-    starts."""
+    """Return the result of `work` on the topic's table. Checks that the catalog is usable before a JVM starts."""
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.iceberg.tables import TopicTable
 
@@ -109,7 +109,7 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
     examples=["cleantail release customer-cdc 0"],
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
-    """Take a partition out of quarantine: the next run tries it."""
+    """Take a partition out of quarantine: the next run retries it."""
     from cleantail.lake.runs import quarantine_release
 
     configured = call.topic(topic)
@@ -126,10 +126,10 @@ def release(call: Invocation, topic: str, partition: int) -> int:
     examples=["cleantail mend sink.orders --dry-run", "cleantail mend sink.orders"],
 )
 def mend(call: Invocation, table: str, dry_run: bool) -> int:
-    """Make a table readable whose deletion vectors are damaged.
+    """Make a table with damaged deletion vectors readable.
 
-    Where a data file has two, or one that is older than the file's registration, one takes their place that has all
-    that they delete; those of files that are gone go. No record comes back. Nothing else is changed.
+    A data file may have two vectors, or one that is older than the file's registration: one vector with all their
+    deletes replaces them. Vectors of data files that no longer exist are dropped. No record comes back.
     """
     from cleantail.lake.catalogs import load_named
     from cleantail.lake.runs.damaged_vectors import damaged_vectors
@@ -147,7 +147,7 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
 
 @dataclass(frozen=True)
 class Proven:
-    """Is the answer of `check`: keys below every clean point, which of them are there twice, and which offsets are."""
+    """Answer of `check`: duplicate keys below the clean points, and offsets with several records."""
 
     topic: Topic
     proof: Proof
@@ -158,10 +158,10 @@ class Proven:
     def tell(self, page: Page) -> None:
         name, proof = self.topic.topic, self.proof
         if not proof.partitions:
-            page.line(f"{name}: no record is below a clean point yet, so no key is proven")
+            page.line(f"{name}: no record is below a clean point yet, so no key was checked")
         for log in proof.partitions:
-            several = f"keys that are there more than once: {log.duplicate_keys} of {log.keys}"
-            text = several if log.duplicate_keys else f"no key is there twice, of {log.keys}"
+            several = f"keys that occur more than once: {log.duplicate_keys} of {log.keys}"
+            text = several if log.duplicate_keys else f"no key occurs twice, of {log.keys}"
             page.line(f"{name}: partition {log.partition}: {text} below {log.end_offset}")
         for contradiction in proof.contradictions:
             page.line(f"{name}: partition {contradiction.partition}: {contradiction.text}")
@@ -171,7 +171,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Reclaimed:
-    """Is the answer of `reclaim`: why it ran, and how much of what it removed."""
+    """Answer of `reclaim`: why it ran, and how much it removed."""
 
     topic: Topic
     result: ReclaimResult
@@ -187,7 +187,7 @@ class Reclaimed:
 
 @dataclass(frozen=True)
 class Released:
-    """Is the answer of `release`: what the log was held back for."""
+    """Answer of `release`: why the log was blocked."""
 
     topic: Topic
     partition: int
@@ -198,13 +198,13 @@ class Released:
 
     def tell(self, page: Page) -> None:
         was = self.was
-        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run tries it")
+        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run retries it")
         page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
 
 
 @dataclass(frozen=True)
 class Mended:
-    """Says which data files had damaged deletion vectors, and that they were mended."""
+    """Answer of `mend`: the data files whose deletion vectors were damaged."""
 
     table: str
     damaged: DamagedVectors
@@ -222,11 +222,11 @@ class Mended:
         for text in self.damaged.unreadable.values():
             page.line(text)
         for path in self.damaged.gone:
-            page.line(f"{path} is gone, and its deletion vector is left")
+            page.line(f"{path} no longer exists, but its deletion vector does")
         if not self.damaged.any:
-            page.line(f"{self.table}: every deletion vector is as it has to be; nothing was changed")
+            page.line(f"{self.table}: all deletion vectors are sound; nothing was changed")
             return
         verb = "would be" if self.dry_run else "were"
         files = counted(len(self.damaged.unreadable), "data file")
         gone = counted(len(self.damaged.gone), "file")
-        page.line(f"{self.table}: the deletion vectors of {files} {verb} written anew, those of {gone} taken away")
+        page.line(f"{self.table}: the deletion vectors of {files} {verb} rewritten, those of {gone} dropped")

@@ -98,7 +98,7 @@ def test_help_names_every_command(capsys):
     out = capsys.readouterr().out
     for command in ("check-config", "status", "ingest", "plan", "compact", "reclaim", "read"):
         assert command in out
-    assert "Exit codes: 0 fine" in out
+    assert "Exit codes: 0 success" in out
 
 
 def test_options_may_stand_before_or_after_the_command(project, capsys):
@@ -228,7 +228,7 @@ def test_a_broken_defaults_file_is_told_once(run, project):
 
 
 def test_reading_before_the_first_ingest_says_what_to_do(run):
-    assert run("read", "orders") == (2, "", "error: topic orders has no table yet: ingest something first\n")
+    assert run("read", "orders") == (2, "", "error: topic orders has no table yet; run `cleantail ingest` first\n")
 
 
 @pytest.mark.parametrize("command", ["status", "plan", "compact", "read"])
@@ -399,9 +399,7 @@ def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled)
     ("raised", "code", "message"),
     [
         pytest.param(ConflictError("lost the race"), 3, "error: lost the race\n", id="conflict"),
-        pytest.param(
-            KeyboardInterrupt(), 130, "interrupted; whatever was not published is as it was\n", id="interrupt"
-        ),
+        pytest.param(KeyboardInterrupt(), 130, "interrupted; only published changes are kept\n", id="interrupt"),
     ],
 )
 def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
@@ -449,7 +447,7 @@ def test_release_takes_a_partition_out_of_quarantine(run, orders_table):
     held = Quarantine(0, "compact", "check failed: x", 2, 9)
     orders_table.set_properties(**{"cleantail.partition.0": PartitionState(checkpoint=1, quarantine=held).as_json()})
     code, out, _ = run("release", "orders", "0")
-    assert (code, out.splitlines()[0]) == (0, "orders: partition 0 is out of quarantine; the next run tries it")
+    assert (code, out.splitlines()[0]) == (0, "orders: partition 0 is out of quarantine; the next run retries it")
     assert "2 attempts: check failed: x" in out
     code, out, err = run("release", "orders", "0", "--json")
     assert (code, json.loads(out)["ok"]) == (2, False)

@@ -71,7 +71,7 @@ def test_a_clock_is_a_time_or_milliseconds(text):
 
 
 def test_check_without_a_table_proves_nothing_and_says_so(run):
-    message = "error: nothing to prove: topic orders has no table yet: ingest something first\n"
+    message = "error: nothing to prove: topic orders has no table yet; run `cleantail ingest` first\n"
     assert run("check", "orders") == (2, "", message)
 
 
@@ -210,7 +210,7 @@ def test_import_config_says_where_and_exits_2_where_nothing_was_new(run, project
     code, out, err = run("import-config", str(described))
     assert (code, out.splitlines()[0]) == (0, f"bills: {file} written"), err
     code, out, _ = run("import-config", str(described))
-    assert (code, out) == (2, f"bills: {file} exists already and is left as it is; --force overwrites it\n")
+    assert (code, out) == (2, f"bills: {file} exists already and is kept; --force overwrites it\n")
     assert run("import-config", str(described), "--force")[0] == 0
 
 
@@ -244,7 +244,7 @@ def test_a_process_says_what_is_its_own_and_no_library_does(filled, project, arg
 
 def test_check_of_a_table_without_records_proves_nothing_and_says_so(run, orders_table):
     nothing = (
-        "orders: no record is below a clean point yet, so no key is proven\n"
+        "orders: no record is below a clean point yet, so no key was checked\n"
         "orders: no offset has two different records\n"
     )
     assert run("check", "orders") == (0, nothing, "")
@@ -260,7 +260,7 @@ def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_
     orders_table.append()
     code, out, err = run("latest", "orders")
     assert (code, out) == (0, "")
-    assert err.endswith("; go on from: the start of every partition, the table has no records yet\n")
+    assert err.endswith("; continue from: the start of every partition, the table has no records yet\n")
 
 
 @pytest.mark.parametrize("to", ["last", "5"])

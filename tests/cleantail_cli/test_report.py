@@ -194,7 +194,7 @@ def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_
     held = replace(stage(False), verdicts=(Verdict(0, False, (unevaluated,), (other,)),))
     PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), RunResult(False, held, RoundResult())))
     assert capsys.readouterr().err == (
-        "warning, and yet held back: partition 0: expect_x (1.4): could not be evaluated: x\n"
+        "warning, but blocked: partition 0: expect_x (1.4): could not be evaluated: x\n"
         "warning: partition 0: expect_y (2): 3\n"
     )
 
@@ -206,7 +206,7 @@ def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
 
     plan_command.tell_held_back(planned(59_999), PEOPLE)
     assert capsys.readouterr().err == (
-        "warning: partition 0: held back: check failed: expect_x; a scheduled run leaves it alone until "
+        "warning: partition 0: blocked: check failed: expect_x; a scheduled run skips it until "
         "1970-01-01 00:01:00 UTC, `cleantail compact` does not\n"
     )
     plan_command.tell_held_back(planned(60_000), PEOPLE)

@@ -59,7 +59,7 @@ def test_a_command_that_is_interrupted_ends_with_130_and_changes_nothing(worksho
     monkeypatch.setattr("spark_jobs.round.check.prove_topic", long_work)
     code, out, err = workshop.run("check", topic)
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == "interrupted; whatever was not published is as it was"
+    assert err.splitlines()[-1] == "interrupted; only published changes are kept"
     assert [r["offset"] for r in workshop.read(topic)] == [0, 1, 2]
 
 

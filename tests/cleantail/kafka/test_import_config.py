@@ -86,7 +86,7 @@ def test_an_existing_file_is_left_as_it_is_unless_forced(empty, run):
     mine = empty / "topics" / "orders.v2.yaml"
     mine.write_text("topic: orders.v2\nconfig: {segment.ms: 5}\n")
     code, out, _ = run("import-config", DESCRIBE)
-    assert (code, "exists already and is left as it is; --force overwrites it" in out) == (0, True)
+    assert (code, "exists already and is kept; --force overwrites it" in out) == (0, True)
     assert imported(empty).config.segment_ms == 5
     run("import-config", DESCRIBE, "--force")
     assert imported(empty).config.segment_ms == 600_000
@@ -105,7 +105,7 @@ def test_a_file_that_somebody_makes_meanwhile_stays_as_it_is(empty, run, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(import_config, "validated", meanwhile)
         code, out, _ = run("import-config", DESCRIBE, "--topic", "orders.v2")
-    assert (code, "exists already and is left as it is" in out) == (2, True)
+    assert (code, "exists already and is kept" in out) == (2, True)
     assert imported(empty).config.segment_ms == 5
     mine.unlink()
     assert run("import-config", DESCRIBE, "--topic", "orders.v2")[0] == 0

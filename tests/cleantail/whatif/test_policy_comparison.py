@@ -124,11 +124,11 @@ def test_without_a_table_there_is_no_history_and_no_error(project, run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param([], "plan needs a TOPIC, or --diff BASE_DIR for all", id="neither"),
-        pytest.param(["orders", "--diff", "x"], "it goes without TOPIC and --set", id="both"),
-        pytest.param(["--diff", "x", "--set", "a=1"], "it goes without TOPIC and --set", id="diff and set"),
-        pytest.param(["orders", "--set", "a=1", "--force"], "without --partition and --force", id="force"),
-        pytest.param(["orders", "--set", "a=1", "--partition", "0"], "without --partition and --force", id="partition"),
+        pytest.param([], "plan needs a TOPIC, or --diff BASE_DIR to compare all topics", id="neither"),
+        pytest.param(["orders", "--diff", "x"], "remove TOPIC and --set", id="both"),
+        pytest.param(["--diff", "x", "--set", "a=1"], "remove TOPIC and --set", id="diff and set"),
+        pytest.param(["orders", "--set", "a=1", "--force"], "remove --partition and --force", id="force"),
+        pytest.param(["orders", "--set", "a=1", "--partition", "0"], "remove --partition and --force", id="partition"),
         pytest.param(["--diff", "/nowhere/base"], "/nowhere/base: no such directory", id="no base"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_base_that_is_broken_is_told_and_a_proposal_that_is_broken_is_an_error
     base = other(project, "topic: orders\nconfig: {segment.ms: 0}\n")
     code, out, _ = run("plan", "--diff", base)
     assert code == 0
-    assert "In the base, not readable" in out and "segment.ms: 0 is not allowed" in out.replace("\\", "")
+    assert "Cannot be read in the base" in out and "segment.ms: 0 is not allowed" in out.replace("\\", "")
     assert "orders: new" not in out
     (project / "config" / "topics" / "orders.yaml").write_text("topic: orders\nconfig: {segment.ms: -1}\n")
     code, _, err = run("plan", "--diff", base)
@@ -187,7 +187,7 @@ def test_a_proposal_that_is_broken_hides_no_other_topic_and_is_not_taken_for_rem
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     code, out, err = run("plan", "--diff", base)
     assert (code, "bills: new" in out, "removed" in out) == (2, True, False)
-    assert "Cannot be used: " in out and "config.segment.mss: unknown key" in out.replace("\\", "")
+    assert "Cannot be read: " in out and "config.segment.mss: unknown key" in out.replace("\\", "")
     assert "orders.yaml:2: config.segment.mss: unknown key" in err
     code, out, _ = run("plan", "--diff", base, "--json")
     document = json.loads(out)

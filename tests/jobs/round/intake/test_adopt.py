@@ -198,7 +198,7 @@ def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(work
     with monkeypatch.context() as patch:
         patch.setattr(adopt_commands, "_adopt", meanwhile)
         code, _, err = workshop.run("adopt", table)
-    assert code == 2 and f"{file} was made meanwhile, and stays as it is" in err
+    assert code == 2 and f"{file} was created by another process and stays as it is" in err
     assert file.read_text() == "topic: mine\n"
     file.unlink()
     workshop.ok("adopt", table)

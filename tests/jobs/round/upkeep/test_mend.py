@@ -74,7 +74,7 @@ def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothin
     assert (before["mended"], list(before["unreadable"]), before["gone"]) == (False, [path], [])
     assert workshop.run("plan", name)[0] == 2
 
-    assert "the deletion vectors of 1 data file were written anew" in workshop.ok("mend", table)
+    assert "the deletion vectors of 1 data file were rewritten" in workshop.ok("mend", table)
     assert "nothing was changed" in workshop.ok("mend", table)
     seen = by_spark(spark, table)
     assert sorted(set(seen)) == [(p, o, k, v) for p, o, _, k, v in left]
@@ -151,7 +151,7 @@ def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_
     settings(workshop, name)
     workshop.ok("plan", name, "--now", NOW)
     told = workshop.ok("mend", table)
-    assert f"{path} is gone, and its deletion vector is left" in told and "those of 1 file taken away" in told
+    assert f"{path} no longer exists, but its deletion vector does" in told and "those of 1 file dropped" in told
     sink.in_another_manifest([file])
     assert len(by_spark(spark, table)) == len(records) > len(left)
     workshop.ok("compact", name, "--now", NOW)
