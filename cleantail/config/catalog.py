@@ -9,22 +9,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from cleantail.config.config_model import Model, cross_field_error, matching
+from cleantail.config.config_model import Model, SettingText, cross_field_error, matching
 from cleantail.config.secret_filter import VARIABLE, VARIABLE_ALLOWED
 
 Identifier = Annotated[str, matching("[A-Za-z0-9_]+", "characters a-z A-Z 0-9 _")]
 
 
-def _scalar_text(value: object) -> object:
-    """Return numbers and booleans as the texts that Spark and PyIceberg take: "8" for 8, "true" for true."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Setting = Annotated[str, BeforeValidator(_scalar_text)]
 Variable = Annotated[str, matching(VARIABLE, VARIABLE_ALLOWED)]
 CatalogType = Literal["sqlite", "postgres", "mysql", "rest", "glue", "hive"]
 
@@ -72,7 +64,7 @@ class Catalog(Model):
         "catalog it may be a name.",
     )
     namespace: Identifier = Field(default="cleantail", description="Namespace of tables whose name has none.")
-    properties: dict[str, Setting] = Field(
+    properties: dict[str, SettingText] = Field(
         default={},
         description="More catalog properties, such as s3.endpoint, with Iceberg's names or PyIceberg's. Each client "
         "gets its own names.",

@@ -48,7 +48,7 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.source_paths import MAGIC, path_problem, written_problem
 from cleantail.config.topic import ID_CHARS, Topic, dag_id_of, default_table
-from cleantail.config.topic_source import ADDRESS, may_be_read
+from cleantail.config.topic_source import ADDRESS
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
@@ -344,7 +344,7 @@ def _problem(claim: SourceClaim, others: Sequence[SourceClaim]) -> Problem:
 
 def _is_shared(claim: SourceClaim, shared: Sequence[str]) -> bool:
     """Return whether the platform lets several topics read it."""
-    return any(is_listed(f"{_KINDS[claim.key]}:{claim.text}", (entry,)) for entry in shared)
+    return is_listed(f"{_KINDS[claim.key]}:{claim.text}", shared)
 
 
 def is_listed(text: str, entries: Sequence[str]) -> bool:
@@ -482,9 +482,9 @@ def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
         key_path: KeyPath = ("source", "table", "catalog")
         yield key_path, Problem(key_text(key_path), not_allowed(table.catalog), allowed, table.catalog)
         return
-    if not may_be_read(table.named_in(platform.catalog.name), platform.source_tables):
+    name = table.named_in(platform.catalog.name)
+    if not is_listed(name, platform.source_tables):
         listed = ", ".join(platform.source_tables) or "none"
-        name = table.named_in(platform.catalog.name)
         allowed = f"a table that platform.source_tables in defaults.yaml lists: {listed}; list {name} there"
         key_path = ("source", "table", "name")
         yield key_path, Problem(key_text(key_path), not_allowed(table.name), allowed, table.name)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from cleantail.errors import Problem
@@ -81,6 +81,14 @@ def _printable(text: str) -> str:
     return text
 
 
+def setting_text(value: object) -> object:
+    """Return numbers and booleans as the clients of Spark, Iceberg and Kafka take them: "8" for 8, "true" for true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+SettingText = Annotated[str, BeforeValidator(setting_text)]
 NAME_CHARS = 250
 PrintableText = Annotated[
     str,
@@ -99,8 +107,10 @@ def config(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """Return one row of a table of configs. Both ends of the range [low, high] are allowed."""
-    return Field(default, alias=name, description=doc, ge=low, le=high, json_schema_extra={"x-source": source})
+    """Return one row of a table of configs. Both ends of the range are allowed. A range without `high` ends at Kafka's
+    LONG."""
+    most = LONG_MAX if low is not None and high is None else high
+    return Field(default, alias=name, description=doc, ge=low, le=most, json_schema_extra={"x-source": source})
 
 
 def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:

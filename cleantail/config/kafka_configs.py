@@ -21,13 +21,9 @@ from cleantail.config.config_model import (
     cross_field_error,
 )
 
-AdoptedOrphans = Literal["keep", "remove"]
 CleanupPolicy = Literal["compact", "delete"]
 CompactionStrategy = Literal["offset", "timestamp", "header", "order"]
-HeaderOccurrence = Literal["last", "first"]
 RecordPolicy = Literal["fail", "quarantine", "drop"]
-ReconcilePolicy = Literal["trigger", "needed"]
-TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 
 def _split_policies(value: object) -> object:
@@ -86,7 +82,6 @@ class KafkaConfigs(Configs):
         "Shortest time that a record stays uncompacted. It must not exceed max.compaction.lag.ms.",
         TOPIC_CONFIG,
         low=0,
-        high=LONG_MAX,
     )
     max_compaction_lag_ms: int = config(
         "max.compaction.lag.ms",
@@ -94,7 +89,6 @@ class KafkaConfigs(Configs):
         "Longest time that a record stays uncompacted, regardless of the ratio. It also limits segment.ms.",
         TOPIC_CONFIG,
         low=1,
-        high=LONG_MAX,
     )
     delete_retention_ms: int = config(
         "delete.retention.ms",
@@ -102,7 +96,6 @@ class KafkaConfigs(Configs):
         "How long a tombstone stays readable after the first round that kept it.",
         TOPIC_CONFIG,
         low=0,
-        high=LONG_MAX,
     )
     segment_bytes: int = config(
         "segment.bytes",
@@ -118,7 +111,6 @@ class KafkaConfigs(Configs):
         "Age at which the newest segment stops being active, so that it can be compacted.",
         TOPIC_CONFIG,
         low=1,
-        high=LONG_MAX,
     )
     retention_ms: int = config(
         "retention.ms",
@@ -126,7 +118,6 @@ class KafkaConfigs(Configs):
         "With delete in the policy: segments whose youngest record is older are deleted. -1 keeps them.",
         TOPIC_CONFIG,
         low=-1,
-        high=LONG_MAX,
     )
     retention_bytes: int = config(
         "retention.bytes",
@@ -134,9 +125,8 @@ class KafkaConfigs(Configs):
         "With delete in the policy: the oldest segments of a larger partition are deleted. -1 is no limit.",
         TOPIC_CONFIG,
         low=-1,
-        high=LONG_MAX,
     )
-    message_timestamp_type: TimestampType = config(
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = config(
         "message.timestamp.type",
         "CreateTime",
         "Clock of the record timestamps: the producer's, or the broker's at the append. With LogAppendTime "
@@ -150,7 +140,6 @@ class KafkaConfigs(Configs):
         "Kafka 4's default is one hour; an archive takes all records.",
         TOPIC_CONFIG,
         low=0,
-        high=LONG_MAX,
     )
     compaction_strategy: Annotated[
         CompactionStrategy, BeforeValidator(_empty_is_offset), WithJsonSchema(STRATEGY_SCHEMA)
@@ -167,10 +156,8 @@ class KafkaConfigs(Configs):
         "Key of the header with the version, an 8-byte big-endian long. The header strategy requires it.",
         KIP_280,
     )
-    cleantail_header_occurrence: HeaderOccurrence = config(
-        "cleantail.header.occurrence",
-        "last",
-        "Which header counts if a record has several version headers.",
+    cleantail_header_occurrence: Literal["last", "first"] = config(
+        "cleantail.header.occurrence", "last", "Which header counts if a record has several version headers."
     )
     cleantail_keyless_policy: RecordPolicy = config(
         "cleantail.keyless.policy",
@@ -183,7 +170,7 @@ class KafkaConfigs(Configs):
         "Records that the table cannot hold (timestamps in nanoseconds, header names that are not UTF-8): refuse the "
         "ingestion, move them to a side table, or drop and count them.",
     )
-    cleantail_reconcile: ReconcilePolicy = config(
+    cleantail_reconcile: Literal["trigger", "needed"] = config(
         "cleantail.reconcile",
         "trigger",
         "When a run compares the table with its topic in Kafka and removes keys that are missing there. trigger: if "
@@ -194,7 +181,6 @@ class KafkaConfigs(Configs):
         0,
         "How long the version of an expired tombstone is kept, so that a late older record stays deleted.",
         low=0,
-        high=LONG_MAX,
     )
     cleantail_reclaim_deleted_ratio: float = config(
         "cleantail.reclaim.deleted.ratio",
@@ -215,7 +201,6 @@ class KafkaConfigs(Configs):
         432_000_000,
         "How long old snapshots of the table stay readable. They expire together, at most a tenth of this time later.",
         low=0,
-        high=LONG_MAX,
     )
     cleantail_orphan_retention_ms: int = config(
         "cleantail.orphan.retention.ms",
@@ -223,9 +208,8 @@ class KafkaConfigs(Configs):
         "Age from which a reclaim removes files that no snapshot references, if it also expires snapshots. At least a "
         "day is kept: a younger file may belong to a commit that is under way.",
         low=0,
-        high=LONG_MAX,
     )
-    cleantail_adopted_orphans: AdoptedOrphans = config(
+    cleantail_adopted_orphans: Literal["keep", "remove"] = config(
         "cleantail.adopted.orphans",
         "keep",
         "Whether files in the folder of an adopted table that no snapshot references are kept, or removed as those of "
@@ -236,7 +220,6 @@ class KafkaConfigs(Configs):
         604_800_000,
         "Longest time that a slow registered reader can delay the removal of tombstones.",
         low=0,
-        high=LONG_MAX,
     )
 
     cleantail_full_proof_interval_ms: int = config(
@@ -245,7 +228,6 @@ class KafkaConfigs(Configs):
         "How often a round proves from scratch that all keys below the clean point are unique. Rounds in between prove "
         "it of the keys that they changed, and that nothing else changed. 0: every round.",
         low=0,
-        high=LONG_MAX,
     )
     cleantail_max_drop_ratio: float = config(
         "cleantail.max.drop.ratio",
@@ -266,7 +248,6 @@ class KafkaConfigs(Configs):
         86_400_000,
         "How long the logs of a rejected round rest before a run tries them again, unless they are released.",
         low=0,
-        high=LONG_MAX,
     )
 
     cleantail_failed_branch_retention_ms: int = config(
@@ -274,14 +255,12 @@ class KafkaConfigs(Configs):
         604_800_000,
         "How long the branch of a round whose check failed is kept for inspection. 0 keeps none.",
         low=0,
-        high=LONG_MAX,
     )
     cleantail_erasure_grace_ms: int = config(
         "cleantail.erasure.grace.ms",
         86_400_000,
         "How long a tombstone may be overdue before the alert erasure_overdue is sent.",
         low=0,
-        high=LONG_MAX,
     )
 
     @model_validator(mode="after")

@@ -14,8 +14,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, Setting, SourceCatalog
-from cleantail.config.config_model import Model, cross_field_error, matching
+from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, SourceCatalog
+from cleantail.config.config_model import Model, SettingText, cross_field_error, matching
 from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
 from cleantail.config.topic import PREFIX_CHARS, TopicDefaults
 from cleantail.config.topic_group import GroupDefaults
@@ -92,15 +92,13 @@ def _root(text: str) -> str:
 
 Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
 ConnectionName = Annotated[
-    str,
-    matching(r"[A-Za-z0-9_.-]{1,250}\*?", "the id of an Airflow connection, or its beginning with * at the end"),
+    str, matching(r"[A-Za-z0-9_.-]{1,250}\*?", "the id of an Airflow connection, or its beginning with * at the end")
 ]
 KafkaServer = Annotated[
     str, matching(rf"\*|{ADDRESS_PATTERN}", "host:port of a broker that topics may name, or * for any")
 ]
 DagPrefix = Annotated[
-    str,
-    matching(rf"[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}", f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -"),
+    str, matching(rf"[A-Za-z0-9._-]{{0,{PREFIX_CHARS}}}", f"up to {PREFIX_CHARS} of the characters a-z A-Z 0-9 . _ -")
 ]
 HomeFolder = Annotated[str, matching(r"/[^?%#]*", "an absolute path without ? % #: it becomes part of addresses")]
 SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
@@ -128,7 +126,7 @@ class Spark(Model):
     """How Spark applications start."""
 
     master: str = Field(default="local[*]", description="Spark master, as in spark-submit --master.")
-    conf: dict[SparkKey, Setting] = Field(
+    conf: dict[SparkKey, SettingText] = Field(
         default={},
         description="More Spark settings.",
         json_schema_extra={"x-allowed": "names that begin with spark., each with a text or a number"},

@@ -6,14 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from cleantail.config.config_model import (
-    CLEANER_CONFIG,
-    INT_MAX,
-    LONG_MAX,
-    Configs,
-    config,
-    cross_field_error,
-)
+from cleantail.config.config_model import CLEANER_CONFIG, INT_MAX, Configs, config, cross_field_error
 from cleantail.config.input_limits import (
     BATCH_BYTES,
     CHECKS_MS,
@@ -29,8 +22,6 @@ from cleantail.config.input_limits import (
     YAML_BYTES,
     InputLimits,
 )
-
-OverBudget = Literal["spill", "rounds"]
 
 UNKEPT_LIMIT = "log.cleaner.io.max.bytes.per.second"
 """A config of Kafka's cleaner that Cleantail refuses unless it is null, because it cannot enforce the limit."""
@@ -54,7 +45,6 @@ class CleanerConfigs(Configs):
         "Memory budget in bytes of the offset maps over all threads. Kafka requires at least 1 MiB per thread.",
         CLEANER_CONFIG,
         low=1,
-        high=LONG_MAX,
     )
     log_cleaner_io_buffer_load_factor: float = config(
         "log.cleaner.io.buffer.load.factor",
@@ -64,7 +54,7 @@ class CleanerConfigs(Configs):
         low=0.01,
         high=1.0,
     )
-    cleantail_over_budget: OverBudget = config(
+    cleantail_over_budget: Literal["spill", "rounds"] = config(
         "cleantail.over.budget",
         "spill",
         "What happens if the dirty keys of a log exceed the budget. spill: one round spills to disk. rounds: several "
@@ -76,15 +66,9 @@ class CleanerConfigs(Configs):
         "Memory of a core outside the JVM for the keys of its task, which else go to disk. On a local master a task of "
         "several threads has the memory of as many cores. It is part of spark.executor.memoryOverhead for each core.",
         low=64 << 20,
-        high=LONG_MAX,
     )
     log_cleaner_backoff_ms: int = config(
-        "log.cleaner.backoff.ms",
-        15_000,
-        "Pause before work is tried again after a conflict.",
-        CLEANER_CONFIG,
-        low=0,
-        high=LONG_MAX,
+        "log.cleaner.backoff.ms", 15_000, "Pause before work is tried again after a conflict.", CLEANER_CONFIG, low=0
     )
 
     @model_validator(mode="before")
@@ -105,13 +89,7 @@ class LimitConfigs(Configs):
         low=1,
         high=1 << 30,
     )
-    file_max_bytes: int = config(
-        FILE_BYTES,
-        DEFAULT_LIMITS.file_bytes,
-        "Size of a source's file, unpacked.",
-        low=1,
-        high=LONG_MAX,
-    )
+    file_max_bytes: int = config(FILE_BYTES, DEFAULT_LIMITS.file_bytes, "Size of a source's file, unpacked.", low=1)
     file_max_ratio: int = config(
         FILE_RATIO,
         DEFAULT_LIMITS.file_ratio,
@@ -154,7 +132,6 @@ class LimitConfigs(Configs):
         512 << 20,
         "Size of a delete file: unpacked, with 8 bytes for each position. Size of a Puffin file or a deletion vector.",
         low=1,
-        high=LONG_MAX,
     )
     ingest_max_ms: int = config(
         INGEST_MS,
@@ -162,7 +139,6 @@ class LimitConfigs(Configs):
         "Time that all tasks together may read a topic of a group from its brokers in one run, and again for its "
         "comparison: other topics of the pack wait. Appended records stay, and the next run continues there.",
         low=1,
-        high=LONG_MAX,
     )
     yaml_max_bytes: int = config(
         YAML_BYTES,
@@ -177,16 +153,11 @@ class LimitConfigs(Configs):
         "Time of a topic's own checks of a work unit together. After it they count as failed: a regular expression can "
         "take for ever.",
         low=1,
-        high=LONG_MAX,
     )
 
     @property
     def of_input(self) -> InputLimits:
         """The limits that tasks on workers need."""
         return InputLimits(
-            self.line_max_bytes,
-            self.file_max_bytes,
-            self.file_max_ratio,
-            self.record_max_headers,
-            self.batch_max_bytes,
+            self.line_max_bytes, self.file_max_bytes, self.file_max_ratio, self.record_max_headers, self.batch_max_bytes
         )

@@ -24,13 +24,7 @@ M = TypeVar("M", bound=BaseModel)
 Schema = dict[str, Any]
 LocatedProblem = tuple[KeyPath, Problem]
 
-_KINDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "array": "a list",
-    "object": "a mapping",
-}
+_KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "array": "a list", "object": "a mapping"}
 MOST_PROBLEMS = 50
 """Number of problems that are described per file: each needs a search for the nearest match."""
 _LISTED_KEYS = 16  # of more known keys than this an error lists the closest
@@ -177,13 +171,9 @@ def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, 
             break  # free JSON has no schema
         key_path, parent = (*key_path, part), node
         inner = node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
-        node = _resolve(inner or _other_keys(node), schema)
+        others = node.get("additionalProperties")
+        node = _resolve(inner or (others if isinstance(others, dict) else {}), schema)
     return key_path, node, parent
-
-
-def _other_keys(node: Schema) -> Schema:
-    others = node.get("additionalProperties")
-    return others if isinstance(others, dict) else {}
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:

@@ -11,19 +11,13 @@ DAG would take that DAG's id and rights.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from cleantail.config.alert_channels import Alert
-from cleantail.config.config_model import (
-    Model,
-    PrintableText,
-    cross_field_error,
-    matching,
-    problems_error,
-)
+from cleantail.config.config_model import Model, PrintableText, cross_field_error, matching, problems_error
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic_checks import Check, column_problems
@@ -193,11 +187,6 @@ def dag_id_of(topic: str, prefix: str) -> str:
 def topic_of(dag_id: str, prefix: str) -> str | None:
     """Return the topic whose DAG would have this id, or None if the id lacks the prefix."""
     return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
-
-
-def dag_ids_of(topics: Iterable[str], prefix: str) -> dict[str, str]:
-    """Return topic -> the id of its DAG."""
-    return {topic: dag_id_of(topic, prefix) for topic in topics}
 
 
 def by_topic(by_dag_id: Mapping[str, V], dag_ids: Mapping[str, str]) -> dict[str, V]:

@@ -288,11 +288,7 @@ NUMBERS_ONLY = frozenset(
     }
 )
 NUMBERS_OR_TIMES = frozenset(
-    {
-        "expect_column_max_to_be_between",
-        "expect_column_min_to_be_between",
-        "expect_column_values_to_be_between",
-    }
+    {"expect_column_max_to_be_between", "expect_column_min_to_be_between", "expect_column_values_to_be_between"}
 )
 """Expectations whose bounds are numbers or times, depending on the column. A test asks Great Expectations itself."""
 NOT_OF_TIMES = NUMBERS_ONLY | {
@@ -418,8 +414,7 @@ class Check(Model):
     expectation: Expectation = Field(description="Name of the expectation.")
     kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments, with Great Expectations' names.")
     severity: Literal["critical", "warning", "info"] = Field(
-        default="critical",
-        description="critical blocks the partition; warning and info are only reported.",
+        default="critical", description="critical blocks the partition; warning and info are only reported."
     )
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cleantail.config.config_model import INT_MAX, LONG_MAX, Configs, Model, PrintableText, config
+from cleantail.config.config_model import INT_MAX, Configs, Model, PrintableText, config
 from cleantail.config.problems import LocatedProblem, nearest
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic import DEFAULT_SCHEDULE, ID_CHARS, Topic, dag_id_of
@@ -33,14 +33,9 @@ class GroupLimits(Configs):
         1 << 30,
         "Bytes that the topics of a pack read together. A topic with more bytes has a pack of its own.",
         low=1,
-        high=LONG_MAX,
     )
     pack_max_topics: int = config(
-        "pack.max.topics",
-        250,
-        "Maximum number of topics in a pack, which is one Spark application.",
-        low=1,
-        high=1000,
+        "pack.max.topics", 250, "Maximum number of topics in a pack, which is one Spark application.", low=1, high=1000
     )
     run_max_packs: int = config(
         "run.max.packs",

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cleantail.config.config_model import ConnectionId, Model, allowing, cross_field_error, matching
+from cleantail.config.config_model import ConnectionId, Model, allowing, cross_field_error, matching, setting_text
 from cleantail.config.topic_table import Columns
 
 ADDRESS = "bootstrap.servers"
@@ -41,14 +41,6 @@ TUNING = frozenset(
     }
 )
 """Settings that change how a client reads, but neither from where nor with which login."""
-STALL_MS = 60_000
-
-
-def _text(value: object) -> object:
-    """Return numbers and booleans as librdkafka takes them: 8 -> "8", true -> "true"."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else value
 
 
 def _tuning(properties: dict[str, str]) -> dict[str, str]:
@@ -70,12 +62,13 @@ TopicName = Annotated[
     matching("[a-zA-Z0-9._-]{1,249}", "1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or .."),
 ]
 Servers = Annotated[
-    str,
-    matching(f"{ADDRESS_PATTERN}(?:,{ADDRESS_PATTERN})*", "host:port, several with commas between them"),
+    str, matching(f"{ADDRESS_PATTERN}(?:,{ADDRESS_PATTERN})*", "host:port, several with commas between them")
 ]
 Group = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "the name of a consumer group, without spaces")]
 Properties = Annotated[
-    dict[str, Annotated[str, BeforeValidator(_text)]],
+    dict[
+        str, Annotated[str, BeforeValidator(lambda value: value if isinstance(value, float) else setting_text(value))]
+    ],
     AfterValidator(_tuning),
     allowing(
         f"a mapping of these settings of librdkafka: {', '.join(sorted(TUNING))}; addresses and logins belong to the "
@@ -110,7 +103,7 @@ class KafkaSource(Model):
         "gap, with an evidence row and an alert.",
     )
     stall_timeout_ms: int = Field(
-        default=STALL_MS,
+        default=60_000,
         alias="stall.timeout.ms",
         ge=1000,
         le=3_600_000,
@@ -131,8 +124,7 @@ MAIN = "main"
 _PART = "[A-Za-z0-9_-]{1,250}"
 _CATALOG = "[A-Za-z0-9_]{1,100}"
 SourceTableName = Annotated[
-    str,
-    matching(rf"{_PART}(?:\.{_PART}){{1,3}}", "namespace.name, each of the characters a-z A-Z 0-9 _ -"),
+    str, matching(rf"{_PART}(?:\.{_PART}){{1,3}}", "namespace.name, each of the characters a-z A-Z 0-9 _ -")
 ]
 CatalogName = Annotated[
     str, matching(_CATALOG, "the name of a catalog in platform.source_catalogs: characters a-z A-Z 0-9 _")
@@ -177,12 +169,6 @@ class TableSource(Model):
     def named_in(self, own_catalog: str) -> str:
         """Return the table's name with its catalog in front. `own_catalog` is the name of the platform's catalog."""
         return f"{self.catalog or own_catalog}.{self.name}"
-
-
-def may_be_read(name: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a table is in the list of tables that topics may read: by its name, or by its prefix before a
-    *."""
-    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
 def _source_path(text: str) -> str:

@@ -17,11 +17,7 @@ from cleantail.config.kafka_configs import KafkaConfigs
 
 PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
-    str,
-    Field(
-        pattern=PATH,
-        json_schema_extra={"x-allowed": "a column, or a field of a struct as struct.field"},
-    ),
+    str, Field(pattern=PATH, json_schema_extra={"x-allowed": "a column, or a field of a struct as struct.field"})
 ]
 
 
@@ -53,10 +49,7 @@ ColumnPaths = Annotated[
         }
     ),
 ]
-Mark = Annotated[
-    str,
-    matching(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters a-z A-Z 0-9 _ . -"),
-]
+Mark = Annotated[str, matching(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters a-z A-Z 0-9 _ . -")]
 
 
 class Deleted(Model):

@@ -55,7 +55,8 @@ def _of_log(topic: str, log: LogState, now_ms: int) -> Iterator[Sample]:
 
 
 def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> Iterator[Sample]:
-    late = {log.partition: _delay_secs(log, configs, now_ms) for log in logs}
+    most_ms = configs.max_compaction_lag_ms
+    late = {log.partition: overdue_ms(log.earliest_dirty_timestamp_ms, most_ms, now_ms) / 1000 for log in logs}
     for log in logs:
         yield Sample(m.DIRTY_PERCENT, (topic, str(log.partition)), 100 * log.dirty_ratio)
         yield Sample(m.COMPACTION_DELAY, (topic, str(log.partition)), late[log.partition])
@@ -63,10 +64,6 @@ def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_
     yield Sample(m.MAX_DIRTY_PERCENT, (topic,), 100 * dirtiest)
     yield Sample(m.MAX_COMPACTION_DELAY, (topic,), max(late.values(), default=0.0))
     yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
-
-
-def _delay_secs(log: LogState, configs: KafkaConfigs, now_ms: int) -> float:
-    return overdue_ms(log.earliest_dirty_timestamp_ms, configs.max_compaction_lag_ms, now_ms) / 1000
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:

@@ -123,7 +123,7 @@ def state_of(
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
     if approval_task:
-        return State.AWAITING_APPROVAL, approval_question(approval_task)
+        return State.AWAITING_APPROVAL, f"task {approval_task} asks whether a checked round may be published"
     # 2. what the logs say, and whether a run will see to it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
@@ -201,7 +201,3 @@ def ingestion_text(topic: Topic) -> str:
 
 def _of(partition: int, reason: str) -> str:
     return f"partition {partition}: {readable_reason(reason)}"
-
-
-def approval_question(task: str) -> str:
-    return f"task {task} asks whether a checked round may be published"

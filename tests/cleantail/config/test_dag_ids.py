@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config.loading import dag_prefix, load_platform, scan_topics
-from cleantail.config.topic import Topic, by_topic, dag_id_of, dag_ids_of, topic_of
+from cleantail.config.topic import Topic, by_topic, dag_id_of, topic_of
 from cleantail.errors import ConfigError
 
 
@@ -24,7 +24,7 @@ def test_an_id_without_the_prefix_or_without_a_name_is_no_topics(dag_id, prefix)
 
 
 def test_what_is_known_by_dag_is_told_by_topic():
-    dag_ids = dag_ids_of(["a", "b"], "x-")
+    dag_ids = {topic: dag_id_of(topic, "x-") for topic in ("a", "b")}
     assert dag_ids == {"a": "x-a", "b": "x-b"}
     assert by_topic({"x-a": 1, "b": 2, "a": 3}, dag_ids) == {"a": 1}
 
