@@ -1,6 +1,6 @@
-"""Lineage in OpenLineage's words: datasets with their facets. Only this module imports its client.
+"""Datasets as OpenLineage's datasets with facets. Only this module imports OpenLineage's client.
 
-Facets have got fields over time: what the installed version does not know is left out.
+Fields of facets that the installed version does not have are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from cleantail.lineage import Assertion, LineageDataset, StationLineage
 
 
 def operator_lineage(lineage: StationLineage) -> OperatorLineage:
-    """Returns what the provider puts into the event of a task."""
     return OperatorLineage(
         inputs=[_input(dataset) for dataset in lineage.inputs],
         outputs=[_output(dataset) for dataset in lineage.outputs],
@@ -47,7 +46,7 @@ def _output(told: LineageDataset) -> OutputDataset:
 
 
 def _facets(told: LineageDataset) -> dict[str, Any]:
-    """Returns what is said of a dataset, read or written: schema, snapshot, its other name, where columns are from."""
+    """Return the facets of a dataset, read or written: schema, snapshot, other name, origin of its columns."""
     facets: dict[str, Any] = {}
     if told.columns:
         fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in told.columns.items()]
@@ -63,8 +62,8 @@ def _facets(told: LineageDataset) -> dict[str, Any]:
 
 
 def _column_lineage(told: LineageDataset) -> Any:
-    """Returns that each column is that of the same name: a station copies or removes records, and changes none."""
-    assert told.columns_from is not None, "the caller has looked"
+    """Map each column to the column of the same name: a station copies or removes records and changes none."""
+    assert told.columns_from is not None, "the caller has checked it"
     namespace, name = told.columns_from.namespace, told.columns_from.name
     same = column_lineage_dataset.Transformation("DIRECT", "IDENTITY")
     fields = {

@@ -1,8 +1,8 @@
-"""Says what makes an operator tell its lineage: the methods that Airflow's provider for OpenLineage asks for.
+"""Lineage of the stations: the datasets that a task, or a station of a group's pack, has read and written.
 
-The provider asks in a process that it has forked and ends after some seconds, in which no client of a store works
-reliably. So what is told is read from the catalog before that, by the task itself, and only where the provider is
-installed and has somewhere to send events to. What goes wrong with it never fails a task.
+Airflow's provider for OpenLineage calls an operator's methods in a forked process, which it ends after some seconds.
+Clients of stores do not work reliably there. So the task itself reads the datasets from the catalog before that, if the
+provider is installed and configured. An error never fails a task.
 """
 
 from __future__ import annotations
@@ -47,36 +47,34 @@ PROVIDER = "airflow.providers.openlineage"
 
 
 class LineageOperator:
-    """Is a base of the operators that tell what they have read and written."""
+    """Base of the operators that report lineage."""
 
     lineage: StationLineage | None = None
     log: Any
 
-    def keep_lineage(self, told: Callable[[], StationLineage | None]) -> None:
-        """Keeps what `told` returns for the end of the task."""
+    def keep_lineage(self, read: Callable[[], StationLineage | None]) -> None:
+        """Call `read` now and keep its result for the end of the task."""
         if not is_wanted():
             return
         try:
-            self.lineage = told()
-        except Exception as error:  # lineage is told of what a task does, and decides nothing
-            # of other errors nobody knows what their texts hold
+            self.lineage = read()
+        except Exception as error:  # lineage must not fail the task; messages of foreign errors may contain data
             why = error if isinstance(error, CleantailError) else type(error).__name__
-            self.log.warning("no lineage is told of this task: %s", why)
+            self.log.warning("this task reports no lineage: %s", why)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
-        """Returns the datasets of a task that ended well, or was skipped, none where it read none; the provider calls
-        it."""
+        """Return the datasets of a task that succeeded or was skipped. The provider calls it."""
         from cleantail_airflow.openlineage_facets import operator_lineage
 
         return operator_lineage(self.lineage or StationLineage())
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage:
-        """Returns the datasets of a task that failed, as one with a red check has them too."""
+        """Return the datasets of a failed task: a failed check has read some, too."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
 
 def is_wanted() -> bool:
-    """Returns whether somebody listens: the provider is installed, and knows where to send events."""
+    """Return whether the provider is installed and configured to send events."""
     if importlib.util.find_spec(PROVIDER) is None:
         return False
     from airflow.providers.openlineage.conf import is_disabled
@@ -91,18 +89,18 @@ KINDS = {
 }
 """Station -> the kind of the round that it checks."""
 OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
-"""Stations that commit to the table itself, and whose results do not name the snapshot: it is the newest."""
+"""Stations that commit to the main branch. Their results name no snapshot: it is the newest."""
 
 
 def evaluated(topic: Topic, platform: Platform) -> StationLineage | None:
-    """Returns what `evaluate` has read: the metadata of the table's newest snapshot."""
+    """Return what `evaluate` has read: the metadata of the newest snapshot."""
     tables = told_tables(topic, platform, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
     return lineage_of("evaluate", tables, StationFacts(read)) if tables else None
 
 
 def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLineage | None:
-    """Returns what a person was asked about: the snapshots that the round has staged."""
+    """Return what a person decides about: the snapshots that the round has staged."""
     tables = told_tables(topic, platform, None)
     return lineage_of("approve", tables, StationFacts(tuple(heads))) if tables else None
 
@@ -110,8 +108,7 @@ def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLine
 def done(
     topic: Topic, platform: Platform, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()
 ) -> StationLineage | None:
-    """Returns what a job has read and written. `report`: what its task goes by; `read`: the snapshots that it went by,
-    where another task names them."""
+    """Return what a job has read and written. `report`: its parsed result; `read`: snapshots named by another task."""
     station = ended.job
     tables = told_tables(topic, platform, told_evidence(platform))
     if tables is None:
@@ -132,7 +129,7 @@ def done(
 def done_by_pack(
     station: str, topic: Topic, platform: Platform, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
-    """Returns what a station has read and written of one topic of a group's pack."""
+    """Return what a station has read and written of one topic of a group's pack."""
     tables = told_tables(topic, platform, evidence)
     if tables is None:
         return None
@@ -153,14 +150,14 @@ def done_by_pack(
 
 
 def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:
-    """Returns the snapshot that the station has made, None where nobody knows it."""
+    """Return the snapshot that the station has made, or None if it is unknown."""
     if station == "compact":
         return tables.branches.get(report.branch)
     return tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
 
 
 def _appended(ended: EndedJob) -> ReadRecords | None:
-    """Returns what an ingestion has appended; None for every other job."""
+    """Return what an ingestion has appended. Returns None for other jobs."""
     result = ended.result if ended.job in INGESTING else None
     return result if isinstance(result, ReadRecords) else None
 
@@ -182,8 +179,10 @@ def _checks(station: str, topic: Topic, platform: Platform, round_id: str | None
 def _source(
     station: str, topic: Topic, platform: Platform, files: list[Path] | tuple[()]
 ) -> tuple[LineageDataset, ...]:
-    """Returns the topic's source, where the station reads it: its topic in Kafka, its table, the files that were read,
-    or where these are not known the folder that has them."""
+    """Return the topic's source if the station reads it: a topic in Kafka, a table, or the files that were read.
+
+    If the files are unknown, their folder is returned.
+    """
     if station not in OF_SOURCE:
         return ()
     if topic.source.kafka is not None:

@@ -69,7 +69,7 @@ def test_the_way_of_a_newcomer(office, visit):
     page_of(office, page, "payments")
     page.get_by_text("Release…").click()
     page.get_by_role("button", name="Release partition 1").click()
-    page.wait_for_selector("text=Partition 1 is out of quarantine")
+    page.wait_for_selector("text=Partition 1 is released from quarantine")
     assert "In quarantine" not in page.inner_text("body")
     office.topic("payments", alerts=[{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}])
     time.sleep(75)  # Airflow reads the files again every half minute
@@ -115,7 +115,7 @@ def test_a_held_round_is_approved_and_undone(office, visit):
     assert office.wait("orders", ended) == "success"
     text = words(page_of(office, page, "orders").inner_text("body"))
     assert "clean 0–200" in text
-    assert "Held back by a person's answer" in text
+    assert "Blocked by a person's answer" in text
     assert "rejected by admin" in text
     newest = page.locator("ol.rounds > li").first
     assert "rejected" in newest.inner_text()
@@ -144,7 +144,7 @@ def a_viewer_changes_nothing(office, page):
     """While there is something to change. The same requests as the page's and the UI's own, from their origin."""
     text = page_of(office, page, "payments").inner_text("body")
     assert "In quarantine" in text
-    assert "Only who may edit the DAG can release it." in text
+    assert "Only users who may edit the DAG can release it." in text
     assert page.locator("form, button[type=submit]").count() == 0
     release = f"{office.address}/cleantail/topics/payments/partitions/1/release"
     assert page.request.post(release, headers={"Origin": office.address}).status == 403

@@ -294,7 +294,7 @@ def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: 
     finished = run(plan(sweep=True))
     assert str(finished.state) == "success"
     (alert,) = alerts(site)
-    assert "tombstones went before 1 reader (partition 3) had read them" in alert["text"]
+    assert "tombstones were deleted before 1 reader (partition 3) had read them" in alert["text"]
     assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
     assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
 

@@ -152,7 +152,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     alert, end = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
-    assert end["reason"].startswith("the round does not wait any more (it was from ")
+    assert end["reason"].startswith("the round no longer waits (from ")
     assert "script" not in alert["text"]
 
 

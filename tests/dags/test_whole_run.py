@@ -182,7 +182,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run
     assert held is not None and held.branch in facts.branches
     (alert,) = run.alerts("all.jsonl")
     assert [failure["partition"] for failure in alert["failures"]] == [1]
-    assert [mail["Subject"] for mail in run.mails] == ["[cleantail] orders: check failed, partition 1 held back"]
+    assert [mail["Subject"] for mail in run.mails] == ["[cleantail] orders: check failed, partition 1 blocked"]
     assert [kind for kind, _ in run.airflow("incidents")] == ["check_failed", "partition_quarantined"]
     assert run.airflow("published") == [{"0": RECORDS}]
     assert "ended with exit code 1" in run.output

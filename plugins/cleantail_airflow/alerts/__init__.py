@@ -1,1 +1,1 @@
-"""Says what the channels of a topic are told: incidents, the messages about them, and the notifiers that send these."""
+"""Incidents of topics, the messages about them, and the channels that get the messages."""

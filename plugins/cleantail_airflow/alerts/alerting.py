@@ -1,12 +1,12 @@
-"""Tells the channels of a topic what is wrong and what is over.
+"""Notify the channels of a topic when something is wrong, and when it is over.
 
-1. The tasks that tell are the one that sees a red check, `evaluate` where a deadline was missed, `approve` when it asks
-   and when it was answered, and `alert` at the end of a run.
-2. Each looks for conditions, and enters them into the topic's book of incidents (incident_book), which it has locked.
-3. What the book has and a channel has not heard yet is due (cleantail.watch.incidents), and is sent
-   (notifiers). The book keeps what each channel heard last.
+1. These tasks notify: the task that sees a failed check, `evaluate` if a deadline was missed, `approve` when it asks
+   and when it is answered, and `alert` at the end of a run.
+2. Each task locks the topic's book of incidents (channels) and enters the conditions that it finds.
+3. What the book has and a channel has not received is sent (cleantail.watch.incidents decides what is due). The book
+   stores the last message of each channel.
 
-A new channel is a class in cleantail.config.alert_channels and a branch in `deliver` of notifiers.
+To add a channel, add a class to cleantail.config.alert_channels and a branch to `deliver` in channels.
 """
 
 from __future__ import annotations
@@ -44,40 +44,38 @@ from cleantail.watch.incidents import (
 from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, tell_channels
 from cleantail_airflow.alerts.messages import Message, Place, asks_for_values, message_of, with_values
 from cleantail_airflow.outcomes.failures import Failure
+from cleantail_airflow.task_ids import EVALUATE
 
 EVALUATED = "evaluated_ms"
-"""XCom of `evaluate`: when it did (Unix ms, wall clock), whatever clock the run was given."""
+"""XCom of `evaluate`: when it ran (Unix ms, wall clock). The run itself may have been given another clock."""
 
 logger = logging.getLogger(__name__)
 
 
 def base_of(context: Context) -> str:
-    """Returns the address of the UI."""
     ti = context["ti"]
     base: str = ti.log_url.partition(f"/dags/{ti.dag_id}/runs/")[0]
     return base
 
 
 def run_url(context: Context) -> str:
-    """Returns the address of this run in the UI: its id as it is in the address of the task's log."""
+    """Return the address of this run in the UI. The run's id is quoted as in the address of the task's log."""
     ti = context["ti"]
     run_id = ti.log_url.partition("/runs/")[2].partition("/")[0]
     return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
 
 
 def place_of(topic: str, platform: Platform, context: Context) -> Place:
-    """Returns where the topic's page and this task's run are in the UI, from which messages take their links."""
+    """Return where the topic's page and this task's run are in the UI."""
     dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id
     return Place(base_of(context), topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def began_ms(context: Context) -> int:
-    """Returns when the run began (Unix ms, wall clock).
+    """Return when the run began (Unix ms, wall clock).
 
-    Where a task is cleared much later, Airflow says that the run began anew: then the XCom of `evaluate` counts.
+    If a task is cleared, Airflow resets the start of its run. Then the XCom of `evaluate` has the true time.
     """
-    from cleantail_airflow.task_ids import EVALUATE
-
     run: Any = context.get("dag_run")
     started = getattr(run, "start_date", None)
     evaluated = context["ti"].xcom_pull(task_ids=EVALUATE, key=EVALUATED)
@@ -90,7 +88,7 @@ def _wall_ms() -> int:
 
 
 def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
-    """Tells of a red check at once: one condition for each partition that is held back."""
+    """Notify of a failed check at once, with one condition for each blocked partition."""
 
     def conditions() -> list[Condition]:
         logs, _ = read_logs(topic, platform, now_ms)
@@ -110,10 +108,10 @@ def tell_of_missed(
     schedule: Schedule | None,
     unconverted: bool = False,
 ) -> None:
-    """Tells of deadlines that the run before was to keep, also where this run will clean the logs. `schedule`: of the
-    DAG, which is that of the topic's group where it has one; `unconverted`: as in read_facts.
+    """Notify of deadlines that the previous run has missed, even if this run will clean the logs.
 
-    The end of this run then tells that they are over.
+    The end of this run then notifies that they are over. `schedule` is that of the DAG, which may be a group's.
+    `unconverted` is passed to read_facts.
     """
 
     def conditions() -> list[Condition]:
@@ -121,55 +119,51 @@ def tell_of_missed(
         before = log_states(topic, read_facts(topic, platform, unconverted), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
-    # reading the table again, for the state at the run before, is worth it only where a deadline is missed now
+    # read the table again, for the state at the previous run, only if a deadline is missed now
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
         tell_now(topic, platform, context, EarlyLook(conditions, now_ms))
 
 
-def _ends_nothing(_: Condition) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class EarlyLook:
-    """Says what a task in the middle of a run tells at once.
+    """What a task checks in the middle of a run.
 
-    `conditions` looks for what is wrong, after the book was locked; `is_over` says which incidents the task has ended.
+    `conditions` is called after the book was locked, and returns what is wrong. `is_over` returns whether this task
+    has ended an incident.
     """
 
     conditions: Callable[[], list[Condition]]
     now_ms: int
-    is_over: Callable[[Condition], bool] = _ends_nothing
+    is_over: Callable[[Condition], bool] = lambda _: False
     failures: Sequence[Failure] = ()
 
 
 def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLook) -> list[str]:
-    """Tells before the task ends, so that what is wrong does not wait for the rest of the run.
+    """Notify now, before the run ends. Returns the channels that were not reached.
 
-    The run's last task tells what cannot be told now, so nothing that goes wrong here makes the task fail. Returns the
-    channels that were not reached.
+    An error here never fails the task: the run's last task sends what could not be sent now.
     """
     if not topic.alerts:
         return []
     try:
         with locked_book(topic.topic, platform.home) as book_store:
-            # 1. what is wrong now, seen by nobody else meanwhile
+            # 1. find what is wrong, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
             look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id)
-            # 2. the incidents that this begins, or ends
+            # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
-            # 3. the channels
+            # 3. notify the channels
             return tell(topic, platform, book_store, early.failures, context)
     except Exception as error:
-        # by its frames: what a library says may quote what it has read
-        logger.error("what is wrong could not be told now; the task alert does it\n%s", stack_of(error))
+        # log the stack frames only: an error's message may contain record data
+        logger.error("the channels were not notified now; the task alert will notify them\n%s", stack_of(error))
         return [channel_label(alert) for alert in topic.alerts]
 
 
 def red_alarms(
     red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int, backoff_ms: int
 ) -> list[Condition]:
-    """Makes one condition for each partition, with all expectations that it failed."""
+    """Return one condition for each partition, with all expectations that it failed."""
     states = {log.partition: log.state for log in logs}
     names: dict[int, list[str]] = {}
     for failure in red:
@@ -181,19 +175,19 @@ def red_alarms(
 
 
 def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
-    """Reads the logs as they are now: None where the table cannot be read, which is the incident of another task."""
+    """Return the logs and readers. Logs are None if the table cannot be read: the task that reads it reports that."""
     try:
         facts = read_facts(topic, platform)
         return log_states(topic, facts, now_ms), facts.readers if facts else ()
-    except Exception as e:  # whatever the catalog's driver raises
-        logger.warning("the logs cannot be looked at: %s", type(e).__name__)
+    except Exception as e:  # catalog drivers raise any type
+        logger.warning("the logs cannot be read: %s", type(e).__name__)
         return None, ()
 
 
 def tell(
     topic: Topic, platform: Platform, book_store: BookStore, failures: Iterable[Failure], context: Context
 ) -> list[str]:
-    """Brings every channel of the topic up to date with its book. Returns the channels that could not be reached."""
+    """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
     place, red = place_of(topic.topic, platform, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:
@@ -204,7 +198,7 @@ def tell(
 
 
 def _with_links(notification: Notification, place: Place) -> Notification:
-    """Gives each condition without a link that of its log on the topic's page."""
+    """Return the notification in which each condition has a link. The default is its log on the topic's page."""
 
     def linked(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
         return tuple(
@@ -222,9 +216,9 @@ def _with_links(notification: Notification, place: Place) -> Notification:
 
 
 PAUSES_S = (5, 20, 60)
-"""The pauses between the tries to tell that a round waits for a person. The task holds its slot meanwhile."""
+"""Pauses between the tries to notify that a round waits for a person. The task keeps its slot during them."""
 _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
-"""Airflow's states of a task that waits for nobody any more."""
+"""Airflow's states of a task that no longer waits."""
 
 
 def tell_that_it_waits(
@@ -233,18 +227,18 @@ def tell_that_it_waits(
     checked: CheckedRound,
     context: Context,
 ) -> None:
-    """Tells that the round waits, and tries a channel that does not take it again: nothing else tells it meanwhile.
+    """Notify that the round waits. Retries failed channels, because no other task notifies while it waits.
 
-    The message has counts and no sample; Airflow shows that where the answer is given, behind its login.
+    The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     early = EarlyLook(lambda: [waiting], int(time.time() * 1000))
     for name in repeated(lambda: tell_now(topic, platform, context, early), PAUSES_S):
-        logger.error("given up: %s does not know that a round waits for approval", name)
+        logger.error("gave up: %s was not notified that a round waits for approval", name)
 
 
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
-    """Tells that the round does not wait any more: it was answered, or the time to answer is over."""
+    """Notify that the round no longer waits: it was answered, or the time to answer is over."""
     subject = _condition(context, "").subject
     early = EarlyLook(list, int(time.time() * 1000), lambda condition: condition.subject == subject)
     tell_now(topic, platform, context, early)
@@ -256,9 +250,9 @@ def _condition(context: Context, text: str) -> Condition:
 
 
 def waiting_subjects(run_ids: Mapping[str, str], context: Context) -> frozenset[str]:
-    """Returns the subjects of the incidents (subject -> run id) whose task has not ended.
+    """Return the subjects of `run_ids` (subject -> run id) whose task has not ended.
 
-    Airflow is asked, since a person may have marked the task or its run.
+    Airflow is queried, because a person may have marked the task or its run.
     """
     ti = context["ti"]
     runs = sorted(set(run_ids.values()))

@@ -1,7 +1,14 @@
-"""Sends one message through one channel, by Airflow's own notifiers over Airflow's connections.
+"""Send messages to channels, and store in a book of incidents which channel has received which message.
 
-The notifiers are called with finished texts, never as callbacks whose fields Airflow would render as templates. All of
-them raise when the message did not arrive.
+Airflow's own notifiers send the messages over Airflow's connections. They get finished texts and are never callbacks,
+because Airflow renders the fields of callbacks as templates. Every notifier raises if the message did not arrive.
+
+The book of a topic is the Airflow Variable `cleantail.incidents.TOPIC`. It is not in the table: the catalog itself may
+be unreachable, and each commit would make rounds start over. It is not in a file: workers need not share a disk.
+
+A task holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it checks, sends and writes the book. So two tasks of a
+topic take turns. If workers share no CLEANTAIL_HOME, the lock protects one machine only. What two tasks then send at
+the same time is marked as unsure in the book, and the next task sends it again.
 """
 
 from __future__ import annotations
@@ -48,9 +55,9 @@ WEBHOOK_TIMEOUT_S = 30
 
 
 def deliver(alert: Alert, message: Message, context: Context, platform: Platform) -> None:
-    """Sends the message, or raises whatever the channel's library raises.
+    """Send the message. Raises what the channel's library raises.
 
-    Raises CleantailError for a connection that platform.alert_connections does not list.
+    Raises CleantailError if platform.alert_connections does not list the connection.
     """
     if problem := connection_problem(alert, platform):
         raise CleantailError(f"{channel_label(alert)} is not allowed: {problem}")
@@ -67,7 +74,7 @@ def deliver(alert: Alert, message: Message, context: Context, platform: Platform
 
 
 def channel_label(alert: Alert) -> str:
-    """Returns the words for the channel in logs and messages, without its address."""
+    """Return the channel's name for logs and messages, without its address."""
     return f"file {alert.path}" if isinstance(alert, FileAlert) else f"{alert.type} over connection {alert.conn_id}"
 
 
@@ -84,10 +91,12 @@ def _mail(alert: MailAlert, message: Message) -> SmtpNotifier:
 
 
 def _webhook(alert: WebhookAlert | SlackAlert, body: dict[str, Any]) -> HttpNotifier:
-    """Makes the notifier that posts the body as JSON; Slack's incoming webhooks take `{"text": …}`."""
     from airflow.providers.http.notifications.http import HttpNotifier
 
-    _mask_path(alert.conn_id)
+    # chat services put their secret into the path: keep it out of the logs of failed requests
+    path = urlsplit(BaseHook.get_connection(alert.conn_id).host or "").path
+    if len(path) > 1:
+        mask_secret(path)
     return HttpNotifier(
         http_conn_id=alert.conn_id,
         endpoint=alert.endpoint,
@@ -96,15 +105,8 @@ def _webhook(alert: WebhookAlert | SlackAlert, body: dict[str, Any]) -> HttpNoti
     )
 
 
-def _mask_path(conn_id: str) -> None:
-    """Keeps the path of the address out of the logs of failed requests: chat services put their secret into it."""
-    path = urlsplit(BaseHook.get_connection(conn_id).host or "").path
-    if len(path) > 1:
-        mask_secret(path)
-
-
 def _apprise(alert: AppriseAlert, message: Message) -> None:
-    """Sends it by Apprise itself, over the hook's connection: the provider's notifier does not say what arrived."""
+    """Call Apprise directly: the notifier of Airflow's provider does not report whether the message arrived."""
     import apprise
     from airflow.providers.apprise.hooks.apprise import AppriseHook
 
@@ -114,21 +116,24 @@ def _apprise(alert: AppriseAlert, message: Message) -> None:
     if not services.notify(
         title=plain_text(message.subject), body=plain_text(message.body), body_format="text", tag=alert.tag
     ):
-        raise AirflowException(f"no service of connection {alert.conn_id} with tag {alert.tag}, or one did not take it")
+        raise AirflowException(
+            f"connection {alert.conn_id} has no service with tag {alert.tag}, or a service refused the message. "
+            "Check the services and tags of the connection"
+        )
 
 
 PREFIX = "cleantail.incidents."
 LOCK_WAIT_S = 300.0
-"""A task waits for the lock as long as a few channels take that do not answer."""
+"""Maximum wait for the lock: the time that several unreachable channels take."""
 _NAME_CHARS = 250
-"""Airflow's longest name of a variable."""
-_DESCRIPTION = "What is wrong with the topic and who was told. Kept by Cleantail; delete it to have it told anew."
+"""Airflow's maximum length of a variable's name."""
+_DESCRIPTION = "Open incidents and notified channels of the topic, by Cleantail. Delete it to be notified again."
 
 logger = logging.getLogger(__name__)
 
 
 class BookStore(Protocol):
-    """Loads and saves a topic's book. It is loaded anew for each change, so that nothing out of date is written."""
+    """Loads and saves a book. Load it again before each change, so that no outdated book is written."""
 
     def load(self) -> Book: ...
 
@@ -136,19 +141,23 @@ class BookStore(Protocol):
 
 
 def variable_name(topic: str) -> str:
-    """Returns the variable's name; a topic's name that is too long for it is replaced by its hash."""
+    """Return the name of the topic's variable. A name that is too long is replaced by its hash."""
     if len(PREFIX + topic) <= _NAME_CHARS:
         return PREFIX + topic
     return PREFIX + hashlib.sha256(topic.encode()).hexdigest()
 
 
 def load_book(topic: str) -> Book:
-    """Reads the topic's incidents: none where the variable is missing, or holds no book that can be read."""
+    """Return the topic's incidents. Returns an empty book if the variable is missing or cannot be parsed."""
     text = Variable.get(variable_name(topic), default=None)
     try:
         return parse_book(text) if text else Book()
     except TableError as e:
-        logger.warning("variable %s cannot be read, what is open is told anew: %s", variable_name(topic), e)
+        logger.warning(
+            "variable %s cannot be parsed, open incidents are sent again: %s",
+            variable_name(topic),
+            e,
+        )
         return Book()
 
 
@@ -162,16 +171,16 @@ class VariableBookStore:
         return load_book(self.topic)
 
     def save(self, book: Book) -> None:
-        """Writes the book if it has changed. Without incidents the variable stays: it says when all was looked at."""
+        """Write the book if it has changed. A book without incidents is kept: it has the time of the last check."""
         if book_as_json(book) != book_as_json(self.load()):
             Variable.set(variable_name(self.topic), book_as_json(book), description=_DESCRIPTION)
 
 
 @contextmanager
 def locked_book(topic: str, home: Path) -> Iterator[BookStore]:
-    """Locks the topic's book for this task until the block ends.
+    """Lock the topic's book until the block ends.
 
-    Raises CleantailError where another task holds the lock for LOCK_WAIT_S seconds.
+    Raises CleantailError if another task holds the lock for LOCK_WAIT_S seconds.
     """
     with exclusive(home, f"alerts-{topic}", LOCK_WAIT_S):
         yield VariableBookStore(topic)
@@ -184,41 +193,39 @@ def tell_channels(
     message: Callable[[Alert, Notification], Message],
     context: Context,
 ) -> list[str]:
-    """Brings every channel up to date with the book, with the messages that `message` makes. Returns the channels that
-    could not be reached.
+    """Send every channel what the book has and the channel has not received. Returns the channels that failed.
 
-    Whenever the task dies, and whatever a channel had heard by then, the next task that tells knows from the book what
-    it has to tell again.
+    `message` makes the text for a channel. If the task dies at any point, the next task finds in the book what it must
+    send again.
     """
     channels, unreached = _channels(alerts), list[str]()
     for alert, listener in channels:
         for notification in due_notifications(book_store.load(), listener):
-            # 1. The book says what is being told, before a message goes out.
+            # 1. The book notes that this message is being sent.
             by = uuid.uuid4().hex
             book_store.save(before_sending(book_store.load(), listener, notification, by))
-            # 2. The message goes out; one that is not taken ends what this channel is told.
+            # 2. The message is sent. After a failure this channel gets no more messages from this task.
             if not _delivered(alert, message(alert, notification), context, platform):
                 unreached.append(channel_label(alert))
                 book_store.save(without_answer(book_store.load(), listener, notification, by))
                 break
-            # 3. The book says what the channel has been told.
+            # 3. The book notes that the message was sent.
             book_store.save(after_sending(book_store.load(), listener, notification, by))
     book_store.save(without_settled(book_store.load(), [listener for _, listener in channels]))
     return list(dict.fromkeys(unreached))
 
 
 def _channels(alerts: Sequence[Alert]) -> list[tuple[Alert, Listener]]:
-    """Joins the entries of a channel that stands in the YAML twice, for other events."""
+    """Join the entries of a channel that the YAML lists twice, for different events."""
     by_name = {alert.name: alert for alert in alerts}
     events = {name: {e for alert in alerts if alert.name == name for e in alert.events} for name in by_name}
     return [(alert, Listener(name, frozenset(events[name]))) for name, alert in by_name.items()]
 
 
 def _delivered(alert: Alert, message: Message, context: Context, platform: Platform) -> bool:
-    """Sends the message. Returns False where the channel did not take it."""
     try:
         deliver(alert, message, context, platform)
-    except Exception as error:  # whatever a library raises must not silence the next channel
+    except Exception as error:  # libraries raise any type; the next channel must still be notified
         logger.error("alert by %s failed: %s", channel_label(alert), type(error).__name__)
         return False
     logger.info("alert sent by %s: %s", channel_label(alert), message.subject)

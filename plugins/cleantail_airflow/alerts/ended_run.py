@@ -1,4 +1,4 @@
-"""Says what became of a run's tasks, as the task that tells sees it near the run's end."""
+"""Compare what is wrong with a topic at the end of a run with its book of incidents, and notify the channels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from cleantail_airflow.outcomes.failures import Failure, pulled_note
 from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
 
 NOT_MAPPED = -1
-"""Airflow's map index of a task that is not mapped."""
+"""Airflow's map index of an unmapped task."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedTask:
-    """Describes a task instance of the run that has ended."""
-
     task_id: str
     state: str
     map_index: int = NOT_MAPPED
@@ -36,11 +34,7 @@ class EndedTask:
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """Describes a task instance that failed in this run, with what it noted.
-
-    `red` has the failed expectations, if it failed by those; `at_ms` is when it failed (wall clock), 0 where it noted
-    nothing.
-    """
+    """A failed task instance. `red`: its failed expectations; `at_ms`: when it failed (wall clock; 0: unknown)."""
 
     task_id: str
     reason: str
@@ -50,7 +44,7 @@ class FailedTask:
 
 
 def ended_tasks(context: Context) -> list[EndedTask]:
-    """Asks Airflow which task instances have ended, but for those that tell and the leaf that turns a run red."""
+    """Return the task instances that have ended, without those that send alerts and without the task `outcome`."""
     ti: Any = context["ti"]
     rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
     return [
@@ -61,7 +55,7 @@ def ended_tasks(context: Context) -> list[EndedTask]:
 
 
 def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedTask]:
-    """Returns the failed ones, with their notes and the links to their logs."""
+    """Return the failed instances, with their notes and the links to their logs."""
     return [_failed_task(task, run_url(context), context) for task in ended if task.state == "failed"]
 
 
@@ -73,13 +67,13 @@ def _failed_task(task: EndedTask, of_run: str, context: Context) -> FailedTask:
 
 @dataclass(frozen=True, slots=True)
 class RunCoverage:
-    """Says what this run has tried and looked at: only of that it can tell that something is over."""
+    """What this run has tried and read. The run can end only incidents about these."""
 
     succeeded: frozenset[str]
     green: bool
     partitions: frozenset[int]
     only_partition: int | None
-    """The param `partition` of the run: deadlines of other logs are not this run's."""
+    """The param `partition` of the run. Such a run does not end deadlines of other logs."""
 
     @classmethod
     def of(
@@ -89,8 +83,7 @@ class RunCoverage:
         only_partition: int | None,
         all_tried: bool = True,
     ) -> RunCoverage:
-        """Returns the coverage of a run with these tasks. One that did not fail counts as tried, unless `all_tried` is
-        false."""
+        """Return the coverage. With `all_tried`, every task that did not fail counts as tried."""
         states: dict[str, set[str]] = {}
         for task in ended:
             states.setdefault(task.task_id, set()).add(task.state)
@@ -99,13 +92,13 @@ class RunCoverage:
         return cls(succeeded, green, frozenset(log.partition for log in logs or ()), only_partition)
 
     def includes(self, condition: Condition) -> bool:
-        """Returns whether the run can tell if the condition is over.
+        """Return whether the run can end the condition.
 
-        A task is well again when it succeeded, or when a whole run had nothing for it to do and was green.
+        A failed task is over if it has succeeded, or if a complete green run had no work for it.
         """
         if condition.event is Event.RUN_FAILED:
             return self.green or condition.subject.removeprefix("task ") in self.succeeded
-        if condition.event is Event.APPROVAL:  # `waiting_subjects` has asked Airflow
+        if condition.event is Event.APPROVAL:  # waiting_subjects has queried Airflow
             return True
         of_the_run = condition.event in (Event.DEADLINE_MISSED, Event.ERASURE)
         other_log = self.only_partition not in (None, condition.partition)
@@ -114,8 +107,11 @@ class RunCoverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOfTopic:
-    """Says what a run did with one topic. `all_tried`: a task that did not fail is well; `whole`: the run is at its
-    end; `overrun`: the readers that its expiry has left behind; `now_ms`: the clock of the run (Unix ms)."""
+    """What a run did with one topic.
+
+    `now_ms`: the clock of the run (Unix ms); `overrun`: the readers that its expiry has passed; `all_tried`: every task
+    that did not fail counts as tried; `whole`: the run is at its end.
+    """
 
     now_ms: int
     ended: Sequence[EndedTask]
@@ -129,13 +125,13 @@ class RunOfTopic:
 def tell_of_run(
     topic: Topic, platform: Platform, book_store: BookStore, context: Context, run: RunOfTopic
 ) -> list[str]:
-    """Looks and tells. It reads the table while no other task tells, so what it tells is how it is now.
+    """Check the topic and notify its channels. Returns the channels that were not reached.
 
-    Returns the channels that could not be reached.
+    The caller has locked the book, so the table is read while no other task notifies.
     """
-    # 1. How the logs are.
+    # 1. Read the logs.
     logs, readers = read_logs(topic, platform, run.now_ms)
-    # 2. What is wrong now.
+    # 2. Find what is wrong now.
     book, backoff_ms = book_store.load(), platform.cleaner.log_cleaner_backoff_ms
     open_conditions = [incident.condition for incident in book.incidents.values() if incident.is_open]
     conditions = (
@@ -145,17 +141,17 @@ def tell_of_run(
         *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(run.failed)),
         *_red_alarms(run.failed, logs or (), run.now_ms, backoff_ms),
     )
-    # 3. What of the book is over by that.
+    # 3. End the incidents of the book that are over.
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
     run_id = context["ti"].run_id
     look = Look(conditions, coverage.includes, run.now_ms, began_ms(context), run_id, whole=run.whole)
     book_store.save(observed(book, look))
-    # 4. Tell the channels.
+    # 4. Notify the channels.
     return tell(topic, platform, book_store, [failure for task in run.failed for failure in task.red], context)
 
 
 def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
-    """Makes a condition for each task that failed by anything but a red check; of a mapped task the first instance."""
+    """Return one condition for each task that failed, except by a failed check. Uses a mapped task's first instance."""
     conditions: dict[str, Condition] = {}
     for task in failed:
         if not task.red:
@@ -168,7 +164,7 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
 def _red_alarms(
     failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int, backoff_ms: int
 ) -> list[Condition]:
-    """Makes a condition for each log that a red check of this run holds back."""
+    """Return one condition for each log that a failed check of this run has blocked."""
     states = list(logs)
     return [
         replace(condition, seen_ms=task.at_ms)
@@ -178,7 +174,7 @@ def _red_alarms(
 
 
 def _still_waiting(open_conditions: Sequence[Condition], context: Context) -> list[Condition]:
-    """Returns the rounds of the book that still wait for a person."""
+    """Return the rounds of the book that still wait for a person."""
     run_ids = {c.subject: c.run_id for c in open_conditions if c.event is Event.APPROVAL}
     waiting = waiting_subjects(run_ids, context)
     return [condition for condition in open_conditions if condition.subject in waiting]
@@ -187,7 +183,7 @@ def _still_waiting(open_conditions: Sequence[Condition], context: Context) -> li
 def _behind(
     overrun: Iterable[LeftBehind], logs: Sequence[LogState] | None, readers: Iterable[Reader]
 ) -> list[Condition]:
-    """Returns the readers that this run's expiry has left behind, without those that have gone on since."""
+    """Return the readers that this run's expiry has passed and that have not caught up since."""
     conditions = [
         left_behind(r.name, r.partition, r.offset, r.offset if r.gone_to is None else r.gone_to) for r in overrun
     ]
@@ -195,7 +191,7 @@ def _behind(
 
 
 _IN_STATE = (Event.QUARANTINED, Event.CHECK_FAILED)
-"""What the state of a log says, whatever the run was for."""
+"""Events that are in the state of a log. Every run reports them, also for logs that it did not run for."""
 
 
 def _seen_in_table(
@@ -206,7 +202,7 @@ def _seen_in_table(
     only_partition: int | None,
     now_ms: int,
 ) -> list[Condition]:
-    """Returns what is wrong with the logs, and the readers of the book that are still behind."""
+    """Return what is wrong with the logs, and the readers of the book that are still behind."""
     if logs is None:
         return []
     alarms = log_alarms(logs, readers, topic.config, now_ms)

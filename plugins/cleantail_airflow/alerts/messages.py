@@ -1,4 +1,8 @@
-"""Writes the sentences of a message: its subject about all incidents, and a line for each. It needs no Airflow."""
+"""The message about all incidents of one event of a topic: its subject, one line for each incident, its links.
+
+Names of others and values of records are never used as a template or as markup. A channel gets values of records only
+if the topic's YAML has `values: true`. They are read from the table when the message is sent, and stored nowhere.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,22 @@ from cleantail.watch.incidents import Incident, Notification
 from cleantail_airflow.outcomes.failures import Failure
 
 NAMES_SHOWN = 20
-"""A subject line names so many partitions, tasks or readers."""
+"""Maximum number of partitions, tasks or readers in a subject."""
+LINES_SHOWN = 50
+FAILURES_SHOWN = 50
+EXAMPLES_SHOWN = 5
+"""Maximum number of records that a message shows of each failed expectation."""
+RecordPosition = tuple[int, int, int]
+"""(snapshot, partition, offset)."""
+
+logger = logging.getLogger(__name__)
 
 
 def headline(notification: Notification) -> str:
-    """Says `check failed, partitions 2, 4 held back`, and `over: …` only where nothing of the event is left."""
+    """Return `check failed, partitions 2, 4 blocked`, or `over: …` if no incident of the event is open."""
     if not (notification.begun or notification.still):
-        return f"over: {_what(notification.event, notification.ended, ('no longer held back', 'waited'))}"
-    open_now = _what(notification.event, [*notification.begun, *notification.still], ("held back", "waits"))
+        return f"over: {_what(notification.event, notification.ended, ('no longer blocked', 'waited'))}"
+    open_now = _what(notification.event, [*notification.begun, *notification.still], ("blocked", "waits"))
     if not notification.ended:
         return open_now
     over = f"over for {_names(notification.event, notification.ended)}"
@@ -36,13 +48,13 @@ def headline(notification: Notification) -> str:
 
 
 def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:
-    names, (held_back, waits) = _names(event, incidents), verbs
+    names, (blocked, waits) = _names(event, incidents), verbs
     return {
-        Event.CHECK_FAILED: f"check failed, {names} {held_back}",
+        Event.CHECK_FAILED: f"check failed, {names} {blocked}",
         Event.RUN_FAILED: f"{names} failed",
         Event.DEADLINE_MISSED: f"deadline missed, {names}",
-        Event.QUARANTINED: f"{names} {held_back}",
-        Event.HOLD_CAP: f"tombstones went before {names} had read them",
+        Event.QUARANTINED: f"{names} {blocked}",
+        Event.HOLD_CAP: f"tombstones were deleted before {names} had read them",
         Event.ERASURE: f"erasure overdue, {names}",
         Event.GAP: _missed(incidents, names),
         Event.REWRITTEN: "another engine rewrote the history of the table: its logs are cleaned from their starts",
@@ -52,14 +64,13 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
 
 
 def _missed(incidents: Sequence[Incident], names: str) -> str:
-    """Says what was passed over: records of partitions, or what a source table has changed."""
     if all(i.condition.partition is None for i in incidents):
-        return "the source table was changed, or its snapshots had gone before they were read"
+        return "the source table was changed, or its snapshots were deleted before they were read"
     return f"records of the source are missing, {names}"
 
 
 def _names(event: Event, incidents: Sequence[Incident]) -> str:
-    """Names what the incidents are about: `partitions 0, 1`, `compact, publish`, `1 reader (partition 3)`."""
+    """Return `partitions 0, 1`, `compact, publish` or `1 reader (partition 3)`."""
     partitions = sorted({i.condition.partition for i in incidents if i.condition.partition is not None})
     logs = f"partition{'' if len(partitions) == 1 else 's'} {_listed(list(map(str, partitions)))}"
     if event is Event.HOLD_CAP:
@@ -76,44 +87,37 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def subjects_of(incidents: Sequence[Incident]) -> tuple[str, ...]:
-    """Returns the subjects of all incidents, for machines."""
+def _subjects(incidents: Sequence[Incident]) -> tuple[str, ...]:
     return tuple(sorted(i.condition.subject for i in incidents))
 
 
-def line(incident: Incident) -> str:
-    """Says what is wrong, or what no longer is and from when to when it was."""
+def _line(incident: Incident) -> str:
     if incident.over_ms is None:
         return incident.condition.text
-    return f"{_end(incident)} (it was from {instant(incident.since_ms)} to {instant(incident.over_ms)} UTC)"
+    return f"{_end(incident)} (from {instant(incident.since_ms)} to {instant(incident.over_ms)} UTC)"
 
 
 def _end(incident: Incident) -> str:
     condition = incident.condition
     return {
-        Event.CHECK_FAILED: f"partition {condition.partition} is not held back any more",
-        Event.RUN_FAILED: f"{condition.subject} does not fail any more",
-        Event.DEADLINE_MISSED: f"partition {condition.partition} is not overdue any more",
-        Event.QUARANTINED: f"partition {condition.partition} is not held back any more",
-        Event.HOLD_CAP: f"{condition.subject} is not behind any more, or not registered",
-        Event.ERASURE: f"partition {condition.partition} has no overdue tombstone any more",
-        Event.GAP: f"{condition.subject} was read on without another gap for a day",
-        Event.REWRITTEN: "no other engine rewrote the history of the table for a day",
-        Event.RECONCILE: f"partition {condition.partition} needs no reconciliation any more",
-        Event.APPROVAL: "the round does not wait any more",
+        Event.CHECK_FAILED: f"partition {condition.partition} is no longer blocked",
+        Event.RUN_FAILED: f"{condition.subject} no longer fails",
+        Event.DEADLINE_MISSED: f"partition {condition.partition} is no longer overdue",
+        Event.QUARANTINED: f"partition {condition.partition} is no longer blocked",
+        Event.HOLD_CAP: f"{condition.subject} is no longer behind, or no longer registered",
+        Event.ERASURE: f"partition {condition.partition} no longer has overdue tombstones",
+        Event.GAP: f"{condition.subject} has had no gap for a day",
+        Event.REWRITTEN: "no other engine has rewritten the history of the table for a day",
+        Event.RECONCILE: f"partition {condition.partition} no longer needs a reconciliation",
+        Event.APPROVAL: "the round no longer waits",
     }[condition.event]
-
-
-LINES_SHOWN = 50
-FAILURES_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Is the place in the UI that messages lead to: the run that sent them, and the topic's page.
+    """The topic's page in the UI, and the run that sends the message.
 
-    `base` is the UI's address. `dag_id` is the topic's own id, by which its page is known: not that of the run's DAG,
-    which may be a group's. Links to runs and tasks come from the task that saw what they are about.
+    `base` is the address of the UI. `dag_id` is the topic's own id, also if the DAG of a group runs the topic.
     """
 
     base: str
@@ -123,26 +127,26 @@ class Place:
     at: str
 
     def page(self, partition: int | None = None) -> str:
-        """Returns the address of the topic's page, at the log of the partition."""
+        """Return the address of the topic's page, at the partition's log if one is given."""
         anchor = "" if partition is None else f"#log-{partition}"
         return f"{self.base}/cleantail/topics/{self.dag_id}{anchor}"
 
     def records(self, round_name: str, kind: str) -> str:
-        """Returns the address of the page with the records that a round would remove, or that failed its checks."""
+        """Return the address of the page that shows the records of a round."""
         return f"{self.page()}/records?{urlencode({'round': round_name, 'kind': kind})}"
 
     @property
     def data_docs(self) -> str:
-        """Returns the address of the index of the topic's Data Docs."""
         return f"{self.base}/cleantail/topics/{self.dag_id}/docs/index.html"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Says what all channels are told about one event of a topic.
+    """The message that every channel gets about one event of a topic.
 
-    `incident` is the same in all messages about the event, for pagers: `state` is open as long as any of `open` is
-    left. `over` is what ended since the last message. Only the run that saw the `failures` has them.
+    `incident` is the same in all messages about the event, so that a pager can match them. `state` is open while any
+    subject of `open` is left. `over` has the subjects that ended since the last message. Only messages of the run that
+    saw the `failures` have them.
     """
 
     topic: str
@@ -166,7 +170,7 @@ class Message:
 
     @property
     def body(self) -> str:
-        """Returns all but the subject; a pager that reads texts finds its incident in the line above the links."""
+        """Return the text without the subject. The line above the links names the incident, for pagers."""
         about = f"incident {self.incident}: {self.state}"
         return "\n".join([self.reason, *map(str, self.failures), about, *dict.fromkeys([self.link, self.page])])
 
@@ -175,12 +179,11 @@ class Message:
         return f"{self.subject}\n{self.body}"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the message as JSON: `text` is what chat webhooks show, the rest is for machines."""
+        """Return the message as JSON. Chat services show `text`; programs read the other fields."""
         return {"text": plain_text(self.text), **asdict(self)}
 
 
 def message_of(notification: Notification, failures: Iterable[Failure], place: Place) -> Message:
-    """Makes the message that tells it; its link leads to what is news."""
     first = notification.incidents[0].condition
     link = first.link or place.page(first.partition)
     return Message(
@@ -195,8 +198,8 @@ def message_of(notification: Notification, failures: Iterable[Failure], place: P
         run_id=place.run_id,
         at=place.at,
         incident=f"cleantail/{place.topic}/{notification.event.value}",
-        open=subjects_of([*notification.begun, *notification.still]),
-        over=subjects_of(notification.ended),
+        open=_subjects([*notification.begun, *notification.still]),
+        over=_subjects(notification.ended),
         failures=_failures_shown(notification, failures),
     )
 
@@ -209,19 +212,19 @@ def _failures_shown(notification: Notification, failures: Iterable[Failure]) -> 
 
 
 def _reason(notification: Notification) -> str:
-    """Lists the news first, and what lasts where something is over."""
+    """List new and ended incidents. If some have ended, list also those that are still open."""
     incidents: list[Incident] = [
         *notification.begun,
         *notification.ended,
         *(notification.still if notification.ended else ()),
     ]
     more = len(incidents) - LINES_SHOWN
-    lines = [line(incident) for incident in incidents[:LINES_SHOWN]]
+    lines = [_line(incident) for incident in incidents[:LINES_SHOWN]]
     return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
 
 
 def mail_body(message: Message) -> str:
-    """Writes the message as HTML, every value escaped."""
+    """Return the message as HTML. Every value is escaped."""
     columns = ["partition", "expectation", "severity", "observed", "detail"]
     columns += ["examples"] if any(failure.examples for failure in message.failures) else []
     rows = [[_cell(getattr(failure, column)) for column in columns] for failure in message.failures]
@@ -237,20 +240,20 @@ def _cell(value: object) -> str:
 
 
 _MARKUP = re.compile(r"([@＠]|\](?=[(\[:]))")
-"""It matches where a mention begins (@all), and where a Markdown link goes on."""
+"""Matches the start of a mention (@all), and the middle of a Markdown link."""
 _ANGLE = re.compile(r"<(?=\S)")
-"""It matches where a mention or a link in angle brackets begins (<users/all>, <!here>, <http://…|log in>)."""
+"""Matches the start of a mention or link in angle brackets (<users/all>, <!here>, <http://…|log in>)."""
 _BREAK = "\u200b"
-"""A character that takes no space, and ends whatever has begun."""
+"""Zero-width space: ends a mention or a link, and is not visible."""
 
 
 def plain_text(text: str) -> str:
-    """Returns a text that looks the same, in which no chat finds a mention of everybody or a link."""
+    """Return a text that looks the same and contains no mention and no link for a chat service."""
     return _ANGLE.sub(f"<{_BREAK}", _MARKUP.sub(rf"\1{_BREAK}", text))
 
 
 def slack_text(message: Message) -> str:
-    """Returns the text for Slack, whose three escapes keep what the data held from being a link or a mention."""
+    """Return the text for Slack. Slack's three escapes keep data from becoming a link or a mention."""
     text = _MARKUP.sub(rf"\1{_BREAK}", message.text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -260,37 +263,29 @@ def _html_table(rows: list[list[str]]) -> str:
     return f'<table border="1" cellpadding="4">{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
 
 
-EXAMPLES_SHOWN = 5
-"""A message shows so many records of each failed expectation."""
-RecordPosition = tuple[int, int, int]
-"""(snapshot, partition, offset)."""
-
-logger = logging.getLogger(__name__)
-
-
 def asks_for_values(topic: Topic, alert: Alert, event: Event) -> bool:
-    """Returns whether the channel is to have values of records in its message about the event.
+    """Return whether the channel's message about the event may contain values of records.
 
-    A channel may stand in the YAML twice, for other events, and only one of the two entries may ask for values.
+    The YAML may list a channel twice, for different events. Only one of the two entries may have `values: true`.
     """
     return any(a.values for a in topic.alerts if a.name == alert.name and event in a.events)
 
 
 def with_values(message: Message, topic: Topic, platform: Platform) -> Message:
-    """Adds examples of the records that failed to the message; where they cannot be read it goes out without them."""
+    """Return the message with examples of the failed records, or without them if they cannot be read."""
     if not any(failure.offsets for failure in message.failures):
         return message
     try:
         records = _read(message.failures, topic, platform)
-    except Exception as e:  # whatever the catalog's driver raises: the message is more than its examples
-        logger.warning("the records for the alert cannot be read: %s", type(e).__name__)
+    except Exception as e:  # catalog drivers raise any type; the message goes out without examples
+        logger.warning("the alert shows no records, because they cannot be read: %s", type(e).__name__)
         return message
     failures = tuple(replace(f, examples=_examples(f, records)) for f in message.failures)
     return replace(message, failures=failures)
 
 
 def _read(failures: Iterable[Failure], topic: Topic, platform: Platform) -> dict[RecordPosition, ShownRecord]:
-    """Reads each log once per snapshot; a snapshot that no branch leads to any more is left out."""
+    """Read each log once per snapshot. Skip snapshots that no branch contains."""
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
         return {}

@@ -1,4 +1,4 @@
-"""A notifier for other DAGs, such as those that run after a compaction: it tells the channels of a topic's alerts.
+"""A notifier for other DAGs, such as DAGs that run after a compaction. It notifies the channels of a topic's alerts.
 
 on_failure_callback=TopicNotifier(topic="orders", config="/etc/cleantail/config", text="the report has failed")
 """
@@ -19,13 +19,13 @@ from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
 
 FAILED = "open"
-"""The state of the message: a notifier cannot know when what it tells of is over."""
+"""State of the message. It stays open, because the notifier does not learn when the failure is over."""
 
 
 class TopicNotifier(BaseNotifier):
-    """Tells every channel of the topic, each of them also where another cannot be reached.
+    """Notifies every channel of the topic, also if another channel fails.
 
-    No field is a template: what is told is the text of the DAG's author, as it is.
+    No field is a template: channels get the text of the DAG's author unchanged.
     """
 
     template_fields = ()
@@ -37,7 +37,7 @@ class TopicNotifier(BaseNotifier):
         self.text = text
 
     def notify(self, context: Context) -> None:
-        """Sends the text with the run that it is about. Raises ConfigError where there is no such topic."""
+        """Send the text with a link. Raises ConfigError if the configuration has no such topic."""
         folder = Path(self.config).absolute()
         topic, platform = find_topic(self.topic, folder, os.environ), load_platform(folder, os.environ)
         place = place_of(topic.topic, platform, context)
@@ -58,5 +58,5 @@ class TopicNotifier(BaseNotifier):
         for alert in topic.alerts:
             try:
                 deliver(alert, message, context, platform)
-            except Exception as error:  # whatever the channel's library raises is not to keep it from the next one
-                self.log.error("%s was not told: %s", channel_label(alert), type(error).__name__)
+            except Exception as error:  # libraries raise any type; the next channel must still be notified
+                self.log.error("%s was not notified: %s", channel_label(alert), type(error).__name__)

@@ -1,1 +1,1 @@
-"""Says how the tasks of a run and the jobs that they start ended, and what they say of it."""
+"""What the tasks of a run hand on: plans, reports, notes of failures, metrics."""

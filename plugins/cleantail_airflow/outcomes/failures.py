@@ -1,8 +1,10 @@
-"""Says why a job crashed, from what spark-submit printed, and without anything that records hold.
+"""Why a task failed: a crashed job, a failed check, and the note that the task leaves for alerts.
 
-A job that crashed left no result that would say it. The last lines of its output may quote the data that Spark or
-Python was working on: these lines stay in the task's log, and only the exit code and the names of the errors go into
-Airflow's database and into alerts.
+The output of a crashed job may quote the data that Spark or Python processed. It stays in the task's log. Only the exit
+code and the names of errors go into Airflow's database and into alerts.
+
+A task's exception is gone when the run ends, so the task leaves a note as an XCom. The note says where records are, and
+contains no values. Tasks pull it inside `execute`, so Airflow never renders it.
 """
 
 from __future__ import annotations
@@ -26,18 +28,17 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSk
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 _ERROR_NAME = re.compile(r"(?<![\w.])(?:[a-z]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt))(?=[:\s]|$)", re.MULTILINE)
 _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] ")
-"""It matches the name that Spark writes in brackets before an error's message: `[DIVIDE_BY_ZERO] Division by zero`."""
+"""Matches the error class that Spark writes before a message: `[DIVIDE_BY_ZERO] Division by zero`."""
 MAX_NAMES = 5
-"""A cause names so many errors at most."""
 MAX_NAME_CHARS = 80
-"""A longer name is left out: no library's error is called so, and it may be data."""
+"""Longer names are left out: they may be data."""
 
 
 def cause_of_crash(message: str) -> str:
-    """Shortens the message of Airflow's Spark hook to `Error code is: 1, OutOfMemoryError; the task's log has more`.
+    """Shorten the message of Airflow's Spark hook to `Error code is: 1, OutOfMemoryError; the task's log has more`.
 
-    The hook's message has the whole command line, then the exit code, then the last lines of the output. One without an
-    exit code is returned as it is: nothing was started, so no output is in it.
+    The hook's message has the command line, the exit code, and the last lines of the output. A message without an exit
+    code is returned unchanged: nothing was started, so it has no output.
     """
     code = _EXIT_CODE.search(message)
     if code is None:
@@ -49,17 +50,15 @@ def cause_of_crash(message: str) -> str:
 
 
 _SHOWN_CHARS = 300
-"""A failure shows so many characters of what was observed, and of its rule."""
-NO_HEADS: Mapping[int, int] = {}
+"""Maximum length of what a failure shows of the observed value, and of the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Describes one expectation that one partition did not meet.
+    """An expectation that a partition did not meet.
 
-    `observed` and `detail` are what was counted and the rule. `offsets` are those of records that failed, in the
-    snapshot `snapshot_id` that was checked (0: unknown). `examples` are these records in words, and empty but in a
-    message to a channel whose YAML asks for them.
+    `observed` is what was counted, `detail` the rule. `offsets` are those of failed records in the checked snapshot
+    `snapshot_id` (0: unknown). `examples` shows these records, and only in a message to a channel with `values: true`.
     """
 
     topic: str
@@ -81,34 +80,34 @@ class Failure:
 
 
 class RedCheck(AirflowFailException):
-    """Is raised for partitions that are held back. The same branch would fail again, so the task is not retried."""
+    """A check failed and blocks partitions. The same branch would fail again, so Airflow does not retry the task."""
 
     def __init__(self, topic: str, failures: Iterable[Failure], others: Iterable[str] = ()) -> None:
-        """`others`: what else failed at the task, in lines."""
         self.failures = tuple(failures)
         partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
-        lines = [f"{topic}: the check is red, partitions held back: {partitions}", *map(str, self.failures), *others]
+        lines = [f"{topic}: the check failed, blocked partitions: {partitions}", *map(str, self.failures), *others]
         super().__init__("\n  - ".join(lines))
 
 
-def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int] = NO_HEADS) -> list[Failure]:
-    """Returns the failures that held partitions back.
+def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int] | None = None) -> list[Failure]:
+    """Return the failures that block partitions.
 
-    A log that is held back only for others, with which it shares files, has no failure. `heads`: partition -> the
-    snapshot that was checked, where it is known.
+    A log that waits only for another log, with which it shares files, has no failure. `heads`: partition -> the
+    snapshot that was checked.
     """
     red = (verdict for verdict in verdicts if verdict.failed)
-    results = (result for verdict in red for result in verdict.failures or [_unnamed(verdict)])
-    return [_failure(topic, result, heads.get(result.partition, 0)) for result in results]
-
-
-def _unnamed(verdict: Verdict) -> CheckResult:
-    """Returns the result that stands for a reason which is missing: people hear of every log that is held back."""
-    return CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")
+    # every blocked log is reported, also if its verdict names no expectation
+    results = (
+        result
+        for verdict in red
+        for result in verdict.failures
+        or [CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")]
+    )
+    return [_failure(topic, result, (heads or {}).get(result.partition, 0)) for result in results]
 
 
 def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
-    """Returns the expectations that failed without holding their partition back."""
+    """Return the failed expectations that do not block their partition."""
     return [_failure(topic, result) for verdict in verdicts for result in verdict.warnings]
 
 
@@ -126,21 +125,21 @@ def _failure(topic: str, result: CheckResult, head: int = 0) -> Failure:
 
 
 def _short(text: str) -> str:
-    """Returns the text on one printable line of bounded length, whatever the data held."""
+    """Return the text as one printable line of limited length."""
     text = text if text.isprintable() else json.dumps(text)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 NOTE = "failure"
-"""The XCom of a failed try."""
+"""Key of the XCom of a failed try."""
 LOST = "the task was killed or lost"
-UNREADABLE = "its note cannot be read; the task's log says why it failed"
+UNREADABLE = "its note cannot be parsed; the task's log has the reason"
 _REASON_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class FailureNote:
-    """Holds the error's words, of a red check what failed, and when (Unix ms, wall clock; 0 where nobody knows)."""
+    """The error's message, the failures of a failed check, and the time (Unix ms, wall clock; 0: unknown)."""
 
     reason: str
     red: tuple[Failure, ...] = ()
@@ -152,30 +151,30 @@ FAILURE_NOTE_JSON: Codec[FailureNote] = Codec(FailureNote)
 
 @contextmanager
 def noted(context: Context) -> Iterator[None]:
-    """Notes what the block raises, but for skips, and raises it again."""
+    """Note an exception of the block as an XCom and raise it again. Skips are not noted."""
     try:
         yield
     except (AirflowSkipException, DownstreamTasksSkipped):
         raise
     except Exception as error:
-        context["ti"].xcom_push(NOTE, FAILURE_NOTE_JSON.plain(note_of(error, int(time.time() * 1000))))
+        note = note_of(error, int(time.time() * 1000))
+        context["ti"].xcom_push(NOTE, FAILURE_NOTE_JSON.plain(note))
         raise
 
 
 def note_of(error: Exception, now_ms: int) -> FailureNote:
-    """Makes the note of an error."""
     red = error.failures if isinstance(error, RedCheck) else ()
     return FailureNote(str(error)[:_REASON_CHARS], red, now_ms)
 
 
 def pulled_note(context: Context, task_id: str, map_index: int | None) -> FailureNote:
-    """Pulls the note of a task instance that failed. One that was killed could not note anything."""
+    """Pull the note of a failed task instance."""
     instance: dict[str, Any] = {} if map_index is None else {"map_indexes": map_index}
     return parsed_note(context["ti"].xcom_pull(task_ids=task_id, key=NOTE, **instance))
 
 
 def parsed_note(xcom: Any) -> FailureNote:
-    """Parses the XCom. Whoever may edit the DAG may have written it: then the note says that it cannot be read."""
+    """Parse the XCom, which every editor of the DAG can write. A killed task has none."""
     if xcom is None:
         return FailureNote(LOST)
     try:

@@ -1,8 +1,7 @@
-"""Sends the metrics of tasks through Airflow's stats: to StatsD, Datadog or OpenTelemetry, as its [metrics] says.
+"""Send metrics of tasks through Airflow's stats to StatsD, Datadog or OpenTelemetry, as Airflow's [metrics] configures.
 
-Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags, so there they are
-at the end of the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name are two underscores there,
-as in Airflow's own names.
+Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags. There they are
+appended to the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name become two underscores.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ except ImportError:  # until Airflow 3.1
 
 PREFIX = "cleantail"
 JOBS_OF = {COMPACT: ("check_quality", "publish")}
-"""Station of a pack -> the jobs whose metrics its round has, where these are called otherwise."""
+"""Station of a pack -> the jobs under whose names its metrics are sent, if they differ from the station."""
 
 logger = logging.getLogger(__name__)
 
 
 def send_plan(topic: Topic, run: RunPlan) -> None:
-    """Sends the gauges of the logs that evaluate has looked at."""
+    """Send the gauges of the logs that `evaluate` has read."""
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 
 
 def send_since_last_run(topics: Iterable[str], ti: Any) -> None:
-    """Sends how long before this run the DAG of these topics began its last one: nobody can send it while none runs.
+    """Send the time between the starts of the previous run of these topics' DAG and of this run.
 
-    It sends nothing for a first run, nor for one without a logical date, of which Airflow knows no previous one.
+    A first run has no previous run, and neither has a run without a logical date. For these nothing is sent.
     """
     _send(lambda: _since_last_run(topics, ti))
 
@@ -60,13 +59,15 @@ def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
 
 
 def send_result(topic: str, ended: EndedJob) -> None:
-    """Sends what a Spark job said at its end, red or green."""
+    """Send the metrics of a job's result."""
     _send(lambda: job_samples(ended.job, topic, ended.result))
 
 
 def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> None:
-    """Sends what became of one topic of a pack, as the jobs of its stations would, but for what an `earlier` try had
-    sent. The gauges of its last compaction are on the page of metrics alone: the table keeps them."""
+    """Send the metrics of one topic of a pack, without those that an `earlier` try has sent.
+
+    Gauges of the last compaction are only at /metrics, because the table stores them.
+    """
     for job, result in _station_results(outcome, earlier or TopicOutcome(outcome.topic)):
         _send(partial(job_samples, job, outcome.topic, result))
 
@@ -80,7 +81,7 @@ def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tupl
 
 
 def _send(samples: Callable[[], Iterable[Sample]]) -> None:
-    """Sends the samples. What goes wrong here is logged and fails no task: the data is what it is."""
+    """Send the samples. An error is logged and never fails the task."""
     try:
         names_only = _names_only()
         for sample in samples():
@@ -100,7 +101,7 @@ def _send_one(sample: Sample, names_only: bool) -> None:
 
 
 def _names_only() -> bool:
-    """Returns whether the backend is StatsD without the tags of InfluxDB or Datadog, in Airflow's own order."""
+    """Return whether the backend is StatsD without tags of InfluxDB or Datadog, checked in Airflow's order."""
     if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
         return False
     plain = conf.getboolean("metrics", "statsd_on", fallback=False)

@@ -1,7 +1,7 @@
-"""The plan of a run as `evaluate` hands it on, parsed in this one place. RunPlan.as_json writes it.
+"""Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs. RunPlan.as_json writes the plan.
 
-An XCom can be written by everybody who may edit the DAG, so what comes of it are numbers, names of logs and reasons; no
-bound of a log is believed (cleantail.lake.runs.planned_units).
+Every editor of a DAG can write its XComs. So a plan gives only numbers, names of logs and reasons; bounds of logs are
+not trusted (cleantail.lake.runs.planned_units). A report only names the round: nothing is published because of it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from cleantail_airflow.task_ids import EVALUATE, PLAN
 
 @dataclass(frozen=True, slots=True)
 class ReclaimDecision:
-    """Says whether files are rewritten, and why or why not."""
-
     due: bool
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """Says what a run is to do. `now_ms`: its clock (Unix ms); `sweep`: the logs with due tombstones, None where there
-    are none; `records`: how many the table has, None where nobody has written it down."""
+    """What a run will do.
+
+    `now_ms`: its clock (Unix ms); `sweep`: the logs with due tombstones; `records`: the number of records in the
+    table, None if unknown.
+    """
 
     round: str
     now_ms: int
@@ -48,7 +49,6 @@ class PlannedRun:
 
     @property
     def due(self) -> bool:
-        """Returns whether the run has anything to do."""
         return bool(self.units or self.sweep or self.reclaim.due or self.reconcile.due)
 
 
@@ -56,27 +56,24 @@ _PLANNED_RUN_JSON: Codec[PlannedRun] = Codec(PlannedRun)
 
 
 def planned_run(plan: Mapping[str, Any]) -> PlannedRun:
-    """Parses a plan. Raises AirflowFailException for one that `evaluate` cannot have written."""
+    """Parse a plan. Raises AirflowFailException if `evaluate` cannot have written it."""
     try:
         return _PLANNED_RUN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
     except TableError as error:
         raise AirflowFailException(
-            f"the XCom {PLAN} of {EVALUATE} is not what the task wrote: clear the whole run ({error})"
+            f"the XCom {PLAN} of {EVALUATE} is not what the task wrote. Clear the whole run ({error})"
         ) from None
 
 
 def plan_of(context: Context) -> PlannedRun | None:
-    """Returns the plan of this run, None where `evaluate` did not come so far."""
+    """Return the plan of this run, or None if `evaluate` has written none."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else planned_run(plan)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Holds a checked round as a task hands it on, without its measures.
-
-    The tasks that do are check_quality, and an expiry whose round waits.
-    """
+    """A checked round without its measures, from check_quality or from an expiry whose round waits."""
 
     round: str | None = None
     units: tuple[StagedUnit, ...] = ()
@@ -85,11 +82,11 @@ class CheckReport:
 
     @property
     def heads_by_log(self) -> dict[int, int]:
-        """Returns partition -> the snapshot that was checked."""
+        """Return partition -> the checked snapshot."""
         return {work.partition: unit.head_snapshot_id for unit in self.units for work in unit.partitions}
 
     def reference(self, round_id: str) -> RoundReference:
-        """Returns which round is meant. `round_id` is the name in the run's plan, for a report that names none."""
+        """Return the reference to the round. `round_id`, from the run's plan, is used if the report names no round."""
         heads = tuple(unit.head_snapshot_id for unit in self.units)
         return RoundReference(
             self.round or round_id, heads, tuple(sorted(v.partition for v in self.verdicts if v.passed))
@@ -98,11 +95,11 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class JobReport(CheckReport):
-    """Holds the result of any job.
+    """The result of any job.
 
-    `error` says why it failed; empty where it did not, or was killed. `branch` is the one on which compact has staged
+    `error` is why it failed; empty if it did not fail or was killed. `branch` is the branch on which compact has staged
     its unit. `published` is None for a job that publishes nothing. `checked` is the round of an expiry that waits. The
-    other fields are those of RoundResult, `snapshot_id` and `checkpoints` also those of RollbackResult.
+    other fields are those of RoundResult. RollbackResult also has `snapshot_id` and `checkpoints`.
     """
 
     ok: bool = True
@@ -118,7 +115,7 @@ class JobReport(CheckReport):
 
     @property
     def waiting(self) -> CheckReport | None:
-        """Returns the checked round that is left to another task: an expiry publishes by itself what need not wait."""
+        """Return the checked round that another task decides on. An expiry itself publishes what need not wait."""
         return self if self.published is None else self.checked
 
 
@@ -127,25 +124,24 @@ _JOB_REPORT_JSON: Codec[JobReport] = Codec(JobReport)
 
 
 def report_of(result: Mapping[str, Any], source: str) -> JobReport:
-    """Parses the result of the task `source`. Raises AirflowFailException for one that its job cannot have written."""
+    """Parse the result of the task `source`. Raises AirflowFailException if its job cannot have written it."""
     try:
         return _JOB_REPORT_JSON.of_plain(result, f"the XCom of {source}")
     except TableError as error:
         raise AirflowFailException(
-            f"the XCom of {source} is not what the task returned, so nothing is published: somebody has changed it. "
-            f"Clear {source} and what follows it ({error})"
+            f"the XCom of {source} is not what the task returned, so nothing is published. A user has changed it. "
+            f"Clear {source} and the tasks after it ({error})"
         ) from None
 
 
 def report_from(context: Context, source: str) -> JobReport | None:
-    """Parses the XCom of a task of this run; None where it has none."""
+    """Parse the XCom of a task of this run. Returns None if it has none."""
     result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
     return report_of(result, source) if result else None
 
 
 def readable_report_from(context: Context, source: str) -> JobReport | None:
-    """Parses the XCom of a task as report_from does, for who has to go on whatever it holds: None also where it cannot
-    be read."""
+    """Parse the XCom of a task as report_from does, but return None also if it is invalid."""
     try:
         return report_from(context, source)
     except AirflowFailException as error:
@@ -154,6 +150,6 @@ def readable_report_from(context: Context, source: str) -> JobReport | None:
 
 
 def checked_by(context: Context, source: str) -> CheckReport | None:
-    """Returns the checked round that a task has handed on; None where it came to no verdict, or nothing waits."""
+    """Return the checked round of a task. Returns None if it has no verdict or nothing waits."""
     report = report_from(context, source)
     return report.waiting if report else None

@@ -1,1 +1,1 @@
-"""Cleantail's pages in the Airflow UI."""
+"""Cleantail's pages in the Airflow UI, and its /metrics."""

@@ -1,4 +1,17 @@
-"""The page's templates, the filters by which they show numbers and times, and where its style sheets are."""
+"""The FastAPI application that the API server mounts (mount): Cleantail's pages in Airflow's UI, and /metrics.
+
+Every route requires Airflow's login; /metrics also accepts the scraper's token. A route parses the request here.
+page_content computes what a page shows, and page_access decides who may see it.
+
+GET  /topics?q=…&group=…&state=…&sort=…&page=N    all topics that the user may see
+GET  /topics/ID                                   one topic, whichever DAG runs it, or all topics of a group
+GET  /topics/ID/records?round=R&kind=K            records that a round would remove, or that failed its checks
+GET  /topics/ID/docs/PATH                         the topic's Data Docs
+POST /topics/ID/partitions/N/release              take a log out of quarantine; for users who may edit the topic, and
+                                                  with `publish: approve` only for its approvers
+GET  /static/FILE                                 a style sheet, script or image
+GET  /metrics                                     for Prometheus (exposition)
+"""
 
 from __future__ import annotations
 
@@ -53,7 +66,7 @@ STATIC = HERE / "static"
 
 
 def _templates() -> Environment:
-    """Makes the templates' environment: it escapes whatever is filled in, and a name that is not there is an error."""
+    """Return the templates' environment. It escapes all values, and raises for an unknown name."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -90,7 +103,7 @@ HEADERS = {
 
 
 async def with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Adds the headers that an answer has not set itself."""
+    """Add the headers that the response has not set."""
     response = await call_next(request)
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
@@ -98,7 +111,7 @@ async def with_headers(request: Request, call_next: Callable[[Request], Awaitabl
 
 
 async def to_login(request: Request, error: Any) -> Response:
-    """Sends a browser without a login to Airflow's, and answers everything else with the plain error."""
+    """Redirect a browser without a login to Airflow's login. Answer other requests with the plain error."""
     wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
     if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page:
         return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
@@ -106,7 +119,6 @@ async def to_login(request: Request, error: Any) -> Response:
 
 
 def static(name: str) -> Response:
-    """Sends a style sheet, script or image of the pages."""
     file = STATIC / name
     if file.parent != STATIC or file.suffix not in STATIC_TYPES or not file.is_file():
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file")
@@ -114,37 +126,33 @@ def static(name: str) -> Response:
 
 
 def content_of(request: Request) -> Content:
-    """Returns the topics that the application is over."""
     content: Content = request.app.state.content
     return content
 
 
 def problem(request: Request, title: str, text: str, code: int = status.HTTP_200_OK) -> Response:
-    """Shows what is wrong in words."""
     return page(request, "problem.html", {"title": title, "text": text}, code)
 
 
 def page(request: Request, template: str, values: dict[str, Any], code: int = status.HTTP_200_OK) -> Response:
-    """Fills a template; each has besides its values where the page and the UI begin, and how topics' pages are
-    called."""
-    links = {"root": request.scope["root_path"], "ui": ui_root(request), "dag_id_of": _dag_id_of(request)}
-    return HTMLResponse(TEMPLATES.get_template(template).render(**links, **values), code)
-
-
-def _dag_id_of(request: Request) -> Callable[[str], str]:
-    """Returns the function by which templates get from a topic or group to its id, for links to its page."""
+    """Render a template. Links need the paths of the pages and of the UI, and the ids of topics and groups."""
     try:
         prefix = content_of(request).configured.dag_prefix
     except ConfigError:
         prefix = ""
-    return lambda name: dag_id_of(name, prefix)
+    links = {
+        "root": request.scope["root_path"],
+        "ui": ui_root(request),
+        "dag_id_of": lambda name: dag_id_of(name, prefix),
+    }
+    return HTMLResponse(TEMPLATES.get_template(template).render(**links, **values), code)
 
 
 DATA_DOCS_POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
     "sandbox allow-same-origin"
 )
-"""The Content-Security-Policy of Data Docs: nothing in them runs, is sent, or opens another window; links work."""
+"""Content-Security-Policy of Data Docs: no scripts, no forms, no new windows. Links work."""
 
 
 RIGHT_ON_DATA = right("GET", of_data=True)
@@ -157,15 +165,14 @@ def asked(
     sort: Annotated[str, Query(max_length=40)] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=1_000_000)] = 1,
 ) -> Selection:
-    """Returns which topics are asked for."""
     return Selection(q, group, state, sort, number)
 
 
 def build_app() -> FastAPI:
-    """Makes the application, with all routes, over the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
+    """Return the application for the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
     app.state.content = content = Content(config_dir(os.environ), os.environ, client_settings)
-    # every page of the UI asks for the menu's icon, long before someone opens a page of ours: tables are read by then
+    # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens our pages
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(with_headers)
     app.exception_handler(StarletteHTTPException)(to_login)
@@ -178,13 +185,13 @@ def build_app() -> FastAPI:
         dependencies=[Depends(require_same_origin), right("PUT", of_data=True)],
     )(release_log)
     app.get("/static/{name}")(static)
-    # not by app.get: that would ask for Airflow's login, where the scraper's token is enough
+    # not by app.get, which would require Airflow's login also of a scraper with the token
     app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
     return app
 
 
 def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:
-    """Shows the topics that the user may see."""
+    """Show the topics that the user may see."""
     try:
         return page(request, "topics.html", by_name(_topics(content_of(request), user, selection)))
     except CleantailError as e:
@@ -210,8 +217,10 @@ def one_topic(
     selection: Annotated[Selection, Depends(asked)],
     released: int | None = None,
 ) -> Response:
-    """Shows one topic, or a group's topics. Airflow has a tab for it in every DAG, so a DAG of neither gets a page that
-    says so."""
+    """Show one topic, or the topics of a group.
+
+    Airflow shows the tab in every DAG, so the page of an unrelated DAG explains that it is neither.
+    """
     content = content_of(request)
     try:
         configured = content.configured
@@ -221,11 +230,11 @@ def one_topic(
         approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
         shown = content.one_topic(name, _now_ms(), approval_task, dag)
     except KeyError:
-        text = f"{dag_id} is not a Cleantail topic: no file in config/topics or config/groups names it."
+        text = f"{dag_id} is not a topic of Cleantail: no file in config/topics or config/groups names it."
         return problem(request, "Not a topic", text, status.HTTP_404_NOT_FOUND)
     except Exception as e:
         error = e if isinstance(e, CleantailError) else explained(e)
-        if error is None:  # a defect, and nothing that a person could mend
+        if error is None:  # a defect of Cleantail
             raise
         return problem(request, dag_id, str(error))
     may_edit = is_allowed(configured.ids_with_rights(dag_id, of_data=True), user, "PUT")
@@ -240,16 +249,17 @@ def records(
     kind: Annotated[str, Query(max_length=20)] = COMPACT,
     partition: int | None = None,
 ) -> Response:
-    """Shows records of a round: those alone that the evidence names, and none by an offset in the URL."""
+    """Show records of a round. Only records that the evidence names are shown: the URL has no offset."""
     content, now_ms = content_of(request), _now_ms()
     try:
-        topic = content.topic(content.topic_of(dag_id))
+        configured = content.configured
+        topic = configured.topic(configured.topic_of(dag_id))
         round_ = round_named(content.cache.rounds(topic), round_name, kind)
         if round_ is None:
             return problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
         logs = records_of_round(topic, content.platform, round_, partition)
     except KeyError:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a topic of Cleantail") from None
     except CleantailError as e:
         return problem(request, "The records cannot be shown", str(e))
     shown = page(request, "records.html", {"topic": topic, "round": round_, "logs": logs, "now_ms": now_ms})
@@ -258,29 +268,30 @@ def records(
 
 
 def release_log(request: Request, dag_id: str, partition: int, user: User) -> Response:
-    """Takes the log out of quarantine, writes down who did it, and goes back to the topic."""
+    """Release the log from quarantine, record who did it, and redirect to the topic."""
     content = content_of(request)
     try:
-        topic = content.topic(content.topic_of(dag_id))
+        configured = content.configured
+        topic = configured.topic(configured.topic_of(dag_id))
         require_approver(topic, "a release", user.get_id(), user.get_name())
         quarantine = release(topic, content.platform, partition, user.get_name(), _now_ms())
     except KeyError:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a Cleantail topic") from None
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a topic of Cleantail") from None
     except HeldError as e:
         return problem(request, "Nothing was released", str(e), status.HTTP_403_FORBIDDEN)
     except CleantailError as e:
         return problem(request, "Nothing was released", str(e), status.HTTP_409_CONFLICT)
-    note_release(content.configured.dag_ids[topic.topic], topic.topic, partition, quarantine.reason, user)
+    note_release(configured.dag_ids[topic.topic], topic.topic, partition, quarantine.reason, user)
     content.cache.forget(topic)
     target = f"{request.scope['root_path']}/topics/{dag_id}?released={partition}"
     return RedirectResponse(target, status.HTTP_303_SEE_OTHER)
 
 
 def docs(request: Request, dag_id: str, path: str) -> Response:
-    """Sends a file of the topic's Data Docs, without their scripts, which would run with the user's rights."""
+    """Return a file of the topic's Data Docs. Scripts are not served: they would run with the user's permissions."""
     content = content_of(request)
     try:
-        site = site_of(content.platform.home, content.topic_of(dag_id))
+        site = site_of(content.platform.home, content.configured.topic_of(dag_id))
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, "no such file") from None
     file = records_and_docs.file_in(site, path)
@@ -299,7 +310,7 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
 
 
 def metrics(request: Request, user: Scraper) -> Response:
-    """Sends the metrics: of all topics to a scraper with the token, else of those that the user may read."""
+    """Return the metrics: of all topics to a scraper with the token, otherwise of topics that the user may read."""
     content = content_of(request)
     try:
         configured, accepted = content.configured, request.headers.get("accept", "")

@@ -1,4 +1,4 @@
-"""The topics and groups of one configuration, read again when a file has changed, and which DAG runs which topic."""
+"""The topics and groups of a configuration, and which DAG runs which topic. Changed files are read again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NO_GROUPS: Groups = {}
 
 @dataclass(frozen=True)
 class Configured:
-    """Describes the configuration as it was read.
+    """The configuration as it was read.
 
-    `topics` has each topic, or what is wrong with its file, by name; a broken one goes by its file's name. `group_of`
-    has the group that a topic's YAML names, `runs_in` the group whose DAG runs it, of those topics that have one.
+    `topics` maps each name to its file, and to the topic or to the error of the file. A broken topic has the name of
+    its file. `group_of` maps a topic to the group that its YAML names, `runs_in` to the group whose DAG runs it.
     """
 
     topics: TopicFiles = field(default_factory=dict)
@@ -37,31 +37,32 @@ class Configured:
 
     @cached_property
     def own_ids(self) -> Mapping[str, str]:
-        """Returns topic -> its own id, by which its page and Airflow's rights know it, whether there is a DAG of it or
-        not."""
+        """Return topic -> its own id, which its page and Airflow's permissions use. A DAG of this id need not exist."""
         return {name: dag_id_of(name, self.dag_prefix) for name in self.topics}
 
     @cached_property
     def dag_ids(self) -> Mapping[str, str]:
-        """Returns topic -> the id of the DAG that runs it: its own, or its group's."""
+        """Return topic -> the id of the DAG that runs it: its own DAG, or its group's."""
         return {name: dag_id_of(self.runs_in.get(name, name), self.dag_prefix) for name in self.topics}
 
     def topic_of(self, dag_id: str) -> str:
-        """Returns the topic whose own id this is. Raises KeyError for any other id."""
+        """Return the topic with this own id. Raises KeyError if there is none."""
         name = topic_of(dag_id, self.dag_prefix)
         if name is None or name not in self.topics:
             raise KeyError(dag_id)
         return name
 
     def group_called(self, dag_id: str) -> str | None:
-        """Returns the group whose DAG would have this id, None where there is none."""
+        """Return the group whose DAG has this id, or None."""
         name = topic_of(dag_id, self.dag_prefix)
         return name if name in self.groups else None
 
     def ids_with_rights(self, dag_id: str, of_data: bool = False) -> tuple[str, ...]:
-        """Returns the ids of which a right on any is one on the page at this id: of a topic in a group also the
-        group's. `of_data`: on what shows more than the topic's name and what is wrong with its file. A broken file may
-        name any group, and a topic that waits for people is not its group's: so there only its own id counts."""
+        """Return the ids that permit access to the page at this id: its own, and that of the DAG that runs the topic.
+
+        `of_data`: for pages that show more than the topic's name and the error of its file. A broken file may name any
+        group, so for its data only its own id counts.
+        """
         name = topic_of(dag_id, self.dag_prefix) or ""
         _, topic = self.topics.get(name, (None, None))
         if of_data and isinstance(topic, ConfigError):
@@ -69,21 +70,20 @@ class Configured:
         return tuple(dict.fromkeys((dag_id, self.dag_ids.get(name, dag_id))))
 
     def topic(self, name: str) -> Topic:
-        """Returns the topic. Raises ConfigError for a broken one, KeyError where there is none."""
+        """Return the topic. Raises ConfigError if its file is broken, KeyError if there is none."""
         _, topic = self.topics[name]
         if isinstance(topic, ConfigError):
             raise topic
         return topic
 
     def run_by(self, topic: Topic) -> tuple[str, Schedule | None]:
-        """Returns who is asked about a topic's runs and when they are: what the YAML of its group says, where it has
-        one."""
+        """Return the owner and the schedule of a topic's runs. A group's YAML overrides the topic's."""
         group = self.groups.get(topic.group or "")
         return (group.owner, group.schedule) if isinstance(group, TopicGroup) else (topic.owner, topic.schedule)
 
 
 class Configuration:
-    """Keeps what was read for as long as no file is added, changed or removed. It is safe to use from many threads."""
+    """Caches the configuration until a file is added, changed or removed. Thread-safe."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
         self._config_dir = config_dir
@@ -94,8 +94,10 @@ class Configuration:
         self._configured = Configured()
 
     def now(self) -> tuple[Configured, Any]:
-        """Returns the configuration as it is now, and what tells defaults.yaml from any other version of it. Raises
-        ConfigError where there is no such directory."""
+        """Return the configuration, and a stamp of the version of defaults.yaml.
+
+        Raises ConfigError if the directory does not exist.
+        """
         with self._lock:
             stamps = self._current_stamps()
             if stamps != self._stamps:
@@ -104,7 +106,7 @@ class Configuration:
             return self._configured, self._defaults
 
     def _current_stamps(self) -> tuple[Any, ...]:
-        """Returns what tells the files from any other version of them; that of defaults.yaml comes first."""
+        """Return a stamp of the version of each file. The stamp of defaults.yaml is first."""
         folders = [self._config_dir / name for name in ("topics", "groups")]
         stamps = sorted(stamp for folder in folders for stamp in _stamps_in(folder))
         return (_stamp(self._config_dir / "defaults.yaml"), *stamps)
@@ -124,8 +126,7 @@ class Configuration:
         return Configured(topics, self._groups(), prefix, group_of, runs_in)
 
     def _groups(self) -> Groups:
-        """Returns each group, or what is wrong with its file; none where the defaults are broken, which every topic
-        tells."""
+        """Return each group, or the error of its file. Returns none if the defaults are broken: topics report that."""
         try:
             scanned = list(scan_groups(self._config_dir, self._env))
         except ConfigError:
@@ -146,6 +147,6 @@ def _stamp(file: Path | os.DirEntry[str]) -> tuple[Any, ...]:
     path = os.fspath(file)
     try:
         stat = file.stat()
-    except FileNotFoundError:  # a link that leads nowhere, or a file that has just gone
+    except FileNotFoundError:  # a broken link, or a file that was just deleted
         return (path, 0, -1)
     return (path, stat.st_mtime_ns, stat.st_size)

@@ -1,7 +1,12 @@
-"""Asks Airflow's own database about the topics' DAGs: two queries for all topics, whatever their number.
+"""Query Airflow's database for the states of the DAGs that run topics, and for rounds that wait for a person.
 
-Whether the viewer may read a DAG is not looked at here: callers ask only for DAGs that they may. The API server may
-read the database by Airflow's models; tasks may not, and never call this.
+The number of queries does not depend on the number of topics: two for topics with DAGs of their own, four for groups,
+one for approvals. Permissions are not checked here: callers pass only what the viewer may see. The API server may read
+the database through Airflow's models. Tasks may not, and never call this.
+
+A group's run is red if any of its topics failed. What concerns one topic is in two XComs: the plan of `evaluate` and
+the reports of `run_pack`. They are read once for each ended run. If they were deleted or are in an XCom backend, the
+failure is not attributed to any topic.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)
 
 
 def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
-    """Returns the state of each DAG; every id that was passed is in the answer."""
+    """Return the state of each DAG. Every id has an entry."""
     ids = sorted(dag_ids)
     if not ids:
         return {}
@@ -44,10 +49,10 @@ def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
 
 
 def _runs_query(dag_ids: Collection[str]) -> Any:
-    """Returns the query for the newest ended run of each DAG, and for all that run or are queued; newest first.
+    """Return the query for the newest ended run of each DAG and for all active runs, newest first.
 
-    An ended run has one row for each of its tasks that failed, and one where none did. A run that somebody clears is
-    active again with the id that it had, so it need not be the newest.
+    An ended run has one row for each failed task, or one row if no task failed. A cleared run is active again with its
+    old id, so an active run need not be the newest.
     """
     newest = (
         select(func.max(RunModel.id))
@@ -72,7 +77,7 @@ def _runs_query(dag_ids: Collection[str]) -> Any:
 
 
 def _state(dag_id: str, model: Any, rows: Collection[Any]) -> DagState:
-    """Returns the state of one DAG. Airflow calls a DAG stale that is in no file any more: it does not exist."""
+    """Return the state of one DAG. A stale DAG is one that no file defines any longer: it does not exist."""
     ended = [row for row in rows if row.state in ENDED]
     active = sorted((row for row in rows if row.state in ACTIVE), key=lambda row: row.state != DagRunState.RUNNING)
     return DagState(
@@ -87,16 +92,15 @@ def _state(dag_id: str, model: Any, rows: Collection[Any]) -> DagState:
 
 
 def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
-    """Returns the tasks in the order in which they failed.
+    """Return the tasks in the order in which they failed.
 
-    The task `outcome` fails in every red run, since another has failed: it is left out where another is there.
+    The task `outcome` fails in every red run. It is left out if another task failed.
     """
     failed = [FailedTask(row.task_id, row.map_index, row.label or "") for row in rows if row.task_id is not None]
     return tuple(task for task in failed if task.task_id != OUTCOME) or tuple(failed)
 
 
 def dag_run(row: Any) -> DagRun:
-    """Returns the run of a row of the query."""
     return DagRun(row.run_id, str(row.state), _ms(row.start_date), _ms(row.end_date))
 
 
@@ -105,7 +109,10 @@ def _ms(at: datetime | None) -> int | None:
 
 
 def approval_tasks(dag_ids: Collection[str]) -> dict[str, str]:
-    """Returns, by DAG, the task that waits for an answer; of several the one that has asked last."""
+    """Return DAG -> the task that waits for an answer. Of several tasks, the last to ask wins.
+
+    The evidence cannot answer this: a round is `checked` also just before it is published, or after the answer.
+    """
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id)
         .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
@@ -121,11 +128,11 @@ def approval_tasks(dag_ids: Collection[str]) -> dict[str, str]:
 
 
 RUNS_SEEN = 20
-"""So many of a group's newest runs are looked at: a person may have triggered many of them for one topic each."""
+"""Maximum number of a group's newest runs that are read. A person may have triggered many for one topic each."""
 MOST_RUNS = 256
-"""The number of failed runs of which is kept who failed in them."""
+"""Maximum number of failed runs whose failures are cached."""
 TOPIC = "topic"
-"""The parameter of a group's run that names the only topic that it is for."""
+"""Parameter of a group's run that limits it to one topic."""
 Failures = Mapping[str, tuple[FailedTask, ...]]
 NO_FAILURES: Failures = {}
 
@@ -140,8 +147,7 @@ class _Run(NamedTuple):
 
 
 def topics_in_groups(groups: Mapping[str, tuple[str, Collection[str]]]) -> dict[str, DagState]:
-    """Returns the state of the DAG that runs it for each topic. `groups`: id of a group's DAG -> its group, and the
-    topics that are asked for."""
+    """Return topic -> the state of its group's DAG. `groups`: id of a group's DAG -> the group, and the topics."""
     if not groups:
         return {}
     with create_session() as session:
@@ -175,7 +181,7 @@ def _of_topic(topic: str, failures: Failures) -> tuple[FailedTask, ...]:
 
 
 def _newest_runs(session: Any, dag_ids: Iterable[str]) -> list[_Run]:
-    """Returns the newest runs of each DAG and all that are active, newest first."""
+    """Return the newest runs of each DAG and all active ones, newest first."""
     place = func.row_number().over(partition_by=RunModel.dag_id, order_by=RunModel.id.desc()).label("place")
     ids = list(dag_ids)
     numbered = select(RunModel.id, place).where(RunModel.dag_id.in_(ids)).subquery()
@@ -194,7 +200,7 @@ def _only(conf: Any) -> str:
 def _by_topic(
     groups: Mapping[str, tuple[str, Collection[str]]], runs: Iterable[_Run], states: Collection[str]
 ) -> dict[str, _Run | None]:
-    """Returns the newest run of each topic in one of the states: of those that were not for another topic."""
+    """Return the newest run of each topic in one of the states, without runs for another topic only."""
     for_all: dict[str, list[_Run]] = defaultdict(list)
     for run in runs:
         if run.run.state in states:
@@ -209,7 +215,7 @@ def _by_topic(
 
 
 def _failures(session: Any, runs: Collection[_Run]) -> dict[_Run, Failures]:
-    """Returns which topics failed in each run, and in which tasks."""
+    """Return run -> topic -> the tasks in which it failed."""
     key_of = {run: (run.dag_id, run.run.run_id, run.ended_at) for run in runs}
     unread = [run for run in runs if key_of[run] not in _kept]
     if unread:
@@ -218,14 +224,9 @@ def _failures(session: Any, runs: Collection[_Run]) -> dict[_Run, Failures]:
             where = (run.dag_id, run.run.run_id)
             while len(_kept) >= MOST_RUNS:
                 _kept.pop(next(iter(_kept)), None)
-            _kept[key_of[run]] = failures_by_topic(
-                xcoms[where].get(None), _results(xcoms[where]), tasks[where], run.only
-            )
+            results = {number: value for number, value in xcoms[where].items() if number is not None}
+            _kept[key_of[run]] = failures_by_topic(xcoms[where].get(None), results, tasks[where], run.only)
     return {run: _kept.get(key_of[run], {}) for run in runs}
-
-
-def _results(xcoms: Mapping[int | None, Any]) -> dict[int, Any]:
-    return {number: value for number, value in xcoms.items() if number is not None}
 
 
 def _tasks_that_failed(session: Any, runs: Collection[_Run]) -> dict[tuple[str, str], set[tuple[str, int]]]:
@@ -238,7 +239,7 @@ def _tasks_that_failed(session: Any, runs: Collection[_Run]) -> dict[tuple[str, 
 
 
 def _xcoms(session: Any, runs: Collection[_Run]) -> dict[tuple[str, str], dict[int | None, Any]]:
-    """Returns the plan of each run under None, and the result of each of its packs under the pack's number."""
+    """Return run -> the plan under None, and the result of each pack under the pack's number."""
     plan = and_(XComModel.task_id == EVALUATE, XComModel.key == PLAN)
     result = and_(XComModel.task_id == RUN_PACK, XComModel.key == "return_value")
     columns = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index, XComModel.value)
@@ -254,7 +255,7 @@ def _of(model: Any, runs: Iterable[_Run]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns an XCom as it was pushed: the database has it as a text of JSON."""
+    """Return an XCom as it was pushed. The database stores it as JSON text."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -262,7 +263,7 @@ def _plain(value: Any) -> Any:
 
 
 def dags_of(configured: Configured, topics: Collection[str]) -> dict[str, DagState]:
-    """Returns the state of the DAG that runs it, for each of the topics: at most six queries for all of them."""
+    """Return topic -> the state of the DAG that runs it."""
     groups: dict[str, tuple[str, list[str]]] = {}
     alone = {}
     for topic in topics:
@@ -276,7 +277,6 @@ def dags_of(configured: Configured, topics: Collection[str]) -> dict[str, DagSta
 
 
 def approvals_of(configured: Configured, topics: Collection[str]) -> dict[str, str]:
-    """Returns the task that waits for an answer, of the topics that have one. No group waits: a topic whose rounds may
-    wait for a person has a DAG of its own."""
+    """Return topic -> the task that waits for an answer. A topic whose rounds may wait has a DAG of its own."""
     ids = {configured.dag_ids[topic]: topic for topic in topics if topic not in configured.runs_in}
     return {ids[dag_id]: task for dag_id, task in approval_tasks(list(ids)).items()} if ids else {}

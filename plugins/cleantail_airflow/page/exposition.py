@@ -1,7 +1,11 @@
-"""Lets in who may scrape the metrics: a user of Airflow, who sees the topics that he may read, or the token's bearer.
+"""/metrics: Prometheus' text format, or OpenMetrics if the scraper accepts it.
 
-The token is in the environment variable CLEANTAIL_METRICS_TOKEN of the API server, and opens nothing but the metrics:
-Airflow's own tokens expire after a day, which no scraper likes. Without the variable only Airflow's login counts.
+Each scrape computes the metrics from YAML and table metadata. No counter lives in the process, so a restarted or second
+API server returns the same.
+
+A user of Airflow sees the topics that they may read. The bearer of the token in the API server's environment variable
+CLEANTAIL_METRICS_TOKEN sees all topics. This token gives access to the metrics only. It exists because Airflow's own
+tokens expire after a day.
 """
 
 from __future__ import annotations
@@ -50,17 +54,14 @@ from cleantail_airflow.page.page_values import row_of
 async def scraper(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
 ) -> BaseUser | None:
-    """Returns the user, or None for the bearer of the token, who sees every topic.
-
-    Raises HTTPException 401 or 403.
-    """
+    """Return the user, or None for the bearer of the token. Raises HTTPException 401 or 403."""
     if credentials is not None and is_token(credentials.credentials, os.environ):
         return None
     return await get_user(request, None, credentials)
 
 
 def is_token(credentials: str, env: Mapping[str, str]) -> bool:
-    """Compares the credentials with the token in constant time; an empty variable is no token."""
+    """Compare the credentials with the token in constant time. An empty variable is not a token."""
     token = env.get(TOKEN_VARIABLE, "").strip()
     return bool(token) and hmac.compare_digest(credentials.encode(), token.encode())
 
@@ -71,8 +72,7 @@ SCRAPER = Depends(scraper)
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0
-"""A scrape waits so long, of the ten seconds that Prometheus gives it. What was not read by then has no sample, and is
-there at the next scrape."""
+"""Maximum wait of a scrape; Prometheus' default timeout is ten seconds. What is not read by then has no sample yet."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
@@ -83,11 +83,11 @@ def samples_of(
     approval_tasks: Mapping[str, str],
     dags: Mapping[str, DagState],
 ) -> list[Sample]:
-    """Makes the samples of the topics that the scraper may read.
+    """Return the samples of the topics that the scraper may read.
 
-    `approval_tasks` and `dags` are as for the page. Raises CleantailError where the catalog is out of reach.
+    `approval_tasks` and `dags` are as for the page. Raises CleantailError if the catalog cannot be reached.
     """
-    files = {name: topic for name, (_, topic) in content.topics().items() if name in readable}
+    files = {name: topic for name, (_, topic) in content.configured.topics.items() if name in readable}
     topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
     tables = content.summaries(list(topics.values()), TABLES_WITHIN_S)
     states = {
@@ -101,7 +101,7 @@ def samples_of(
 
 
 def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
-    """Yields whether the last run failed; a DAG has no sample before its first run has ended."""
+    """Yield whether the last run failed. A DAG has no sample before its first run has ended."""
     yield from (
         Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
     )
@@ -115,14 +115,14 @@ def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample
 
 
 def _of_states(states: dict[str, State]) -> Iterator[Sample]:
-    """Yields a sample for every state, so that one that no topic is in is 0 and not absent."""
+    """Yield a sample for every state: a state without topics is 0, not absent."""
     counted = Counter(states.values())
     yield from (Sample(TOPICS, (state.value,), counted[state]) for state in State)
     yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)
 
 
 def _counted(totals: Totals | None, names: Iterable[str]) -> list[Sample]:
-    """Makes the counters of these topics; the evidence also has topics whose file has gone."""
+    """Return the counters of these topics. The evidence also has topics whose file was deleted."""
     topics = set(names)
     return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in topics}))
 
@@ -132,9 +132,9 @@ _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
 def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
-    """Returns body and content type for the topics that the scraper may see.
+    """Return body and content type for the topics that the scraper may see.
 
-    Raises CleantailError as the page does.
+    Raises CleantailError if the configuration or the catalog cannot be read.
     """
     now_ms, configured = int(time.time() * 1000), content.configured
     runs = {topic: configured.dag_ids[topic] for topic in readable}
@@ -149,7 +149,7 @@ def exposition(content: Content, readable: Collection[str], accept: str) -> tupl
 
 
 class _Samples:
-    """Hands the samples to prometheus_client, which escapes the labels."""
+    """Collector for prometheus_client, which escapes the labels."""
 
     def __init__(self, samples: Collection[Sample]) -> None:
         self._samples = samples
@@ -172,13 +172,13 @@ def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]
 
 
 def _dead() -> Sample:
-    """Counts the components that Airflow calls unhealthy; one that never was there has no status, and is not dead."""
+    """Count the components that Airflow reports as unhealthy. A component that never ran has no status."""
     health = get_airflow_health()
     return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
 
 
 def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
-    """Asks the scheduler's database when each DAG last began a run (Unix ms)."""
+    """Return DAG -> when its last run began (Unix ms)."""
     began = func.max(DagRun.start_date)
     query = select(DagRun.dag_id, began).where(DagRun.dag_id.in_(list(dag_ids))).group_by(DagRun.dag_id)
     with create_session() as session:

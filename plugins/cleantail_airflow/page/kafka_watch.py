@@ -1,4 +1,4 @@
-"""Holds what the brokers say of the topics that people look at: asked in the background, and kept for a few seconds."""
+"""Query brokers about the topics on open pages, in the background, and cache the answers for some seconds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ASKERS = 2
 ANSWERS_LIVE_S = 10.0
 ANSWERED_WITHIN_MS = 5000
 MOST_TOPICS = 256
-"""The number of topics whose answers are kept at once."""
+"""Maximum number of topics whose answers are cached."""
 SettingsOf = Callable[[Topic], Mapping[str, str]]
-"""Returns the settings of a topic's Kafka client. Raises CleantailError where there are none."""
+"""Returns the settings of a topic's Kafka client. Raises CleantailError if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """Describes a topic's source in Kafka as its page shows it.
+    """A topic's source in Kafka as its page shows it.
 
-    `address` is by which connection or brokers it is read. `position` is how far the table was read, None before the
-    first read, and `lag` how far that is behind the brokers, None where `problem` says why nobody knows.
+    `address` is the connection or the brokers. `position` is how far the source was read, None before the first read.
+    `lag` is how far that is behind the brokers, None if unknown; then `problem` has the reason.
     """
 
     kafka_topic: str
@@ -43,7 +43,7 @@ class SourceView:
 
 
 class KafkaWatch:
-    """Asks brokers for a page. It is safe to use from many threads, and asks about a topic once at a time."""
+    """Queries brokers for a page. Thread-safe; never runs two queries about one topic at a time."""
 
     def __init__(self, settings_of: SettingsOf, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = settings_of
@@ -53,8 +53,10 @@ class KafkaWatch:
         self._answers: dict[str, tuple[str, float, Future[BrokerTopic | str]]] = {}
 
     def view(self, topic: Topic, facts: TableFacts | None, now_ms: int, within_s: float) -> SourceView | None:
-        """Returns the topic's source in Kafka; None where it has another one. An answer that takes longer than
-        `within_s` comes at the next call."""
+        """Return the topic's source in Kafka, or None if it has another source.
+
+        An answer that takes longer than `within_s` is returned by a later call.
+        """
         kafka = topic.source.kafka
         if kafka is None:
             return None
@@ -71,7 +73,7 @@ class KafkaWatch:
         )
 
     def _answer(self, topic: Topic, within_s: float) -> BrokerTopic | str:
-        """Returns what the brokers say, or why that is not known."""
+        """Return the brokers' answer, or why it is unknown."""
         with self._lock:
             asked = self._answers.get(topic.topic)
             if asked is None or asked[0] != repr(topic.source) or self._is_stale(*asked[1:]):
@@ -93,7 +95,7 @@ class KafkaWatch:
 
 
 def _ends(facts: TableFacts | None) -> Mapping[int, int]:
-    """Returns the log ends of a table that was not read from Kafka yet, which a first read goes on from."""
+    """Return the log ends of the table, from which a first read of Kafka continues."""
     if facts is None:
         return {}
     ends = {p: state.log_end_offset or 0 for p, state in facts.states.items()}

@@ -1,7 +1,7 @@
-"""The page in the Airflow UI as Airflow loads it: where it is mounted and where the UI shows it.
+"""Where Airflow mounts the pages, and where its UI shows them.
 
-Every Airflow process imports the plugins, only the API server needs the page: the application is built at its first
-request.
+Every Airflow process imports the plugins, but only the API server needs the pages. So the first request builds the
+application.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Send = Callable[[Any], Awaitable[None]]
 
 PREFIX = "/cleantail"
 HREF = PREFIX.removeprefix("/")
-"""Relative to the UI's base address, which may have a path of its own."""
+"""Relative to the UI's base address, which may have a path."""
 
 
 class Page:
-    """Is an ASGI application that becomes the real one when it is first asked."""
+    """ASGI application that builds the FastAPI application at the first request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,6 @@ class Page:
 
     @property
     def app(self) -> Any:
-        """Returns the FastAPI application; the first request builds it."""
         with self._lock:
             if self._app is None:
                 from cleantail_airflow.page.application import build_app

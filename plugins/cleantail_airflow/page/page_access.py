@@ -1,9 +1,9 @@
-"""Decides who may see and change what on the page, by Airflow's own login and its permissions on DAGs.
+"""Who may see and change what on the pages, by Airflow's login and its permissions on DAGs.
 
-A right on a topic is one on the topic's own id (`platform.dag_prefix` and its name), or on the DAG that runs it, which
-may be that of its group. So a viewer of one topic of a group sees that topic, and none of the others.
+Access to a topic needs a permission on the topic's own id (`platform.dag_prefix` and its name), or on the DAG that runs
+it, which may be its group's. So a viewer of one topic of a group does not see the others.
 
-It is built on `airflow.api_fastapi.core_api.security`, which is not a public interface: Airflow's version is pinned.
+This module uses `airflow.api_fastapi.core_api.security`, which is not a public interface. Airflow's version is pinned.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from cleantail_airflow.page.configured_topics import Configured
 User = Annotated[BaseUser, Depends(get_user)]
 LOGGED_IN = Depends(get_user)
 EVENT = "cleantail_release"
-NO_IDS: Mapping[str, str] = {}
 
 
-def readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str] = NO_IDS) -> set[str]:
-    """Returns the ids, of DAGs that exist or not, that the user may read. `runs_in`: a topic's own id -> the id of the
-    DAG that runs it, whose team is the topic's where there is no DAG of its own."""
+def _readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str]) -> set[str]:
+    """Return the ids that the user may read. DAGs of these ids need not exist.
+
+    `runs_in`: a topic's own id -> the id of the DAG that runs it. A topic without a DAG of its own has that DAG's team.
+    """
     names = set(dag_ids)
     teams: Mapping[str, str | None] = DagModel.get_dag_id_to_team_name_mapping(sorted(names))
     by_team: dict[str | None, set[str]] = defaultdict(set)
@@ -50,16 +51,17 @@ def readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str] 
 
 
 def readable_topics(configured: Configured, user: BaseUser) -> frozenset[str]:
-    """Returns the topics that the user may see: those whose own id he may read, or the DAG that runs them. Airflow's
-    auth manager knows rights on an own id though a group's DAG runs the topic, and there is no DAG of that id."""
+    """Return the topics whose own id, or the DAG that runs them, the user may read.
+
+    Airflow's auth manager has permissions on own ids, even if no DAG of that id exists.
+    """
     own, runs = configured.own_ids, configured.dag_ids
-    allowed = readable({*own.values(), *runs.values()}, user, {own[name]: runs[name] for name in own})
+    allowed = _readable({*own.values(), *runs.values()}, user, {own[name]: runs[name] for name in own})
     return frozenset(name for name in own if own[name] in allowed or runs[name] in allowed)
 
 
 def is_allowed(dag_ids: Sequence[str], user: BaseUser, method: str) -> bool:
-    """Returns whether the user has the right on any of the ids. The last is that of a DAG that runs, whose team counts
-    for all."""
+    """Return whether the user has the permission on any of the ids. The team of the last id applies to all of them."""
     manager: Any = get_auth_manager()
     team = DagModel.get_team_name(dag_ids[-1])
     details = [DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id) or team) for dag_id in dag_ids]
@@ -67,15 +69,16 @@ def is_allowed(dag_ids: Sequence[str], user: BaseUser, method: str) -> bool:
 
 
 def right(method: str, of_data: bool = False) -> Any:
-    """Returns the dependency that asks for a right on the page's topic or group, whose id is in the path: on that id,
-    or on the DAG that runs the topic (Configured.ids_with_rights). The application's `state.content` has the
-    configuration."""
+    """Return the dependency that requires a permission on the topic or group of the path (Configured.ids_with_rights).
+
+    The configuration is that of the application's `state.content`.
+    """
 
     def require(request: Request, user: User) -> None:
         dag_id = request.path_params["dag_id"]
         try:
             dag_ids = request.app.state.content.configured.ids_with_rights(dag_id, of_data)
-        except ConfigError:  # then there is no topic either, which is told to those who may read this id
+        except ConfigError:  # the page then shows the error to users who may read this id
             dag_ids = (dag_id,)
         if not is_allowed(dag_ids, user, method):
             raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
@@ -84,10 +87,10 @@ def right(method: str, of_data: bool = False) -> Any:
 
 
 def require_same_origin(request: Request) -> None:
-    """Refuses a change that another site's page asks for in the user's name (CSRF).
+    """Refuse a change that a page of another site requests in the user's name (CSRF).
 
-    Browsers say where a POST comes from, and scripts cannot forge it. A client without a browser has neither header;
-    it has to show a token, which no other site's page can add.
+    Browsers send the origin of a POST, and scripts cannot forge it. A client that is not a browser sends neither
+    header. It must send a token, which a page of another site cannot add.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     if origin is None and site is None:
@@ -100,26 +103,25 @@ def require_same_origin(request: Request) -> None:
 
 
 def _hosts_of_ours(request: Request) -> set[str]:
-    """Returns the host that the client asked, and that of [api] base_url: a proxy may have changed the first."""
+    """Return the host of the request, and that of [api] base_url, because a proxy may have changed the first."""
     hosts = {request.headers.get("host", ""), urlsplit(conf.get("api", "base_url", fallback="")).netloc}
     return hosts - {""}
 
 
 def login_url(request: Request) -> str:
-    """Returns where a person without a login is sent, to come back here after it."""
+    """Return the address of the login, which leads back to this page."""
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return f"{ui_root(request)}/api/v2/auth/login?next={quote(path, safe='')}"
 
 
 def ui_root(request: Request) -> str:
-    """Returns where Airflow's own UI begins: empty, or a path without the last /."""
+    """Return the path of Airflow's UI: empty, or a path without the last /."""
     root: str = request.scope.get("app_root_path", "")
     return root.rstrip("/")
 
 
 def note_release(dag_id: str, topic: str, partition: int, reason: str, user: BaseUser) -> None:
-    """Writes who released what into Airflow's audit log, as an event of the DAG that runs the topic; the API server's
-    own log has it from the release."""
+    """Write the release to Airflow's audit log, as an event of the DAG that runs the topic."""
     name = user.get_name()
     extra = json.dumps({"topic": topic, "partition": partition, "quarantine": reason})
     with create_session() as session:

@@ -1,4 +1,4 @@
-"""Gathers what the page shows, from YAML and table metadata, as values for the templates. It needs no Airflow."""
+"""Compute what the pages show from YAML and table metadata, as values for the templates. Needs no Airflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.runs.evaluate import plan_run
-from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
@@ -27,7 +26,7 @@ from cleantail.watch.observed_table import TableSummary, summary_of
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
-from cleantail_airflow.page.configured_topics import Configuration, Configured, TopicFiles
+from cleantail_airflow.page.configured_topics import Configuration, Configured
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_values import (
     PARTITIONS_SHOWN,
@@ -46,27 +45,26 @@ from cleantail_airflow.page.records_and_docs import pages_of
 logger = logging.getLogger(__name__)
 
 ALL_WITHIN_S, MANY_WITHIN_S, MANY = 0.7, 0.2, 100
-"""How long the page of all topics waits for metadata, of many topics shorter, since most of them would not be there
-either; what is not there by then comes at the next load."""
+"""Maximum wait of the page of all topics for metadata. The next load shows what was not read by then.
+
+The wait is shorter for many topics, because most of them could not be read in the longer time either.
+"""
 FREED_WITHIN_S = 0.2
-"""How long a page waits, after the tables were read, for the whole evidence to say how much was freed; until then the
-kept snapshots say it."""
+"""Maximum wait for the evidence to be read. Until then the freed bytes come from the kept snapshots."""
 ONE_WITHIN_S = 30.0
 KAFKA_WITHIN_S = 2.0
-"""How long a topic's page waits for its brokers; until they have answered it says that the lag is not known."""
+"""Maximum wait for the brokers. Until they answer, the lag is shown as unknown."""
 ROUNDS_SHOWN = 30
 
 EVERYTHING = Selection()
 NO_DAGS: Mapping[str, DagState] = {}
-"""The states of no DAGs, for a caller that has not asked Airflow."""
 
 
 class Content:
-    """Holds the topics of one configuration. It reads YAML again when a file has changed."""
+    """The content of the pages for one configuration. Changed files are read again."""
 
     def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
-        """Takes where the configuration is. `kafka_settings` finds the login of a topic's brokers; where None, `env`
-        does."""
+        """`kafka_settings` returns the login of a topic's brokers. The default reads it from `env`."""
         self._kafka = KafkaWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
         self._config_dir = config_dir
         self._env = env
@@ -79,7 +77,7 @@ class Content:
 
     @property
     def configured(self) -> Configured:
-        """Returns the topics and groups as they are now. Raises ConfigError where there is no configuration."""
+        """Return the topics and groups. Raises ConfigError if there is no configuration."""
         configured, defaults = self._configuration.now()
         with self._lock:
             if defaults != self._defaults:
@@ -89,7 +87,7 @@ class Content:
 
     @property
     def platform(self) -> Platform:
-        """Returns the platform of the configuration. Raises ConfigError where defaults.yaml is broken."""
+        """Return the platform of the configuration. Raises ConfigError if defaults.yaml is broken."""
         _ = self.configured
         with self._lock:
             if self._platform is None:
@@ -107,29 +105,17 @@ class Content:
             return self._cache
 
     def warm(self) -> None:
-        """Begins to read all tables, so that the first person to look does not wait."""
+        """Start to read all tables, so that the first viewer does not wait."""
         try:
             usable = [t for _, t in self.configured.topics.values() if isinstance(t, Topic)]
             self.cache.summaries(usable, 0)
-        except Exception as e:  # whoever opens the page is told
+        except Exception as e:  # the page shows the error
             logger.info("metadata was not read ahead: %s", e)
 
-    def topics(self) -> TopicFiles:
-        """Returns each topic, or what is wrong with its file, by name; a broken one goes by its file's name."""
-        return self.configured.topics
-
-    def topic_of(self, dag_id: str) -> str:
-        """Returns the topic whose own id this is. Raises KeyError for any other id."""
-        return self.configured.topic_of(dag_id)
-
-    def topic(self, name: str) -> Topic:
-        """Returns the topic. Raises ConfigError for a broken one, KeyError where there is none."""
-        return self.configured.topic(name)
-
     def summaries(self, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
-        """Returns the tables' metadata in short as it is cached, with the readers' positions and the releases of now.
+        """Return the cached summaries of the tables, with current positions of readers and current releases.
 
-        Raises TableError where the catalog cannot be reached.
+        Raises TableError if the catalog cannot be reached.
         """
         return _summaries(self.cache, topics, within_s) if topics else {}
 
@@ -142,19 +128,18 @@ class Content:
         selection: Selection = EVERYTHING,
         group: GroupPage | None = None,
     ) -> TopicsPage:
-        """Makes the rows of the topics that the user may read, in their order.
+        """Return the page of the topics that the user may read, or of one `group`.
 
-        `waiting` has, by topic, the task of its DAG that waits for a person's answer; `dags` what Airflow says of the
-        DAG that runs it. `group`: whose page it is, where it is one's.
+        `waiting`: topic -> the task that waits for a person's answer; `dags`: topic -> the state of its DAG.
         """
         configured = self.configured
         files = {name: topic for name, (_, topic) in configured.topics.items() if name in readable}
         topics = [topic for topic in files.values() if isinstance(topic, Topic)]
-        cache = self.cache if topics else None  # asked for once: each time it looks at all files of the configuration
+        cache = self.cache if topics else None  # read once: each access checks all files of the configuration
         seen: Mapping[str, TableSummary | None] = {}
         saved: Mapping[str, SavedBytes] = {}
         if cache is not None:
-            cache.totals(0)  # begins to read the evidence, beside the tables
+            cache.totals(0)  # starts to read the evidence in parallel with the tables
             within_s = ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S
             seen = _summaries(cache, topics, within_s)
             saved = _saved_bytes(cache, configured)
@@ -163,7 +148,7 @@ class Content:
             of_airflow = waiting.get(name, ""), saved.get(name), dags.get(name)
             return self._rows.row(name, topic, seen.get(name), now_ms, *of_airflow, configured.group_of.get(name))
 
-        # those who wait for a page go before the reading of tables, which goes on after it
+        # pause the reading of tables while the rows are made, so that viewers wait less
         with cache.at_rest() if cache is not None else nullcontext():
             rows = [row(name, topic) for name, topic in files.items()]
         groups = sorted({row.group for row in rows if row.group})
@@ -173,17 +158,16 @@ class Content:
         return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group)
 
     def group_page(self, name: str, dag: DagState) -> GroupPage:
-        """Returns what stands above the topics of a group. Raises ConfigError for a broken one, KeyError where there is
-        none."""
+        """Return the head of a group's page. Raises ConfigError if its file is broken, KeyError if there is none."""
         group = self.configured.groups[name]
         if isinstance(group, ConfigError):
             raise group
         return GroupPage(name, group, dag)
 
     def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> TopicPage:
-        """Gathers everything that the page of one topic shows.
+        """Return the page of one topic.
 
-        Raises KeyError for an unknown topic, CleantailError where its table cannot be read.
+        Raises KeyError for an unknown topic, CleantailError if its table cannot be read.
         """
         configured = self.configured
         topic = configured.topic(name)
@@ -194,7 +178,7 @@ class Content:
             raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
         try:
             rounds, rounds_error = with_undone(cache.rounds(topic), observed.undone), ""
-        except TableError as e:  # the evidence of all topics is damaged: the topic itself is shown
+        except TableError as e:  # the evidence is damaged: show the topic without rounds
             rounds, rounds_error = [], str(e)
         facts = observed.facts
         plan = plan_run(topic, facts, now_ms=now_ms)
@@ -225,26 +209,20 @@ class Content:
             settings=settings_in_force(topic),
             now_ms=now_ms,
             source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
-            source_table=_read_table(facts),
+            source_table=facts.position if facts and isinstance(facts.position, SnapshotPosition) else None,
         )
 
 
 def _summaries(cache: MetadataCache, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
-    """Returns the tables in short as they are cached, with the readers' positions and the releases of now."""
+    """Return the cached summaries of the tables, with current positions of readers and current releases."""
     return cache.with_namespaces(topics, cache.summaries(topics, within_s))
 
 
 def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, SavedBytes]:
-    """Returns, by topic, what its rounds and reclaims have saved by the evidence, as far as that is read."""
+    """Return topic -> what it has saved. Empty until the evidence is read."""
     return saved_bytes(cache.totals(FREED_WITHIN_S), configured.topics)
 
 
-def _read_table(facts: TableFacts | None) -> SnapshotPosition | None:
-    """Returns how far a topic was read from a table; None where it never was."""
-    position = facts.position if facts else None
-    return position if isinstance(position, SnapshotPosition) else None
-
-
 def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:
-    assert topic.source.kafka is not None, "only a topic in Kafka is watched"
+    assert topic.source.kafka is not None, "KafkaWatch queries only topics with a source in Kafka"
     return settings_of_environment(topic.source.kafka, env)

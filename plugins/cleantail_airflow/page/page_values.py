@@ -1,4 +1,4 @@
-"""The numbers of a topic's page over time: its charts, and what the whole evidence has counted."""
+"""The values that the templates show: rows of topics and logs, charts, and whole pages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from cleantail_airflow.page.kafka_watch import SourceView
 from cleantail_airflow.page.records_and_docs import DocsPage
 
 PARTITIONS_SHOWN = 12
-"""Partitions whose history is shown at once; the others are folded."""
+"""Number of partitions whose history is shown. The others are folded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Holds the charts of one topic; None where there is nothing to draw."""
+    """The charts of one topic. None: there is nothing to draw."""
 
     size: SizeChart | None
     dropped: ColumnChart | None
@@ -55,16 +55,16 @@ class Charts:
 
     @classmethod
     def of(cls, sizes: Sequence[SizePoint], rounds: Sequence[Round]) -> Charts:
-        """Draws the charts. `rounds` are without rollbacks: those are decisions, and drop nothing."""
+        """Draw the charts. `rounds` has no rollbacks, because these drop nothing."""
         return cls(size_chart(sizes), dropped_chart(rounds), duration_chart(rounds), partition_charts(rounds))
 
 
 @dataclass(frozen=True, slots=True)
 class SavedBytes:
-    """Says what one topic has saved by its evidence.
+    """What one topic has saved according to the evidence.
 
-    All reclaims have freed `freed_bytes`; all rounds that were not undone have hidden `so_far_bytes`, which is None
-    while the evidence is not read.
+    `freed_bytes` is the sum of all reclaims. `so_far_bytes` is what all rounds that were not undone have hidden, None
+    until the evidence is read.
     """
 
     freed_bytes: int = 0
@@ -72,7 +72,7 @@ class SavedBytes:
 
 
 def saved_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, SavedBytes]:
-    """Returns what each topic has saved; nothing while the evidence is not read."""
+    """Return what each topic has saved. Empty until the evidence is read."""
     if totals is None:
         return {}
     return {
@@ -87,7 +87,7 @@ ROW_LIVES_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """Describes one log on a topic's page."""
+    """One log on a topic's page. `retention`: why a run would move its log start; empty if it would not."""
 
     log: LogState
     decision: Decision
@@ -97,11 +97,10 @@ class LogView:
     kept: KeptBranch | None
     held_by: tuple[str, ...] = ()
     retention: str = ""
-    """Why a run would move its start; empty where it would not."""
 
     @property
     def work(self) -> str:
-        """Says in a word or two what a run would do with it now; empty where nothing."""
+        """What a run would do with the log now; empty if nothing."""
         if self.decision.compact:
             return "Compact"
         return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
@@ -117,10 +116,10 @@ def row_of(
     dag: DagState | None = None,
     group: str | None = None,
 ) -> TopicRow:
-    """Makes the row of one topic at a glance, whatever is wrong with it.
+    """Return the row of one topic, also if its file or its table is broken.
 
-    `approval_task` is the task that waits for a person's answer; `saved_bytes` is what the evidence says of all its
-    rounds and reclaims; `dag` is what Airflow says of the DAG that runs it; `group` the one that its YAML names.
+    `approval_task` is the task that waits for a person's answer, `dag` the state of its DAG, and `group` the group
+    that its YAML names.
     """
     if isinstance(topic, ConfigError):
         return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag, group=group)
@@ -141,8 +140,7 @@ def row_of(
 
 
 class RowCache:
-    """Keeps rows for some seconds: nothing of a row but its ages changes while the table, the YAML and what Airflow
-    says of the DAG stay as they are."""
+    """Caches rows for some seconds. While table, YAML and state of the DAG stay the same, only a row's ages change."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[int, tuple[Any, ...], tuple[Any, ...], TopicRow]] = {}
@@ -150,7 +148,7 @@ class RowCache:
     def row(
         self, name: str, topic: Topic | ConfigError, table: TableSummary | None, now_ms: int, *more: Any
     ) -> TopicRow:
-        """Returns what row_of returns for the same arguments, or returned some seconds ago."""
+        """Return the result of row_of, which may be some seconds old."""
         kept = self._rows.get(name)
         if kept is not None:
             at_ms, (of_topic, of_table), others, row = kept
@@ -163,7 +161,7 @@ class RowCache:
 
 
 def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
-    """Makes the rows of a topic's logs, with what a run would do with each now."""
+    """Return the rows of a topic's logs, with what a run would do with each now."""
     in_units = {work.partition for unit in plan.units for work in unit.partitions}
     return [
         LogView(
@@ -182,14 +180,14 @@ def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collect
 
 
 def _lag_ms(log: LogState, now_ms: int) -> int | None:
-    """Returns how old the oldest dirty record is, None where nothing is dirty."""
+    """Return the age of the oldest dirty record, or None if nothing is dirty."""
     earliest_ms = log.earliest_dirty_timestamp_ms
     return None if earliest_ms is None else max(now_ms - earliest_ms, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Says what stands above the topics on a group's page: the group as its YAML says, and its DAG."""
+    """The head of a group's page: the group as in its YAML, and the state of its DAG."""
 
     name: str
     group: TopicGroup
@@ -198,8 +196,7 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicsPage:
-    """Describes a page of many topics. `groups` are the names of their groups; `reading` says that some tables are
-    still being read; `of_group` is there on the page of one group."""
+    """A page of many topics. `reading`: some tables are still being read; `of_group`: it is the page of this group."""
 
     listing: Listing
     selection: Selection
@@ -212,14 +209,13 @@ class TopicsPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """Describes the page of one topic.
+    """The page of one topic.
 
-    `owner` and `schedule` are those of its runs, which may be its group's.
-    `approval_task` is the task that waits for a person's answer ("" where none does), and `waiting_round` its round.
-    `rounds` are the newest, with their pages of Data Docs in `docs`; `more_rounds` older ones are not shown. `undoable`
-    has the rounds that can be undone by name and kind, `newest` the first that a rollback undoes. `rounds_error` is why
-    the evidence cannot be read. `source` is the
-    topic's source in Kafka, None where it has another one, and `source_table` how far it was read from a table.
+    `owner` and `schedule` may be those of its group. `approval_task` is the task that waits for a person's answer (""
+    if none does), and `waiting_round` its round. `rounds` are the newest, with their Data Docs in `docs`; `more_rounds`
+    older ones are not shown. `undoable` has the rounds that a rollback can undo, by name and kind; it undoes `newest`
+    first. `rounds_error` is why the evidence cannot be read. `source` is the topic's source in Kafka, if it has one;
+    `source_table` is how far a source table was read.
     """
 
     topic: Topic
@@ -249,5 +245,5 @@ class TopicPage:
 
 
 def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:
-    """Returns the fields as they are, for a template: dataclasses.asdict would take them apart."""
+    """Return the fields unchanged for a template. dataclasses.asdict would convert nested values."""
     return {field.name: getattr(page, field.name) for field in fields(page)}

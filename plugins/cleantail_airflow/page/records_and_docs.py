@@ -1,7 +1,7 @@
-"""Reads the records that a person looks at who has to decide about a round.
+"""What helps a person decide about a round: its records, and its pages of Data Docs.
 
-Those are the records that a waiting round would remove, and those that failed a check. They are read from the table
-when the page is opened, for users who may read the topic's DAG.
+The records are those that a waiting round would remove, and those that failed a check. They are read from the table
+when the page is opened. Data Docs are files below the topic's site.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 LOGS_SHOWN = 20
-"""So many logs of a round have their records read at once; the link of one log shows that log alone."""
+"""Maximum number of logs whose records one page shows. The link of a log shows this log only."""
 Records = Mapping[int, ShownRecord]
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """Describes an expectation with the records that failed it, of which some may be gone."""
+    """An expectation, and the records that failed it and can still be read."""
 
     check: CheckResult
     records: tuple[ShownRecord, ...]
@@ -41,8 +41,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True)
 class GoingRecord:
-    """Describes a record that a waiting round would remove, and the one that stays in its place; None where it cannot
-    be read."""
+    """A record that a waiting round would remove, and the record that replaces it. None: it cannot be read."""
 
     going: RemovedRecord
     record: ShownRecord | None
@@ -51,7 +50,7 @@ class GoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """Holds the records of one log in one round. `readable` says whether a branch still leads to what was checked."""
+    """The records of one log in one round. `readable`: a branch still contains the checked snapshot."""
 
     partition: int
     readable: bool
@@ -60,14 +59,14 @@ class LogRecords:
 
 
 def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
-    """Returns the newest round of the name: one that was recreated may have the name of an earlier one."""
+    """Return the newest round of the name. A recreated round may have the name of an earlier one."""
     return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
 
 
 def records_of_round(topic: Topic, platform: Platform, round_: Round, partition: int | None) -> tuple[LogRecords, ...]:
-    """Reads the logs of a round that have something to look at, or one of them.
+    """Return the logs of a round that have records to show, or one of them.
 
-    Raises TableError where the table has gone.
+    Raises TableError if the table does not exist.
     """
     table = load_table(open_catalog(platform, os.environ), topic, platform)
     if table is None:
@@ -81,7 +80,7 @@ def _failed(log: LogRound) -> list[CheckResult]:
 
 
 def _of_log(table: Table, log: LogRound) -> LogRecords:
-    """Reads one log. Its sample is read only while the round waits: after that there is nothing left to decide."""
+    """Read one log. Its sample is read only while the round waits: later there is nothing to decide."""
     head = snapshot_shown(table, log.sampled.head_snapshot_id, log.outcome == PUBLISHED)
     offsets = [offset for check in _failed(log) for offset in check.offsets]
     records = _read(table, log.partition, offsets, head)
@@ -114,7 +113,7 @@ def _read(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int
 
 _BODY = re.compile("<body[^<>]*>")
 _COMMANDS = re.compile(r"<meta\b[^<>]*http-equiv[^<>]*>?", re.IGNORECASE)
-"""What tells a browser to go elsewhere, or by which rules to read the page: only the server's headers do."""
+"""Tags that redirect a browser or set its policies. They are removed: only the server's headers count."""
 _TITLE = re.compile("<title>([^<]*)</title>")
 _TITLE_WITHIN_CHARS = 2000
 
@@ -129,13 +128,13 @@ TYPES = {
     ".otf": "font/otf",
     ".ttf": "font/ttf",
 }
-"""What is served, by suffix. No scripts: Data Docs show data, and their own scripts come from the internet."""
+"""Suffix -> type of the files that are served. Scripts are not: Data Docs load theirs from the internet."""
 
 
 def file_in(site: Path, path: str) -> Path | None:
-    """Returns the file at `path` in the site.
+    """Return the file at `path` in the site.
 
-    Returns None where there is none, where it lies outside of the site (also by a link), or is of a type not served.
+    Returns None if it does not exist, is outside of the site (also by a link), or has a type that is not served.
     """
     if "\0" in path:
         return None
@@ -146,10 +145,7 @@ def file_in(site: Path, path: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class DocsPage:
-    """Describes a validation's page in the site. `label` says partitions, status and suite, `kind` what its round did.
-
-    Pages of earlier versions say none of it.
-    """
+    """The page of a validation. `label` has partitions, status and suite; `kind` is the kind of the round."""
 
     path: str
     label: str
@@ -158,7 +154,7 @@ class DocsPage:
 
 
 def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[DocsPage]]:
-    """Returns, by round, its pages in the site, those of failed checks first; rounds without one are left out."""
+    """Return round -> its pages, failed checks first. Rounds without pages are left out."""
     names = set(rounds)
     pages: dict[str, list[DocsPage]] = {}
     for suite in sorted(site.glob("validations/*")):
@@ -170,10 +166,7 @@ def pages_of(site: Path, rounds: Iterable[str]) -> dict[str, list[DocsPage]]:
 
 
 def _page(site: Path, file: Path) -> DocsPage:
-    """Describes a page by its title (spark_jobs.quality.data_docs_pages).
-
-    The title is `topic · partition 0 · compact ROUND · suite · failed`.
-    """
+    """Parse the title, `topic · partition 0 · compact ROUND · suite · failed`."""
     path = str(file.relative_to(site))
     with file.open(errors="replace", encoding="utf-8") as text:
         title = _TITLE.search(text.read(_TITLE_WITHIN_CHARS))
@@ -185,7 +178,7 @@ def _page(site: Path, file: Path) -> DocsPage:
 
 
 def framed(page: str, root: str, topic: str) -> str:
-    """Adds a style to a page, and a way back: what Great Expectations links to is on the internet."""
+    """Add a style and a link back. The links of Great Expectations lead to the internet."""
     style = f'<link rel="stylesheet" href="{escape(root)}/static/data_docs.css"></head>'
     back = f'<p><a href="{escape(root)}/topics/{escape(topic)}#rounds">Back to {escape(topic)}</a></p>'
     page = _COMMANDS.sub("", page)

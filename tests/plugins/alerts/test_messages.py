@@ -42,7 +42,7 @@ def red(*partitions: int, **more: object):  # type: ignore[no-untyped-def]
 
 def test_all_partitions_of_a_red_check_are_one_message() -> None:
     message = said([check(4), check(2)], red=red(2, 4, 7))
-    assert message.subject == "[cleantail] orders: check failed, partitions 2, 4 held back"
+    assert message.subject == "[cleantail] orders: check failed, partitions 2, 4 blocked"
     assert [f.partition for f in message.failures] == [2, 4]
     assert (message.task, message.link, message.event, message.state) == ("check_quality", LINK, "check_failed", "open")
     assert message.page == "http://ui/cleantail/topics/orders#log-4"
@@ -69,31 +69,33 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
 @pytest.mark.parametrize(
     ("begun", "ended", "still", "headline"),
     [
-        pytest.param([check(4)], [], [], "check failed, partition 4 held back", id="one"),
-        pytest.param([check(4)], [], [check(1)], "check failed, partitions 1, 4 held back", id="one more"),
-        pytest.param([], over(check(4)), [], "over: check failed, partition 4 no longer held back", id="all over"),
+        pytest.param([check(4)], [], [], "check failed, partition 4 blocked", id="one"),
+        pytest.param([check(4)], [], [check(1)], "check failed, partitions 1, 4 blocked", id="one more"),
+        pytest.param([], over(check(4)), [], "over: check failed, partition 4 no longer blocked", id="all over"),
         pytest.param(
             [],
             over(check(0)),
             [check(1)],
-            "over for partition 0, still open: check failed, partition 1 held back",
+            "over for partition 0, still open: check failed, partition 1 blocked",
             id="one of two over",
         ),
         pytest.param(
             [check(2)],
             over(check(0), check(1)),
             [],
-            "check failed, partition 2 held back; over for partitions 0, 1",
+            "check failed, partition 2 blocked; over for partitions 0, 1",
             id="another one, two over",
         ),
-        pytest.param(
-            of(Event.QUARANTINED, "partition 3", partition=3), [], [], "partition 3 held back", id="quarantine"
-        ),
+        pytest.param(of(Event.QUARANTINED, "partition 3", partition=3), [], [], "partition 3 blocked", id="quarantine"),
         pytest.param(TWO, [], [], "ingest, publish failed", id="tasks"),
         pytest.param([], over(*ONE), [], "over: ingest failed", id="task over"),
         pytest.param([], over(*ONE), TWO[1:], "over for ingest, still open: publish failed", id="one task over"),
-        pytest.param(READERS[:1], [], [], "tombstones went before 1 reader (partition 3) had read them", id="reader"),
-        pytest.param(READERS, [], [], "tombstones went before 2 readers (partition 3) had read them", id="readers"),
+        pytest.param(
+            READERS[:1], [], [], "tombstones were deleted before 1 reader (partition 3) had read them", id="reader"
+        ),
+        pytest.param(
+            READERS, [], [], "tombstones were deleted before 2 readers (partition 3) had read them", id="readers"
+        ),
         pytest.param(LATE, [], [], "deadline missed, partition 3", id="late"),
         pytest.param(of(Event.ERASURE, "partition 3", partition=3), [], [], "erasure overdue, partition 3", id="erase"),
         pytest.param(
@@ -107,7 +109,7 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             of(Event.GAP, "source table"),
             [],
             [],
-            "the source table was changed, or its snapshots had gone before they were read",
+            "the source table was changed, or its snapshots were deleted before they were read",
             id="source table",
         ),
         pytest.param(
@@ -127,7 +129,7 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             [check(n) for n in range(23)],
             [],
             [],
-            f"check failed, partitions {', '.join(map(str, range(20)))} and 3 more held back",
+            f"check failed, partitions {', '.join(map(str, range(20)))} and 3 more blocked",
             id="many",
         ),
     ],
@@ -139,22 +141,22 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
 @pytest.mark.parametrize(
     ("incident", "line"),
     [
-        (check(1), "partition 1 is not held back any more"),
-        (ONE[0], "task ingest does not fail any more"),
-        (LATE[0], "partition 3 is not overdue any more"),
-        (READERS[0], "reader a of partition 3 is not behind any more, or not registered"),
-        (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 has no overdue tombstone any more"),
-        (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is not held back any more"),
-        (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 was read on without another gap for a day"),
-        (of(Event.GAP, "source table")[0], "source table was read on without another gap for a day"),
-        (of(Event.RECONCILE, "partition 3", partition=3)[0], "partition 3 needs no reconciliation any more"),
-        (ROUND[0], "the round does not wait any more"),
+        (check(1), "partition 1 is no longer blocked"),
+        (ONE[0], "task ingest no longer fails"),
+        (LATE[0], "partition 3 is no longer overdue"),
+        (READERS[0], "reader a of partition 3 is no longer behind, or no longer registered"),
+        (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 no longer has overdue tombstones"),
+        (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is no longer blocked"),
+        (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 has had no gap for a day"),
+        (of(Event.GAP, "source table")[0], "source table has had no gap for a day"),
+        (of(Event.RECONCILE, "partition 3", partition=3)[0], "partition 3 no longer needs a reconciliation"),
+        (ROUND[0], "the round no longer waits"),
     ],
     ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,
 )
 def test_the_end_says_what_is_well_again_and_from_when_to_when_it_was_not(incident: Incident, line: str) -> None:
     message = said([], over(incident), red=red(1))
-    assert message.reason == f"{line} (it was from 1970-01-01 00:00:01 to 1970-01-01 00:01:01 UTC)"
+    assert message.reason == f"{line} (from 1970-01-01 00:00:01 to 1970-01-01 00:01:01 UTC)"
     assert message.failures == ()
 
 

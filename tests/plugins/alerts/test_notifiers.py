@@ -81,7 +81,7 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     assert (row["partition"], row["observed"], row["severity"]) == (4, "3 of 9 records", "critical")
     assert row["expectation"] == "expect_column_values_to_not_be_null"
     headline, reason, observed_line, *_ = posted["text"].splitlines()
-    assert headline == "[cleantail] orders: check failed, partition 4 held back"
+    assert headline == "[cleantail] orders: check failed, partition 4 blocked"
     assert "in quarantine since 2023-11-14 22:13:20 UTC, tried again by the first run after" in reason
     assert "observed 3 of 9 records" in observed_line
 
@@ -108,7 +108,7 @@ def test_apprise_gets_title_and_body_by_the_urls_of_the_connection(
     channels = Channels(site, {"type": "apprise", "tag": "lake"})
     assert channels.tell(red=(failure(observed=HOSTILE),)) == []
     ((path, posted),) = hook.posts
-    assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partition 4 held back")
+    assert (path, posted["title"]) == ("/lake", "[cleantail] orders: check failed, partition 4 blocked")
     assert HOSTILE in posted["message"].replace("\u200b", "")
     assert "<script" not in posted["message"]
     hook.status = 500  # the provider's own notifier does not say so
@@ -119,7 +119,7 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
     mail_to = ["ops@lake.example", "dev@lake.example"]
     Channels(site, {"type": "mail", "to": mail_to, "from": "alerts@lake.example"}).tell(red=(failure(),))
     (mail,) = mailbox.mails
-    assert mail["Subject"] == "[cleantail] orders: check failed, partition 4 held back"
+    assert mail["Subject"] == "[cleantail] orders: check failed, partition 4 blocked"
     assert (mail["From"], mail["To"]) == ("alerts@lake.example", "ops@lake.example, dev@lake.example")
     (part,) = [part for part in mail.walk() if part.get_content_type() == "text/html"]
     body = part.get_payload(decode=True).decode()  # type: ignore[union-attr]

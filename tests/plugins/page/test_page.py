@@ -417,7 +417,7 @@ def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders:
     assert 'data-state="rejected"' in shown_of(browser, orders, "/cleantail/topics")
     shown = shown_of(browser, orders)
     assert ">rejected</span>" in shown
-    assert "Held back by a person" in shown
+    assert "Blocked by a person" in shown
 
 
 def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
@@ -429,7 +429,7 @@ def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
     site.topic("orders", config={"min.cleanable.dirty.ratio": 1})
     shown = shown_of(browser, orders)
     assert "The next run tries again." not in shown
-    assert shown.count("It is tried again as soon as it is due.") == 2
+    assert shown.count("It is tried again when it is due.") == 2
     config = {"cleanup.policy": "compact,delete", "retention.ms": 1, "segment.ms": 1, "min.cleanable.dirty.ratio": 1}
     site.topic("orders", config=config)
     shown = shown_of(browser, orders)
@@ -517,7 +517,7 @@ def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
     assert (answer.status_code, answer.headers["location"]) == (303, "/cleantail/topics/orders?released=0")
     assert quarantine_of(orders) is None
     shown = opened.get(answer.headers["location"]).text
-    assert "Partition 0 is out of quarantine" in shown
+    assert "Partition 0 is released from quarantine" in shown
     assert "In quarantine" not in shown
     with create_session() as session:
         note = session.query(Log).filter_by(event="cleantail_release", owner=user).one()
@@ -735,7 +735,7 @@ def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(
 def test_a_dag_that_is_no_topic_is_told_so_in_its_tab(browser: Any) -> None:
     answer = browser("ann").get("/cleantail/topics/some_dag")
     assert answer.status_code == 404
-    assert "some_dag is not a Cleantail topic" in answer.text
+    assert "some_dag is not a topic of Cleantail" in answer.text
 
 
 def test_a_broken_topic_and_a_topic_without_a_table_are_shown_beside_the_others(browser: Any, site: Site) -> None:
@@ -814,7 +814,7 @@ def test_the_records_that_a_check_found_are_read_when_the_page_is_opened(browser
     found, hidden = sections_of(answer.text)
     for text in ("4711 &lt;b&gt;EUR&lt;/b&gt;", "Ada", "from payroll", "source"):
         assert text in found
-    assert "It names no single records" in hidden and "4711" not in hidden
+    assert "The check names no single records" in hidden and "4711" not in hidden
     assert "not asked about" not in answer.text
     assert answer.headers["cache-control"] == "private, no-store"
 
@@ -822,7 +822,7 @@ def test_the_records_that_a_check_found_are_read_when_the_page_is_opened(browser
 def test_a_round_that_waits_shows_what_would_go_and_what_stays(browser: Any, looked_at: Any) -> None:
     looked_at(outcome="checked", passed=True, checks="[]")
     (going,) = sections_of(browser("vic").get(RECORDS).text)
-    assert "What would go, and what stays in its place" in going
+    assert "Records that the round would drop, and the records that replace them" in going
     assert "4711 &lt;b&gt;" in going and "later" in going
 
 
@@ -834,7 +834,7 @@ def test_when_the_branch_has_gone_no_value_is_shown_any_more(
     looked_at(outcome=outcome)
     orders.catalog.load_table("cleantail.orders").manage_snapshots().remove_branch("ct_r9_u0").commit()
     shown = browser("vic").get(RECORDS).text
-    assert "The branch with what was checked has gone" in shown
+    assert "The branch with the checked records was deleted" in shown
     assert "Offsets 7." in shown
     assert "4711" not in shown and "Ada" not in shown
 
@@ -874,4 +874,4 @@ def test_only_records_that_the_evidence_names_can_be_looked_at(
 
 def test_a_log_without_failures_has_no_records_to_show(browser: Any, looked_at: Any) -> None:
     looked_at()
-    assert "Nothing of it is to be looked at" in browser("vic").get(f"{RECORDS}&partition=5").text
+    assert "The round has no records to show" in browser("vic").get(f"{RECORDS}&partition=5").text

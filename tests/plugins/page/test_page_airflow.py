@@ -95,7 +95,7 @@ def test_a_run_at_work_is_shown_beside_what_the_one_before_left(browser: Any, cl
     assert 'data-state="failed"' in everything
     assert '<span class="state also running">running</span>' in everything
     assert f'<a href="{RUN_LINK}" target="_top">At work</a>' in shown
-    assert "Another is at work." in shown
+    assert "Another run is at work." in shown
 
 
 def test_a_paused_dag_is_said_and_is_the_state_of_a_topic_with_due_work(
@@ -243,7 +243,7 @@ def test_a_topic_whose_tombstones_a_reader_holds_waits_and_says_for_whom_and_unt
 
 
 def test_a_topic_without_readers_says_so(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
-    assert "None is registered: no tombstone waits for one." in shown_of(browser, clean)
+    assert "No reader is registered, so no tombstone waits for one." in shown_of(browser, clean)
 
 
 def test_a_position_that_cannot_be_read_is_told_where_a_run_would_fail_by_it(

@@ -368,6 +368,6 @@ def test_many_topics_are_shown_page_by_page_and_found_by_name_group_and_state(
     assert names("q=%3Cb%3Enone") == []
     text = ann.get(f"{PAGES}?q=%3Cb%3Enone&group=%22%3E").text
     assert "<b>none" not in text
-    assert "No topic is like that." in text
+    assert "No topic matches." in text
     assert 'href="/cleantail/topics?group=small&amp;page=2"' in ann.get(f"{PAGES}?group=small").text
     assert ann.get(f"{PAGES}?page=0").status_code == 422

@@ -36,16 +36,18 @@ def address(broker_address: str) -> str:
     return broker_address
 
 
-def topic_id_of(address: str) -> str:
+def ids_of(address: str) -> tuple[str, str]:
+    """The ids of the cluster and of the topic."""
     from cleantail.kafka.broker_topic import Brokers
 
-    return Brokers({"bootstrap.servers": address}).describe("prod.orders").topic_id
+    described = Brokers({"bootstrap.servers": address}).describe("prod.orders")
+    return described.cluster_id, described.topic_id
 
 
-def table(site: Site, tmp_path: Path, topic_id: str, **more: Any) -> OrdersTable:
+def table(site: Site, tmp_path: Path, cluster_id: str, topic_id: str, **more: Any) -> OrdersTable:
     """A table that was read from Kafka five minutes ago, up to offset 2."""
     position = SourcePosition(
-        "c", "prod.orders", topic_id, {0: 2}, "read_committed", "r", NOW_MS - 300_000, **more
+        cluster_id, "prod.orders", topic_id, {0: 2}, "read_committed", "r", NOW_MS - 300_000, **more
     ).as_json()
     made = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (0, 1, 1, b"b", b"1"))
     return made.set_properties(**{PROPERTY_POSITION: position})
@@ -63,17 +65,17 @@ def shown(site: Site) -> str:
 
 def test_it_shows_source_lag_and_last_read(site: Site, tmp_path: Path, address: str) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders", "group.id": "seen"}})
-    table(site, tmp_path, topic_id_of(address))
+    table(site, tmp_path, *ids_of(address))
     text = shown(site)
     assert "prod.orders in Kafka, 3 offsets behind, last read 5 min ago" in text
-    assert f"prod.orders in Kafka, by {address}, read_committed; the progress is told to the group seen" in text
+    assert f"prod.orders in Kafka, by {address}, read_committed; the progress is reported to the group seen" in text
     assert "3 offsets behind the brokers: the next run reads them" in text
     assert "0 2 0 5 5 3" in text and "1 0 0 0 0 0" in text
 
 
 def test_it_says_why_the_next_run_would_stop(site: Site, tmp_path: Path, address: str) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}})
-    table(site, tmp_path, "another", gaps=(Gap(0, 0, 1, NOW_MS),))
+    table(site, tmp_path, ids_of(address)[0], "another", gaps=(Gap(0, 0, 1, NOW_MS),))
     text = shown(site)
     assert "The next run would stop:" in text and "its id is" in text and "nothing was appended" not in text
     assert "partition 0: offsets 0 to 0 had gone from the brokers before they were read" in text
@@ -82,11 +84,9 @@ def test_it_says_why_the_next_run_would_stop(site: Site, tmp_path: Path, address
 def test_brokers_that_are_away_leave_the_rest_of_the_page_as_it_is(site: Site, tmp_path: Path) -> None:
     away = f"127.0.0.1:{free_port()}"
     site.topic("orders", source={"kafka": {"bootstrap.servers": away, "topic": "prod.orders"}})
-    table(site, tmp_path, "id")
+    table(site, tmp_path, "c", "id")
     text = shown(site)
-    assert (
-        "last read 5 min ago, see there" in text and "The lag is not known: the brokers have not answered yet" in text
-    )
+    assert "last read 5 min ago, see there" in text and "The lag is unknown: the brokers have not answered yet" in text
     assert "Read up to 2 of partition 0" in text and "Partition 0" in text
 
 
@@ -94,12 +94,12 @@ def test_a_login_that_is_missing_is_told_and_no_secret_shown(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source={"kafka": {"connection": "kafka_k"}})
-    table(site, tmp_path, "id")
-    assert "The lag is not known: source.kafka.connection is kafka_k, an Airflow connection" in shown(site)
+    table(site, tmp_path, "c", "id")
+    assert "The lag is unknown: source.kafka.connection is kafka_k, an Airflow connection" in shown(site)
     extra = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "hunter2"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_K", json.dumps({"conn_type": "kafka", "extra": extra}))
     text = shown(site)
-    assert "The lag is not known: a setting of the Kafka client is wrong" in text and "hunter2" not in text
+    assert "The lag is unknown: a setting of the Kafka client is wrong" in text and "hunter2" not in text
 
 
 def test_a_topic_of_files_says_so(site: Site, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_topic_of_files_says_so(site: Site, tmp_path: Path) -> None:
 
 def test_an_answer_is_kept_for_a_few_seconds(site: Site, tmp_path: Path, address: str) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}})
-    made, asked, now_s = table(site, tmp_path, "id"), [], [0.0]
+    made, asked, now_s = table(site, tmp_path, "c", "id"), [], [0.0]
 
     def settings_of(topic: Topic) -> dict[str, str]:
         asked.append(topic.topic)

@@ -181,4 +181,4 @@ def test_a_book_that_somebody_broke_is_begun_anew(
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(channels.logger, "propagate", True)
     assert load_book("orders") == Book()
-    assert "what is open is told anew" in caplog.text
+    assert "open incidents are sent again" in caplog.text

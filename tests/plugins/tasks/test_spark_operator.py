@@ -140,7 +140,7 @@ def test_a_red_check_is_pushed_and_then_raised_with_every_failed_expectation(
     }
     jobs.answer("publish", result, code=1)
     task = FakeTask()
-    with pytest.raises(RedCheck, match="^orders: the check is red, partitions held back: 1, 3\n") as caught:
+    with pytest.raises(RedCheck, match="^orders: the check failed, blocked partitions: 1, 3\n") as caught:
         execute(operator, task)
     assert task.pushed["return_value"] == result
     assert len(caught.value.failures) == 3

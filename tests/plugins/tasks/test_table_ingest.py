@@ -136,7 +136,7 @@ def test_the_page_says_what_is_read_and_up_to_where(site: Site, lake: Any) -> No
     table = lake(0)
     read_up_to(site, table, gap)
     text = shown(site)
-    assert "The table sinks.orders, which is only read. Read up to snapshot" in text
+    assert "The table sinks.orders, which Cleantail only reads. Read up to snapshot" in text
     assert f"snapshot {table.current_snapshot().snapshot_id}" in text and "Log ends: 1 of partition 0." in text
     assert "snapshot 7 of 1970-01-01" in text and "removed or changed records, which was passed over" in text
 
