@@ -1,1 +1,1 @@
-"""CLEANTAIL_HOME on the disk: folders and files for their owner alone, and locks between processes."""
+"""CLEANTAIL_HOME on the disk, and the processes of Cleantail on one machine."""

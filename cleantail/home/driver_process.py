@@ -1,14 +1,17 @@
-"""Says what a Spark driver gets of the environment of the process that starts it: of Airflow's, only which task it runs
-for.
+"""The process of a Spark driver: its environment, and how the next try of a task ends it.
 
-1. A driver reads what others have written, and runs for hours. So it gets nothing of Airflow's own: the keys that sign
-   every login, connections, variables, and the address of Airflow's database with its password. None of these is needed
-   to read a table.
+The environment:
+
+1. A driver reads data that others wrote, and runs for hours. So it gets nothing of Airflow's own: no signing keys,
+   connections, variables, or database login.
 2. It gets the task's identity (AIRFLOW_CTX_…), which the evidence names.
-3. It gets the secrets of the catalog and the store (CLEANTAIL_…), without which there is nothing to read, but for the
-   token of the metrics.
-4. It gets no login of Kafka (CLEANTAIL_KAFKA_…): the one job that reads from there gets its login in a file.
-5. It gets whatever else Spark, Java or a cloud's library may look for.
+3. It gets the secrets of the catalog and the store (CLEANTAIL_…), but not the token of the metrics.
+4. It gets no Kafka login (CLEANTAIL_KAFKA_…): the one job that reads from Kafka gets its login in a file.
+5. It gets all other variables: Spark, Java or a cloud's library may need them.
+
+A worker may die while its driver goes on. The next try ends that driver: only on this machine, since the same boot, and
+with the noted start time, because process ids are reused. A driver on another machine cannot be ended. Its commit
+happens once or not at all.
 """
 
 from __future__ import annotations
@@ -26,24 +29,28 @@ from cleantail.codec import digest_of
 from cleantail.home.home_folder import holds_within, make_folder
 
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
-"""The variable of the token that opens the metrics, in the environment of the API server."""
+"""Has the token for the metrics, in the environment of the API server."""
 _AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
-"""The beginnings of Airflow's variables: settings (AIRFLOW__…, also by _CMD and _SECRET), AIRFLOW_CONN_…,
-AIRFLOW_VAR_…, passwords."""
+"""Prefixes of Airflow's variables: settings (AIRFLOW__…, also with _CMD and _SECRET), AIRFLOW_CONN_…, AIRFLOW_VAR_…,
+passwords."""
 _KAFKA_PREFIX, _KAFKA_JARS = "CLEANTAIL_KAFKA_", "CLEANTAIL_KAFKA_JARS"
-"""The beginning of the variables of a Kafka client, and the one of that beginning that is none."""
+"""Prefix of the variables of a Kafka client, and the one variable with that prefix that is not a client setting."""
 _TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
-"""The beginning of the variables that say which task of which run this is."""
+"""Prefix of the variables that name the task and its run."""
+FOLDER = "drivers"
+ENDS_WITHIN_S = 20.0
+"""How long a driver may take to end after SIGTERM before it is killed."""
+_PAUSE_S = 0.05
+_PROC = Path("/proc")
 
 
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a driver that a process with the environment `env` starts."""
-    return {name: value for name, value in env.items() if not _is_kept_back(name)}
+    """Return the environment for a driver, from that of the process that starts it."""
+    return {name: value for name, value in env.items() if not _is_withheld(name)}
 
 
 def with_own_python(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a script of Spark: it finds Spark by this Python, whether or not the environment that
-    this Python belongs to is activated."""
+    """Return the environment for a Spark script: it uses this Python, even if its virtual environment is not active."""
     folders = [str(Path(sys.executable).parent), env.get("PATH", "")]
     return {
         **env,
@@ -52,7 +59,7 @@ def with_own_python(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _is_kept_back(name: str) -> bool:
+def _is_withheld(name: str) -> bool:
     upper = name.upper()
     return (
         name == TOKEN_VARIABLE
@@ -61,31 +68,21 @@ def _is_kept_back(name: str) -> bool:
     )
 
 
-FOLDER = "drivers"
-ENDS_WITHIN_S = 20.0
-"""How long a driver may take to end by itself before it is killed."""
-_PAUSE_S = 0.05
-_PROC = Path("/proc")
-
-
 def note_of(home: Path, identity: Sequence[object]) -> Path:
-    """Returns the file that keeps which process runs for a task, whatever its try. Makes its folder."""
+    """Return the file that notes the process of a task, the same for all its tries. Makes its folder."""
     return make_folder(home, FOLDER) / f"{digest_of(map(str, identity))}.json"
 
 
 def note(file: Path, pid: int) -> None:
-    """Keeps which process runs for the task."""
     file.write_text(json.dumps({**_here(), "pid": pid, "started": _started(pid)}), encoding="utf-8")
 
 
 def forget(file: Path) -> None:
-    """Forgets the process: it has ended."""
     file.unlink(missing_ok=True)
 
 
 def end_earlier(file: Path, within_s: float = ENDS_WITHIN_S) -> int | None:
-    """Ends the process that an earlier try has left, with all that it has started, and returns its number; None where
-    there is none here."""
+    """End the process that an earlier try left, with its descendants. Return its id, None if it does not run here."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         pid, started = int(kept["pid"]), int(kept["started"])
@@ -105,7 +102,7 @@ def end_earlier(file: Path, within_s: float = ENDS_WITHIN_S) -> int | None:
 
 
 def _here() -> dict[str, str]:
-    """Returns which machine this is, and since which boot."""
+    """Identify this machine and its boot."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
@@ -114,13 +111,13 @@ def _here() -> dict[str, str]:
 
 
 def _started(pid: int) -> int:
-    """Returns when a process was started, in ticks since the boot; -1 where there is none, or only its remains."""
+    """Return when a process was started, in ticks since boot; -1 if it does not run, or is a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else -1
 
 
 def _stat(pid: int) -> list[str]:
-    """Returns the fields of a process after its name, which may have blanks in it: the state is the first."""
+    """Return the fields of /proc/PID/stat after the name, which may contain blanks. The first one is the state."""
     try:
         return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -128,7 +125,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Returns the processes that it has started, and those that these have started, the youngest generation first."""
+    """Return all descendants of a process, the youngest generation first."""
     parents: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):
         if fields := _stat(int(folder.name)):

@@ -1,8 +1,10 @@
-"""CLEANTAIL_HOME on the disk: made for its owner alone, and files appended to in it without following links.
+"""CLEANTAIL_HOME on the disk: private folders and files, the paths of Data Docs, and locks between processes.
 
-Catalog, tables, Data Docs, alerts and landed files are open to whoever may read the folder, whatever Airflow lets them
-see. So the folder that Cleantail makes is its owner's (0700). A folder that was there before stays as it is, since
-somebody may count on it: a warning says that it is open.
+Anyone who may read the folder can read catalog, tables, Data Docs, alerts and landed files, whatever Airflow permits.
+So Cleantail makes it for its owner only (0700). It keeps the mode of an existing folder, and warns if that is open.
+
+A lock works between the processes of one machine, and is released when its process ends. Across machines the table's
+commits decide: each is a compare-and-swap, and a round that loses starts over.
 """
 
 from __future__ import annotations
@@ -23,21 +25,29 @@ from cleantail.errors import CleantailError, OutsideError
 OWNER_FOLDER_MODE = 0o700
 OWNER_FILE_MODE = 0o600
 GROUP_AND_OTHERS = 0o077
-"""The bits of what group and others may do."""
+"""Permission bits of group and others."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER = "data_docs"
+"""Has a folder for each topic: a project of Great Expectations."""
+GENERATOR = '<meta name="generator" content="cleantail data docs 2">'
+"""Marks a page that Cleantail wrote."""
+HEAD_CHARS = 2000
+"""Length of a page's beginning, in which GENERATOR is."""
+NAME_CHARS = 180
+"""A longer name of a lock is cut, and gets a hash."""
+_PAUSE_S = 0.1
 
 
 def make_home(home: Path) -> None:
-    """Makes the folder where it is missing, for its owner alone; folders above it get the modes that the system
-    gives."""
+    """Make the folder if it is missing, for its owner only. Folders above it get the default mode."""
     home.parent.mkdir(parents=True, exist_ok=True)
     home.mkdir(mode=OWNER_FOLDER_MODE, exist_ok=True)
 
 
 def make_folder(home: Path, *parts: str) -> Path:
-    """Returns a folder in the home; both are made where they are missing."""
+    """Return a folder in the home. Makes both if they are missing."""
     make_home(home)
     folder = home.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,8 +55,7 @@ def make_folder(home: Path, *parts: str) -> Path:
 
 
 def open_to_others(home: Path) -> str | None:
-    """Returns what to say of a home that others than its owner may enter or read; None where there is no home, or
-    nothing to say."""
+    """Return a warning if others than its owner may enter or read the home, else None."""
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except OSError:
@@ -60,12 +69,10 @@ def open_to_others(home: Path) -> str | None:
 
 
 def append_line(home: Path, path: str, line: str) -> None:
-    """Appends a line to a file in the home by one write, so that lines of parallel tasks do not mix; the file is its
-    owner's.
+    """Append a line to a private file in the home, by one write: lines of parallel tasks do not mix.
 
-    No link is followed below the home, neither as the file nor as a folder on the way: it could lead to a file that
-    must not be written to. Raises CleantailError where there is a link, and where the file is not an ordinary one of
-    this name alone.
+    Below the home no link is followed, because it could lead to a file that must not be written. Raises CleantailError
+    for a link, and for a file that is not regular or has a second name.
     """
     make_home(home)
     *folders, name = PurePosixPath(path).parts
@@ -92,8 +99,7 @@ def _entered(folder: str, above: int) -> int:
 
 
 def open_resolved(file: Path) -> int:
-    """Returns a descriptor of a file whose path has no link in it: a link that was put on the way since is not
-    followed. Raises OSError."""
+    """Open a file for reading, by a path without links. Raises OSError if a part of it is a link."""
     *folders, name = file.parts[1:] if file.anchor else file.parts
     above = os.open(file.anchor or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for folder in folders:
@@ -108,31 +114,23 @@ def open_resolved(file: Path) -> int:
         os.close(above)
 
 
-FOLDER = "data_docs"
-"""It has a folder for each topic, with what Great Expectations calls a project."""
-GENERATOR = '<meta name="generator" content="cleantail data docs 2">'
-"""Marks a page as one that Cleantail wrote."""
-HEAD_CHARS = 2000
-"""In the beginning of a page it says who made it."""
-
-
 def uncommitted_of(home: Path, topic: str) -> Path:
-    """Returns the folder of a topic's results and pages: the names are those that Great Expectations gives."""
+    """Return the folder of a topic's results and pages, with the names of Great Expectations."""
     return home / FOLDER / topic / "gx" / "uncommitted"
 
 
 def results_of(home: Path, topic: str) -> Path:
-    """Returns the folder of a topic's validation results, of which pages are made."""
+    """Return the folder of a topic's validation results."""
     return uncommitted_of(home, topic) / "validations"
 
 
 def site_of(home: Path, topic: str) -> Path:
-    """Returns the root of a topic's pages. `topic` is the name of a configured topic, and no text of a client."""
+    """Return the root of a topic's pages. `topic` must be a configured topic, never a client's text."""
     return uncommitted_of(home, topic) / "data_docs" / "local_site"
 
 
 def holds_within(condition: Callable[[], bool], every_s: float, within_s: float) -> bool:
-    """Asks until the condition holds, every so many seconds but once at least; returns whether it did in time."""
+    """Poll the condition at least once. Return whether it held in time."""
     from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
     return Retrying(
@@ -143,17 +141,11 @@ def holds_within(condition: Callable[[], bool], every_s: float, within_s: float)
     )(condition)
 
 
-_PAUSE_S = 0.1
-NAME_CHARS = 180
-"""A longer name of a lock is cut, and gets a hash."""
-
-
 @contextmanager
 def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[None]:
-    """Waits for the lock `name` under CLEANTAIL_HOME/locks and holds it for the block.
+    """Hold the lock `name` under CLEANTAIL_HOME/locks for the block.
 
-    Raises CleantailError where the lock cannot be made, and OutsideError where `within_s` seconds have passed without
-    it.
+    Raises CleantailError if the lock cannot be made, and OutsideError if it is not free within `within_s` seconds.
     """
     try:
         folder = make_folder(home, "locks")
@@ -166,8 +158,7 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
 
 
 def _file_name(name: str) -> str:
-    """Returns the name of a lock's file. File systems take 255 bytes: a topic's name may have 249, without the word
-    before it."""
+    """Return the name of a lock's file. It has at most 255 bytes, and a topic's name alone may have 249."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     return plain if len(plain) <= NAME_CHARS else f"{plain[:NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()}"
 
@@ -180,7 +171,7 @@ def _wait(file: IO[str], name: str, within_s: float | None) -> None:
 
 
 def _is_taken(file: IO[str]) -> bool:
-    """Takes the lock if nobody holds it, and returns whether it is ours now."""
+    """Try to take the lock without waiting. Return whether it succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Texts about topics on the disk, so that a process need not work out again what another one has.
+"""A cache on the disk of one text per topic, shared by the processes of one home.
 
-They lie in a SQLite file of CLEANTAIL_HOME, each with the key that says what it follows from. Nothing depends on the
-file: where it cannot be read or written, the work is done again, and who deletes it loses nothing.
+It is a SQLite file in CLEANTAIL_HOME. Each text has a key that names the state it was computed from. The file may be
+deleted at any time: without it the texts are computed again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT_S, LOCKED_S = 5.0, 60.0
-"""How long to wait for a lock that another process holds, and how long then to do without the file."""
+"""How long to wait for a lock of another process, and how long to work without the file after that."""
 KEPT_S = 30 * 86_400
-"""A text that is older is worked out anew: so those of topics that have gone do not stay for ever."""
+"""Age at which a text is deleted, so that texts of removed topics do not pile up."""
 _TABLE = "CREATE TABLE IF NOT EXISTS texts (topic TEXT PRIMARY KEY, key TEXT, at_s REAL, text TEXT)"
 
 
 class KeptTexts:
-    """Reads and writes one file, CLEANTAIL_HOME/`folder`/`name`. It is safe to use from many threads, and by several
-    processes of one home."""
+    """The cache in CLEANTAIL_HOME/`folder`/`name`. Safe for several threads and several processes."""
 
     def __init__(self, home: Path, folder: str, name: str) -> None:
         self._home, self._folder, self._name = home, folder, name
@@ -38,25 +37,24 @@ class KeptTexts:
         self._usable_from_s = float("-inf")
 
     def load(self) -> dict[str, tuple[str, str]]:
-        """Returns topic -> (key, text) of all that is kept; nothing where the file cannot be read."""
+        """Return topic -> (key, text) of all texts; empty if the file cannot be read."""
         return self._with_database(_loaded) or {}
 
     def text(self, topic: str, key: str) -> str | None:
-        """Returns the topic's text, None where none is kept that follows from what the key says."""
+        """Return the topic's text, None if none with this key is kept."""
         return self._with_database(lambda database: _text(database, topic, key))
 
     def keep(self, topic: str, key: str, text: str) -> None:
-        """Writes one text in the place of the topic's last one."""
+        """Replace the topic's text."""
         row = (topic, key, time.time(), text)
         self._with_database(lambda d: d.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)", row))
 
     def drop_old(self) -> None:
-        """Deletes the texts of topics that have gone, after a while."""
+        """Delete texts that are older than KEPT_S."""
         self._with_database(_without_old)
 
     def _with_database(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Returns what the work returns, in one transaction; None where the database cannot be used. What goes wrong is
-        said once, and costs only time."""
+        """Return the result of `work`, run in one transaction; None if the database cannot be used."""
         with self._lock:
             if time.monotonic() < self._usable_from_s:
                 return None
@@ -75,14 +73,16 @@ class KeptTexts:
         folder = make_folder(self._home, self._folder)
         folder.chmod(OWNER_FOLDER_MODE)
         database = sqlite3.connect(self._file, timeout=WAIT_S)
-        database.execute("PRAGMA synchronous = OFF")  # what a crash of the machine damages is written anew
+        database.execute("PRAGMA synchronous = OFF")  # a file that a crash damages is made again
         database.execute(_TABLE)
         self._file.chmod(OWNER_FILE_MODE)
         return database
 
     def _rest_s(self, error: Exception) -> float:
-        """Returns for how long not to use the file. One that is damaged is deleted, and made anew at once. A lock that
-        another process holds for long is waited for once in a while, not for every topic."""
+        """Return for how long not to use the file. A damaged file is deleted, and made again at once.
+
+        After a long lock of another process the file rests, so that not every topic waits for the lock.
+        """
         logger.info("%s is not used: %s: %s", self._name, type(error).__name__, error)
         operational, message = isinstance(error, sqlite3.OperationalError), str(error)
         if isinstance(error, sqlite3.DatabaseError) and (not operational or "decode" in message):

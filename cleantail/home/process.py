@@ -1,4 +1,8 @@
-"""How a process of ours runs and ends: one that does its work once, the command line or a job of Spark."""
+"""How a process starts and ends that does its work once: the command line, or a Spark job.
+
+Some libraries import large modules if these are installed, and work without them. So a process can hide modules:
+PyArrow imports pandas at the first call, and Great Expectations imports Spark Connect.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +19,33 @@ from typing import Any, NoReturn
 
 from cleantail.errors import printable
 
+RARELY = (50_000, 10, 10)
+"""Thresholds of Python's garbage collector. With the default it runs many times while Great Expectations and PyIceberg
+are imported, and finds nothing."""
+NOT_WRITTEN = 120
+"""Exit code if the output could not be written, as Python's own."""
+
 
 class _LeftOut(MetaPathFinder):
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raises ModuleNotFoundError for these modules. For every other module Python asks the next finder."""
+        """Raise ModuleNotFoundError for a hidden module. For all others Python asks the next finder."""
         if name in self._names:
             raise ModuleNotFoundError(f"{name} is left out here", name=name)
 
 
 def leave_out(*names: str) -> None:
-    """Hides these modules from this process, and from those that it forks. One that was imported before stays."""
+    """Hide modules from this process and its forks. A module that is imported already stays."""
     sys.meta_path = [_LeftOut(names), *sys.meta_path]
 
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Hides these modules from the imports of the block, and from those of all threads meanwhile. One that was imported
-    before stays.
+    """Hide modules from imports during the block, in all threads. A module that is imported already stays.
 
-    The list of finders is replaced, not changed: another thread may be going through it.
+    The list of finders is replaced, not changed: another thread may be iterating over it.
     """
     finder = _LeftOut(names)
     sys.meta_path = [finder, *sys.meta_path]
@@ -46,22 +55,15 @@ def without(*names: str) -> Iterator[None]:
         sys.meta_path = [other for other in sys.meta_path if other is not finder]
 
 
-RARELY = (50_000, 10, 10)
-"""Python looks for garbage once so many objects are new. By its own 700 it looks many times through all that Great
-Expectations and PyIceberg bring, while they are imported, and finds none."""
-NOT_WRITTEN = 120
-"""The exit code of a process whose output could not be written, as Python's own."""
-
-
 def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Runs `main` with the arguments of the process, and ends it with the exit code that it returns."""
+    """Run `main` with the arguments of the process, and end the process with the returned exit code."""
     seldom_look_for_garbage()
     keep_logs_printable()
     end_process(main(sys.argv[1:]))
 
 
 def seldom_look_for_garbage() -> None:
-    """Sets how often Python looks for garbage, in this process and in those that it forks."""
+    """Let the garbage collector run rarely, in this process and its forks."""
     gc.set_threshold(*RARELY)
 
 

@@ -1,1 +1,1 @@
-"""Files of records: how they are found again, read within limits, and parsed."""
+"""Files of records: identified by content, read within limits, and parsed."""

@@ -1,8 +1,7 @@
-"""The digests of source files that were read before, so that a run does not read all of its landing folder again.
+"""A cache of digests of source files, so that a run does not read its whole landing folder again.
 
-They are in a SQLite file, CLEANTAIL_HOME/digests.db, for its owner only; several processes may use it. A file is
-recognized by its resolved path, device, inode, size and its times of change, to the nanosecond. Without the cache
-everything works, only slower.
+It is a private SQLite file, CLEANTAIL_HOME/digests.db, which several processes may use. A file is recognized by its
+resolved path, device, inode, size and change times in nanoseconds. Without the cache everything works, only slower.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ logger = logging.getLogger("cleantail.digest_cache")
 
 FILE_NAME = "digests.db"
 SETTLED_MS = 10_000
-"""A file that changed less than so many ms ago is not remembered. It may change again within one tick of its file
-system's clock, which no time of change would show."""
+"""A file that changed more recently is not cached. It may change again within one tick of the file system's clock,
+which no change time would show."""
 MOST_FILES = 100_000
-"""The number of digests that are kept, about 25 MB. When the cache is full, deleted files make room; where there are
-none, new files are read every time."""
+"""Most digests that are kept, about 25 MB. If the cache is full, digests of deleted files are dropped. If that does not
+help, new files are read every time."""
 _BUSY_SECONDS = 5
 _MAKING = threading.Lock()
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL)"
 
 
 class DigestCache:
-    """Keeps digests by file. It is opened as a context manager, for one look at a number of files."""
+    """Digests by file. A context manager, opened for one pass over a number of files."""
 
     def __init__(self, home: Path, limits: InputLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -49,7 +48,7 @@ class DigestCache:
             self._database.close()
 
     def digest(self, file: Path, clock_ms: int) -> str:
-        """Returns what content_digest says of the file, with its errors. `clock_ms` is the real clock (Unix ms)."""
+        """Return the file's content_digest, with its errors. `clock_ms` is the real clock (Unix ms)."""
         before = file_state(file)
         path = os.fsencode(os.path.realpath(file))
         if before is not None and (remembered := self._remembered(path, before)):
@@ -71,7 +70,7 @@ class DigestCache:
             self._execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (path, state, digest))
 
     def _make_room(self) -> int:
-        """Returns how many more digests may be kept, after those of deleted files were dropped."""
+        """Return how many more digests may be kept. Drops those of deleted files if the cache is full."""
         count = self._count()
         if count >= MOST_FILES:
             paths = [row[0] for row in self._execute("SELECT path FROM digests")]
@@ -85,7 +84,7 @@ class DigestCache:
         return int((self._execute("SELECT count(*) FROM digests") or [(MOST_FILES,)])[0][0])
 
     def _execute(self, statement: str, values: tuple[bytes | str, ...] = ()) -> list[tuple[bytes | str | int, ...]]:
-        """Returns the rows of a statement; none where the cache does not work, which ends its use and nothing else."""
+        """Return the rows of a statement. After an error the cache is no longer used, and there are none."""
         if self._database is None:
             return []
         try:
@@ -98,8 +97,7 @@ class DigestCache:
 
 
 def _opened(file: Path) -> sqlite3.Connection | None:
-    """Returns the database, made for its owner only, or None. A damaged one is deleted, and made anew at the next
-    time."""
+    """Return the private database, or None. A damaged one is deleted, and made again the next time."""
     try:
         _make_file(file)
         database = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -108,7 +106,7 @@ def _opened(file: Path) -> sqlite3.Connection | None:
     except sqlite3.OperationalError as e:  # another process has it, or the disk is full
         logger.warning("digests of files are not remembered: %s", e)
     except sqlite3.DatabaseError as e:
-        logger.warning("%s is damaged, and goes: %s", file, e)
+        logger.warning("%s is damaged and was deleted: %s", file, e)
         file.unlink(missing_ok=True)
     except OSError as e:
         logger.debug("digests of files are not remembered: %s", e)
@@ -116,8 +114,10 @@ def _opened(file: Path) -> sqlite3.Connection | None:
 
 
 def _make_file(file: Path) -> None:
-    """Makes the file for its owner only, where there is none. One that is there is never opened beside SQLite: who
-    closes it again takes the locks of all threads of this process from them. Raises OSError for what is no file."""
+    """Make the private file if it does not exist. Raises OSError if the path is not a regular file.
+
+    An existing file is never opened outside SQLite: closing it would release all locks of this process.
+    """
     with _MAKING:
         if file.is_symlink():
             raise OSError(errno.ELOOP, "is a link", str(file))

@@ -1,20 +1,17 @@
-"""kcat's `-J` envelope: one JSON object a line, as records and back.
+"""Reads and writes records in kcat's `-J` format: one JSON object per line.
 
-`{"topic", "partition", "offset", "tstype", "ts", "headers": [k, v, ...], "key", "payload"}`; a null payload is a
-tombstone, a null key no key, "" an empty one. kcat writes bytes that are not UTF-8 as they are, so lines are read
-with surrogate escapes and such bytes survive. Fields may instead be base64, marked by `key_encoding`,
-`payload_encoding` or `headers_encoding` = "base64", which is how `cleantail read` writes what is not UTF-8.
+`{"topic", "partition", "offset", "tstype", "ts", "headers": [k, v, ...], "key", "payload"}`. A null payload is a
+tombstone, and a null key is no key; "" is an empty one. kcat writes bytes that are not UTF-8 unchanged, so lines are
+read with surrogate escapes. `cleantail read` writes such a field as base64, and marks it by `key_encoding`,
+`payload_encoding` or `headers_encoding` = "base64".
 
-kcat decodes Avro where it is asked to (`-s`). A line of which it could not decode key or payload has a null in its
-place and the reason beside it (`key_error`, `payload_error`): such a line is not a record. Neither is one whose key or
-payload is Avro's null: in Kafka that is a value of some bytes, and no tombstone. Both are refused, or left out by
-`cleantail.unholdable.policy`, with no key, value or headers.
+With `-s` kcat decodes Avro. If it cannot decode a key or payload, the field is null, and `key_error` or `payload_error`
+has the reason: such a line is not a record. A key or payload that is Avro's null is not a record either: in Kafka it
+has bytes and is not a tombstone. Both are refused, or left out by `cleantail.unholdable.policy`.
 
-A line that names its topic speaks for it: where that is another topic than the one at hand, the line is refused. A line
-without `topic` is taken for one of the topic at hand.
+A line that names another topic than the one being read is refused. A line without `topic` is accepted.
 
-What is wrong with a line is said by field, number and JSON type: the reason goes to logs and alerts, so nothing that
-may be a key, a value or a header is quoted.
+An error names field, number and JSON type only. It goes to logs and alerts, so it never quotes a key, value or header.
 """
 
 from __future__ import annotations
@@ -50,39 +47,6 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.human import counted
 from cleantail.sources.source_files import BLANK_LINES, Content
 
-
-def format_record(topic: str, record: Record) -> str:
-    """Returns a record as a line of `kcat -J`, fields in kcat's order; parse_line gives the same record back."""
-    names = {number: name for name, number in TIMESTAMP_TYPES.items()}
-    fields: dict[str, Any] = {
-        "topic": topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "tstype": names.get(record.timestamp_type, "unknown"),
-        "ts": -1 if record.timestamp_ms is None else record.timestamp_ms,
-    }
-    if record.headers:
-        fields |= _encoded_headers(record.headers)
-    return json.dumps(fields | _encoded("key", record.key) | _encoded("payload", record.value), ensure_ascii=False)
-
-
-def _encoded(name: str, value: bytes | None) -> dict[str, Any]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {f"{name}_encoding": "base64", name: base64.b64encode(value).decode("ascii")}
-
-
-def _encoded_headers(headers: tuple[Header, ...]) -> dict[str, Any]:
-    try:
-        return {"headers": [part for k, v in headers for part in (k, None if v is None else v.decode("utf-8"))]}
-    except UnicodeDecodeError:
-        values = [part for k, v in headers for part in (k, None if v is None else base64.b64encode(v).decode("ascii"))]
-        return {"headers_encoding": "base64", "headers": values}
-
-
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 TIMESTAMP_TYPES = {"create": 0, "logappend": 1, "unknown": -1}
@@ -90,28 +54,27 @@ FIELDS = frozenset(
     ("topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload")
     + ("key_encoding", "payload_encoding", "headers_encoding")
 )
-"""The names in a line that are the envelope's, and not data."""
+"""Names of the envelope in a line."""
 ERRORS = {"key_error": "key", "payload_error": "payload"}
-"""Field in which kcat writes why it could not decode another one -> that other one."""
+"""Field with the reason why kcat could not decode another field -> that other field."""
 SCHEMA_IDS = {"key_schema_id": "key", "value_schema_id": "payload"}
-"""Field in which kcat writes the Avro schema that it decoded another one by -> that other one."""
+"""Field with the Avro schema of another field -> that other field."""
 OTHER_FIELDS = frozenset(("broker", *ERRORS, *SCHEMA_IDS))
 """Further names that kcat writes."""
 IGNORED_MAX, IGNORED_SHOWN, IGNORED_CHARS = 100, 10, 40
-"""Names of ignored fields that are counted of one file, those that a warning shows, and characters of each."""
+"""Limits per file: names of ignored fields that are counted, names in the warning, characters of each name."""
 BLANK_LINES_A_RECORD = 10
-"""The blank lines of a file that are passed over, beside BLANK_LINES, for each of its records. Each costs a task a
-look, and millions of them pack to nothing."""
+"""Blank lines that are accepted per record, on top of BLANK_LINES. More are an error: each costs time, and millions of
+them compress to almost nothing."""
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What Kafka lets a topic be called (org.apache.kafka.common.internals.Topic)."""
+"""A topic name that Kafka allows (org.apache.kafka.common.internals.Topic)."""
 
 Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Describes one record of a log. `timestamp_ms` is None where it carries none; `value` None makes it a
-    tombstone."""
+    """One record of a log. `timestamp_ms` is None if it has none. A record with `value` None is a tombstone."""
 
     partition: int
     offset: int
@@ -124,7 +87,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class UndecodedRecord(Record):
-    """Describes a line of which kcat could not decode key or value: it has neither, and no headers."""
+    """A line whose key or value kcat could not decode: it has neither, and no headers."""
 
 
 def read_records(
@@ -135,10 +98,9 @@ def read_records(
     ignored: set[str] | None = None,
     keep: Keep = ALL,
 ) -> Iterator[Record]:
-    """Yields the records of a `.jsonl` or `.jsonl.gz` file; a few blank lines pass. `topic`, `ignored` and `keep` are
-    as in parse_line.
+    """Yield the records of a `.jsonl` or `.jsonl.gz` file. `topic`, `ignored` and `keep` are as in parse_line.
 
-    Raises BadLineError with the line's number, also where a limit is passed.
+    Raises BadLineError with the line's number for a bad line, and for one that exceeds a limit.
     """
     number, blank = 1, 0
     try:
@@ -151,7 +113,7 @@ def read_records(
                 elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
                     raise ValueError(
                         f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
-                        f"before them: leave them out"
+                        f"before them: remove them"
                     )
                 number += 1
     except ValueError as e:
@@ -224,7 +186,7 @@ def parse_line(
 
 
 def unheld_reason(record: Record) -> Reason | None:
-    """Returns why a topic's table cannot hold a record; None if it can."""
+    """Return why a topic's table cannot hold a record, None if it can."""
     if isinstance(record, UndecodedRecord):
         return UNDECODED
     if record.timestamp_ms is not None and not is_held_timestamp(record.timestamp_ms):
@@ -236,11 +198,11 @@ def _json_object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_without_repeated_names)
     except RecursionError:
-        raise ValueError("nested too deeply: a record is an object, of which only the headers are a list") from None
+        raise ValueError("nested too deeply: a record is an object, and only its headers are a list") from None
     except json.JSONDecodeError as e:
         raise ValueError(f"not JSON: {e}") from None
     except ValueError as e:
-        if str(e).startswith("Exceeds the limit"):  # Python's: they cost the square of their number
+        if str(e).startswith("Exceeds the limit"):  # Python's own limit: the time grows with the square of the digits
             raise ValueError("not JSON: a number of thousands of digits") from None
         raise
     if not isinstance(fields, dict):
@@ -251,10 +213,9 @@ def _json_object(line: bytes) -> dict[str, Any]:
 
 
 def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
-    """Raises ValueError for a line of another topic: at an offset of this topic it would take the place of a record of
-    its own.
+    """Raise ValueError for a line of another topic: it would replace this topic's record at that offset.
 
-    What is no name of a topic may be anything, data included, and is not shown.
+    A text that is not a topic name may be data, and is not shown.
     """
     if "topic" not in fields:
         return
@@ -273,9 +234,10 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
 
 
 def _undecoded_problem(fields: dict[str, Any]) -> str:
-    """Returns what is wrong with a line in which a null stands for what kcat has decoded, or could not decode: taken
-    for a record it would delete its key, or lose it. Empty for a record. The error's text may quote the record and is
-    not shown."""
+    """Return what is wrong with a line in which a null stands for decoded data, "" if nothing is.
+
+    Read as a record, such a line would delete its key, or lose it. kcat's error may quote the record and is not shown.
+    """
     for error, name in ERRORS.items():
         if fields.get(error) is not None:
             return (
@@ -292,8 +254,7 @@ def _undecoded_problem(fields: dict[str, Any]) -> str:
 
 
 def ignored_text(file: object, names: Collection[str]) -> str:
-    """Returns the warning that names fields of a file which are ignored: a few of them, each shortened and on one
-    line."""
+    """Return the warning about ignored fields of a file. It names a few of them, each shortened."""
     few = ", ".join(json.dumps(name[:IGNORED_CHARS]) for name in sorted(names)[:IGNORED_SHOWN])
     most = "at least " if len(names) >= IGNORED_MAX else ""
     more = f" and {most}{len(names) - IGNORED_SHOWN} more" if len(names) > IGNORED_SHOWN else ""
@@ -302,13 +263,12 @@ def ignored_text(file: object, names: Collection[str]) -> str:
 
 
 def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object whose names occur once. Raises ValueError otherwise: of two offsets nobody knows which is
-    meant."""
+    """Return the object. Raises ValueError if a name occurs twice: it is unknown which of two offsets counts."""
     fields, envelope = dict(pairs), FIELDS | OTHER_FIELDS
     if len(fields) < len(pairs):
         times = Counter(name for name, _ in pairs)
         twice = next(name for name, count in times.items() if count > 1)
-        # an object within the line is data, and so may be its names
+        # names of a nested object may be data
         raise ValueError(f'"{twice}" occurs twice' if twice in envelope else "a name occurs twice in an object")
     return fields
 
@@ -323,8 +283,7 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
 
 
 def _number_or_kind(value: object) -> str:
-    """Returns an offset, a partition or a time that is out of bounds, so that the reason says by how much; of anything
-    else only the kind."""
+    """Return a number that is out of bounds, for the error. Of any other value return only the kind."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 
@@ -378,7 +337,7 @@ def _header(name: object, value: object, encoding: str) -> Header:
 
 
 def _is_utf8(name: str) -> bool:
-    """Returns whether a header key is a string, as Kafka's are: bytes that are not UTF-8 came in as lone surrogates."""
+    """Return whether a header's name is UTF-8, as in Kafka: other bytes were read as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -387,8 +346,40 @@ def _is_utf8(name: str) -> bool:
 
 
 def _kind(value: object, string: str = "a string") -> str:
-    """Returns what a value is, in JSON's words."""
+    """Return the kind of a value, in JSON's words."""
     if value is None:
         return "null"
     kinds = ((bool, "true or false"), ((int, float), "a number"), (str, string), (list, "a list"))
     return next((name for kind, name in kinds if isinstance(value, kind)), "an object")
+
+
+def format_record(topic: str, record: Record) -> str:
+    """Return a record as a line of `kcat -J`, fields in kcat's order. parse_line returns the same record."""
+    names = {number: name for name, number in TIMESTAMP_TYPES.items()}
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "tstype": names.get(record.timestamp_type, "unknown"),
+        "ts": -1 if record.timestamp_ms is None else record.timestamp_ms,
+    }
+    if record.headers:
+        fields |= _encoded_headers(record.headers)
+    return json.dumps(fields | _encoded("key", record.key) | _encoded("payload", record.value), ensure_ascii=False)
+
+
+def _encoded(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_encoding": "base64", name: base64.b64encode(value).decode("ascii")}
+
+
+def _encoded_headers(headers: tuple[Header, ...]) -> dict[str, Any]:
+    try:
+        return {"headers": [part for k, v in headers for part in (k, None if v is None else v.decode("utf-8"))]}
+    except UnicodeDecodeError:
+        values = [part for k, v in headers for part in (k, None if v is None else base64.b64encode(v).decode("ascii"))]
+        return {"headers_encoding": "base64", "headers": values}

@@ -1,10 +1,13 @@
-"""Tells whether a file may be ingested, and whether it was ingested before: by its content, whatever its name.
+"""Files of records: their identity, their content within limits, and how tasks share their lines.
 
-1. A file is known by the digest of its decompressed content (`content_digest`): a copy, and its .gz, are the same file.
-2. What is read after that has to be what the digest was taken of, so a file that changes meanwhile is refused
-   (`file_state`, `require_unchanged`).
+1. A file is identified by the digest of its decompressed content (`content_digest`): a copy, and its .gz, are the same
+   file.
+2. The records must come from the content that was digested, so a file that changes meanwhile is refused (`file_state`,
+   `require_unchanged`).
+3. A large file is cut into ranges of bytes, and small files share a task. A .gz file is one range, because it can only
+   be read from its start.
 
-Which files a source has is found elsewhere (cleantail.config.source_paths).
+Which files a source has is decided elsewhere (cleantail.config.source_paths).
 """
 
 from __future__ import annotations
@@ -33,13 +36,21 @@ from cleantail.home.home_folder import open_resolved
 
 BLOCK_BYTES = 1 << 20
 LINE_BLOCK_BYTES = 2 << 20
-"""Lines are read together in blocks of this size, and to the end of the last one."""
+"""Lines are read in blocks of about this size, each to the end of its last line."""
+BLANK_LINES = 100_000
+"""Blank lines of a file that are always accepted."""
+RANGE_BYTES_MIN = 64 << 20
+"""Smallest range that a file is cut into: each range makes data files of its own."""
+TASKS_PER_CORE = 1
+"""Each task writes files of its own: more tasks would make more and smaller files."""
+_READ_ERRORS = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
+"""Errors of Python for a file that cannot be read, or a damaged .gz."""
 
 
 class Content:
-    """Reads the bytes of a file, decompressed where its name ends in .gz.
+    """The bytes of a file, decompressed if its name ends in .gz.
 
-    All readers raise ValueError where a limit is passed: in a .gz file that is before the rest is unpacked.
+    All methods raise ValueError as soon as a limit is exceeded, before the rest of a .gz file is decompressed.
     """
 
     def __init__(self, file: Path, limits: InputLimits) -> None:
@@ -56,7 +67,7 @@ class Content:
         self._stream.close()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yields the whole content in pieces of up to BLOCK_BYTES."""
+        """Yield the whole content in blocks of up to BLOCK_BYTES."""
         left = self._most
         while block := self._stream.read(BLOCK_BYTES):
             if (left := left - len(block)) < 0:
@@ -64,7 +75,7 @@ class Content:
             yield block
 
     def lines(self) -> Iterator[bytes]:
-        """Yields each line with its end. Only \\n ends one, as kcat writes them."""
+        """Yield each line with its end. Only \\n ends a line, as kcat writes it."""
         left, most, readline = self._most, self._limits.line_bytes, self._stream.readline
         while line := readline(most + 1):
             size = len(line)
@@ -75,8 +86,10 @@ class Content:
             yield line
 
     def line_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yields the lines that begin in bytes [start, end), whole lines together, of about BLOCK_BYTES; the last line
-        of a file may have no end. A .gz file is read from its start."""
+        """Yield the lines that begin in bytes [start, end), in blocks of whole lines of about LINE_BLOCK_BYTES.
+
+        The last line of a file may have no end. A .gz file is read from its start.
+        """
         left, most, stream = self._most, self._limits.line_bytes, self._stream
         if self._packed_bytes is None and self._size > left:
             raise self._too_much()
@@ -95,7 +108,7 @@ class Content:
             yield block
 
     def _begin(self, start: int) -> int:
-        """Goes to the first line that begins at `start` or behind it, and returns where that is."""
+        """Seek to the first line that begins at `start` or later, and return its position."""
         if not start:
             return 0
         at = self._stream.seek(start - 1)
@@ -115,19 +128,18 @@ class Content:
 
 
 def _opened(file: Path) -> BinaryIO | gzip.GzipFile:
-    """Returns the file's stream. No link on the way is followed: one may have replaced what was checked. Raises
-    OSError."""
+    """Open the file without following links: a link may have replaced the checked file. Raises OSError."""
     try:
         stream = os.fdopen(open_resolved(file), "rb")
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise CleantailError(f"{file} cannot be read: there is a link on its way; nothing was appended") from None
+            raise CleantailError(f"{file} cannot be read: a part of its path is a link; nothing was appended") from None
         raise
     return _Unpacked(stream) if file.name.endswith(".gz") else stream
 
 
 class _Unpacked(gzip.GzipFile):
-    """Closes the file as well."""
+    """A GzipFile that also closes the file below it."""
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__(fileobj=packed, mode="rb")
@@ -138,17 +150,9 @@ class _Unpacked(gzip.GzipFile):
         self._packed.close()
 
 
-BLANK_LINES = 100_000
-"""Blank lines of a file that are always accepted."""
-RANGE_BYTES_MIN = 64 << 20
-"""The size of the smallest range of a file that is cut: a smaller range is not worth data files of its own."""
-TASKS_PER_CORE = 1
-"""Each task writes files of its own: more tasks would make more and smaller ones."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Names the lines of a file that begin in bytes [start, end); where `end` is None, all lines from `start` on.
+    """The lines of a file that begin in bytes [start, end). If `end` is None, all lines from `start` on.
 
     Up to `blank_lines` blank lines are accepted without counting those of the whole file.
     """
@@ -160,7 +164,7 @@ class FileRange:
 
 
 def file_tasks(sizes: Mapping[Path, int], cores: int) -> tuple[tuple[FileRange, ...], ...]:
-    """Returns the ranges of each task, in the order of the files. `sizes`: bytes on the disk."""
+    """Return the ranges of each task, in the order of the files. `sizes`: bytes on the disk."""
     share = max(RANGE_BYTES_MIN, -(-sum(sizes.values()) // (cores * TASKS_PER_CORE)))
     tasks: list[list[FileRange]] = []
     filled = 0
@@ -181,26 +185,22 @@ def _pieces(file: Path, size: int, pieces: int) -> list[FileRange]:
     return [FileRange(file, start, end, BLANK_LINES // pieces) for start, end in zip(cuts, ends, strict=True)]
 
 
-_READ_ERRORS = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
-"""What Python raises for a file that cannot be read, or is a damaged .gz."""
-
-
 def require_readable(files: Iterable[Path]) -> None:
-    """Raises CleantailError, before anything is started, for a path that is no readable file."""
+    """Raise CleantailError for a path that is not a readable file."""
     for file in files:
         if not file.exists():
             raise CleantailError(f"{file} does not exist; nothing was appended")
         if file.is_dir():
-            raise CleantailError(f"{file} is a folder, and a file of records is needed there; nothing was appended")
+            raise CleantailError(f"{file} is a folder, not a file of records; nothing was appended")
         if not file.is_file() or not os.access(file, os.R_OK):
-            raise CleantailError(f"{file} is not a file that can be read; nothing was appended")
+            raise CleantailError(f"{file} is not a readable file; nothing was appended")
 
 
 def file_state(file: Path) -> str | None:
-    """Returns a text that changes whenever the file does, None where there is no such file.
+    """Return a text that changes whenever the file does, None if the file does not exist.
 
-    Size and time of the last write can be as before although the content is not. The time at which the inode changed
-    (ctime) is in the text as well, and nobody can set that.
+    Size and modification time may stay the same although the content changes. So the text also has the inode's change
+    time (ctime), which no user can set.
     """
     try:
         status = file.stat()
@@ -211,23 +211,22 @@ def file_state(file: Path) -> str | None:
 
 
 def require_unchanged(states: Mapping[Path, str | None]) -> None:
-    """Raises OutsideError for a file that has changed since its state was taken, before its digest.
+    """Raise OutsideError if a file has changed since its state was taken, before its digest.
 
-    Its records may be others than those that the digest stands for: the table would remember these as ingested, and
-    never read them.
+    Its records may differ from the digested content, which the table would then remember as ingested.
     """
     for file, state in states.items():
         if file_state(file) != state:
             raise OutsideError(
-                f"{file} changed while it was read; nothing was appended. Try again once its producer has finished it: "
-                f"a file is written under another name or in another folder, and moved here when it is whole"
+                f"{file} changed while it was read; nothing was appended. Try again when its producer has finished it. "
+                "A producer should write a file elsewhere, and move it here when it is complete"
             )
 
 
 def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
-    """Returns SHA-256 of the decompressed content, as hexadecimal digits.
+    """Return the SHA-256 of the decompressed content, as hexadecimal digits.
 
-    Raises CleantailError where there is no such file, BadLineError where it is damaged or passes a limit.
+    Raises CleantailError if the file does not exist, BadLineError if it is damaged or exceeds a limit.
     """
     digest, lines = hashlib.sha256(), 0
     try:

@@ -176,7 +176,7 @@ def test_a_file_that_a_link_has_replaced_since_is_not_read(platform):
     secret.write_text(LINE)
     file.unlink()
     file.symlink_to(secret)
-    with pytest.raises(CleantailError, match=r"1\.jsonl cannot be read: there is a link on its way; nothing was"):
+    with pytest.raises(CleantailError, match=r"1\.jsonl cannot be read: a part of its path is a link; nothing was"):
         list(read_records(file))
     with pytest.raises(CleantailError, match="is not a file of this topic"):
         require_inside(file, platform)

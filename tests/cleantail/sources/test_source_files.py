@@ -52,4 +52,4 @@ def test_a_file_that_changed_while_it_was_read_may_be_tried_again_and_the_error_
         os.utime(source, ns=(1, 1))
     with pytest.raises(OutsideError, match=r"orders\.jsonl changed while it was read; nothing was appended") as caught:
         require_unchanged({source: state})
-    assert caught.value.exit_code == 4 and "once its producer has finished it" in str(caught.value)
+    assert caught.value.exit_code == 4 and "when its producer has finished it" in str(caught.value)
