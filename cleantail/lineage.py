@@ -1,5 +1,12 @@
-"""Says what lineage tells of a task, whatever tells it: which datasets were read and written, at which snapshot, and
-what the checks found. Pure, but for `told_tables`, which reads the catalog."""
+"""The lineage of a task: datasets it read and wrote, with snapshots, and results of checks.
+
+A table is named by its location (`s3://bucket`, `warehouse/ns/table`), as OpenLineage's agent for Spark does, and by
+its catalog name. A topic in Kafka is named by its first broker (`kafka://host:9092`, `orders`), a file by its path
+(`file`, `/landing/a.jsonl`). So lineage of other tools meets ours. No name contains a login.
+
+A branch of a table is the table itself at another snapshot. Only the `told_…` functions and `recorded_checks` read the
+catalog.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 
 
 FILES_NAMED = 20
-"""So many files are named one by one; of more of them their folders."""
+"""Most files that are named one by one. If there are more, their folders are named."""
 RECORD = {
     "partition": "int",
     "offset": "long",
@@ -35,12 +42,12 @@ RECORD = {
     "value": "binary",
     "headers": "list",
 }
-"""Fields of a record at its source: the columns of a topic table hold each as it is."""
+"""Fields of a record at its source. A topic's table has an equal column for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetName:
-    """Describes the name of a dataset, in a namespace that is the same for everybody."""
+    """A dataset's name in OpenLineage, in a global namespace."""
 
     namespace: str
     name: str
@@ -48,8 +55,10 @@ class DatasetName:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """Says what became of one check over all logs of a round. `holds_back`: whether a log that fails it is not
-    published; `failed_in`: partitions. It has no argument of the check, and nothing of a record."""
+    """The result of one check over all logs of a round. It has no arguments of the check, and no record data.
+
+    `holds_back`: a log that fails it is not published. `failed_in`: partitions.
+    """
 
     assertion: str
     column: str | None
@@ -58,7 +67,6 @@ class Assertion:
 
     @property
     def success(self) -> bool:
-        """Returns whether no log failed it."""
         return not self.failed_in
 
 
@@ -78,30 +86,28 @@ class LineageDataset:
     assertions: tuple[Assertion, ...] = ()
 
     def at(self, snapshot_id: int | None) -> LineageDataset:
-        """Returns the dataset at a snapshot."""
         return replace(self, snapshot_id=snapshot_id)
 
     def taking(self, source: LineageDataset) -> LineageDataset:
-        """Returns the dataset as what has the columns of `source`, those that both have."""
+        """Return the dataset with those of its columns marked as copied that `source` has too."""
         same = tuple(name for name in self.columns if name in source.columns)
         return replace(self, columns_from=source.dataset, copied_columns=same)
 
 
 @dataclass(frozen=True, slots=True)
 class StationLineage:
-    """Says what one task has read and written."""
+    """The datasets that one task read and wrote."""
 
     inputs: tuple[LineageDataset, ...] = ()
     outputs: tuple[LineageDataset, ...] = ()
 
     def __add__(self, other: StationLineage) -> StationLineage:
-        """Returns what both have read and written, a dataset that is the same in both once."""
+        """Join both, with each dataset once."""
         return StationLineage(_once(self.inputs + other.inputs), _once(self.outputs + other.outputs))
 
 
 def place_name(location: str) -> DatasetName:
-    """Returns the name of a table or a file by its place: `s3a://b/x/y` and `s3://b/x/y` are one, and so are
-    `file:///x` and `/x`."""
+    """Return the name of a table or a file at a location. `s3a://b/x` equals `s3://b/x`, `file:///x` equals `/x`."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return DatasetName("file", parts.path.rstrip("/") or "/")
@@ -110,18 +116,18 @@ def place_name(location: str) -> DatasetName:
 
 
 def catalog_name(address: str, table: str) -> DatasetName:
-    """Returns a table's name in the catalog at an address, of which login and options are left out."""
+    """Return a table's name in the catalog at an address, without login and options."""
     parts = urlsplit(address)
     return DatasetName(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/"), table)
 
 
 def kafka_dataset(brokers: str, topic: str) -> LineageDataset:
-    """Returns a topic in Kafka; of several brokers the first one names the cluster."""
+    """Return a topic in Kafka. The first broker names the cluster."""
     return LineageDataset(DatasetName(f"kafka://{brokers.split(',')[0].strip()}", topic), columns=RECORD)
 
 
 def file_datasets(files: Sequence[Path]) -> tuple[LineageDataset, ...]:
-    """Returns files of a source, or where there are too many their folders."""
+    """Return files of a source, or their folders if there are more than FILES_NAMED."""
     paths = sorted({*files}) if len(files) <= FILES_NAMED else sorted({file.parent for file in files})
     return tuple(LineageDataset(DatasetName("file", str(path)), columns=RECORD) for path in paths)
 
@@ -139,13 +145,12 @@ WRITING = INGESTING | {"convert_deletes", "compact", "publish", "expire_tombston
 OF_SOURCE = INGESTING | {"reconcile"}
 """Stations that read the topic's source."""
 OF_EVIDENCE = frozenset({"check_quality", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"})
-"""Stations that write down what they found or did."""
+"""Stations that write evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldTables:
-    """Describes the topic's table as the catalog has it at the end of the task, with its branches by name, and the
-    evidence, None where it has none yet."""
+    """The topic's table at the end of the task, its branches by name, and the evidence, None if it is missing."""
 
     table: LineageDataset
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -154,8 +159,10 @@ class ToldTables:
 
 @dataclass(frozen=True, slots=True)
 class StationFacts:
-    """Holds what the result of a station tells. `read`: the snapshots that it went by, none: not known; `written`: the
-    one that it made, None: not known; `commits`: whether it has written into the table at all."""
+    """What a station's result says about lineage. `commits`: it wrote into the table.
+
+    `read`: snapshots that it read, empty if unknown. `written`: the snapshot that it made, None if unknown.
+    """
 
     read: tuple[int, ...] = ()
     written: int | None = None
@@ -167,7 +174,7 @@ class StationFacts:
 def lineage_of(
     station: str, tables: ToldTables, facts: StationFacts, source: Sequence[LineageDataset] = ()
 ) -> StationLineage:
-    """Returns what a station has read and written."""
+    """Return what a station read and wrote. Every station but an ingestion reads the topic's table."""
     table = tables.table
     assertions = assertions_of(facts.checks, table.columns)
     seen = tuple(replace(table.at(snapshot), assertions=assertions) for snapshot in facts.read or (None,))
@@ -178,7 +185,7 @@ def lineage_of(
     outputs = []
     if station in WRITING and facts.commits:
         written = replace(table.at(facts.written), records=facts.records)
-        # an ingestion takes the fields of a record over, every other station the columns of the table itself
+        # an ingestion copies the fields of its source, every other station the columns of the table
         origin = (source[0] if source else None) if station in INGESTING else table
         outputs.append(written.taking(origin) if origin else written)
     if station in OF_EVIDENCE and tables.evidence is not None:
@@ -187,8 +194,7 @@ def lineage_of(
 
 
 def assertions_of(checks: Iterable[CheckResult], columns: Collection[str]) -> tuple[Assertion, ...]:
-    """Returns each check once, with the partitions that failed it. What it asks for in words stays here: the arguments
-    of a topic's own check may be what a person's record holds."""
+    """Return each check once, with the partitions that failed it. No arguments: they may be record data."""
     assertions: dict[tuple[str, str], Assertion] = {}
     for check in checks:
         column = next((name for name in columns if f"column={name}" in check.rule.split(", ")), None)
@@ -201,13 +207,13 @@ def assertions_of(checks: Iterable[CheckResult], columns: Collection[str]) -> tu
 
 
 def told_evidence(platform: Platform) -> LineageDataset | None:
-    """Returns the evidence table; None where there is none yet."""
+    """Return the evidence table, None if it does not exist yet."""
     table = load_evidence(kept_catalog(platform, os.environ), platform)
     return _dataset(table, f"{platform.catalog.namespace}.{EVIDENCE}", platform) if table is not None else None
 
 
 def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | None) -> ToldTables | None:
-    """Returns the topic's table, with the evidence beside it; None where the topic has no table yet."""
+    """Return the topic's table together with the evidence, None if the topic has no table yet."""
     table = load_table(kept_catalog(platform, os.environ), topic, platform)
     if table is None:
         return None
@@ -216,8 +222,10 @@ def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | Non
 
 
 def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
-    """Returns the topic's source table at the snapshot up to which it was read; None where there is none. Of its
-    columns those alone that a topic's table has by the same name: of these it is true that they are taken over."""
+    """Return the topic's source table at the snapshot up to which it was read, None if the topic has none.
+
+    It has only the columns that are copied into the topic's table under the same name.
+    """
     source, table = topic.source.table, load_table(kept_catalog(platform, os.environ), topic, platform)
     if source is None or table is None:
         return None
@@ -229,7 +237,7 @@ def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
 
 
 def recorded_checks(platform: Platform, topic: str, round_id: str, kind: str) -> tuple[CheckResult, ...]:
-    """Returns the last checks of a round, as the evidence has them, those that were met too."""
+    """Return the last checks of a round from the evidence, passed ones included."""
     rows = evidence_of_round(kept_catalog(platform, os.environ), platform, topic, round_id, kind)
     return tuple(check for row in last_check(rows) for check in checks_of(row))
 
@@ -249,5 +257,5 @@ NESTED: Collection[str] = ("struct", "list", "map")
 
 
 def _type(text: str) -> str:
-    """Returns the name of a type, of a nested one without what is in it."""
+    """Return the name of a type; of a nested one only its kind."""
     return next((kind for kind in NESTED if text.startswith(f"{kind}<")), text)

@@ -1,1 +1,1 @@
-"""Tables that another system fills: what they are, and what has to change before they are compacted in place."""
+"""Tables that another system fills: what they are, and what must change before Cleantail compacts them in place."""

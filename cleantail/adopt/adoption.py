@@ -1,17 +1,16 @@
-"""Says what an existing table is, whether it can be compacted in place, and what would have to change. Pure.
+"""What an existing table is, whether it can be compacted in place, and what must change for that. Pure.
 
-1. A table is one topic's. One that another topic has, that Cleantail made itself, or that holds records of several
-   topics, cannot be adopted.
-2. An adopted table keeps its mapping: checkpoints are offsets, and under other columns they would be those of other
-   records.
-3. A round deletes rows by their positions in Parquet files. So the format version has to know such deletes, which
-   version 1 does not, every data file has to be Parquet, without INT96, and a delete may be of one data file only.
-   Partitions and offsets are Kafka's: from 0 on, and at most 2^31-1 and 2^63-2.
-4. What can be adopted all the same has consequences: no column of values means no tombstones, records without
-   timestamps are as old as their append, a file of several logs is published for all of them or for none. `advice` says
-   which, with the way out.
-5. Adoption changes properties of the table, and its format version only where a person asks for that (`--upgrade`).
-   Records and files stay as they are.
+1. A table belongs to one topic. A table of another topic, a table that Cleantail made, and a table with records of
+   several topics cannot be adopted.
+2. An adopted table keeps its mapping of columns. Under other columns its checkpoints would name other records.
+3. A round deletes rows by their positions in Parquet files. So every data file must be Parquet without INT96, and the
+   format version must have position deletes, which version 1 does not. A delete must apply to one data file only.
+   Partitions are 0 to 2^31-1 and offsets 0 to 2^63-2, as in Kafka.
+4. A table may be adoptable with consequences. Without a value column there are no tombstones. Records without
+   timestamps are as old as their append. A file of several logs is published for all of them or for none. `advice`
+   names the consequences, with remedies.
+5. Adoption changes properties of the table, and its format version only on request (`--upgrade`). Records and files
+   stay as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +39,13 @@ from cleantail.log.segments import twice_text
 
 REQUIRED = (PARTITION, OFFSET, KEY)
 ORDERED = (ORDER, KEY)
-"""What has to be known of a table whose records have no offsets."""
+"""Columns that a table without offsets needs."""
+VECTORS_VERSION = 3
+"""The first format version with deletion vectors."""
+LINEAGE = 3
+"""The first format version in which every record has an id."""
+DELETES_VERSION = 2
+"""The first format version with position deletes. A round needs at least these."""
 TOPIC = "topic"
 _NAMES = {TIMESTAMP: ("timestamp", "record_timestamp"), TIMESTAMP_TYPE: ("timestamp_type", "timestampType")}
 _SINKS = {
@@ -53,8 +58,10 @@ _SINKS = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Says where the columns of a topic table are. `paths` maps such a column to its path; `topic_path` is a column of
-    topic names. `guessed`: the columns that no person has named. `left_out`: which of them do not fit, and why."""
+    """Where the columns of a topic table are. `paths`: column -> its path. `topic_path`: a column of topic names.
+
+    `guessed`: columns that the user did not name. `left_out`: texts on columns that do not fit.
+    """
 
     sink: str
     paths: Mapping[str, str]
@@ -63,24 +70,28 @@ class Layout:
     left_out: tuple[str, ...] = ()
 
     def may_leave_out(self, name: str) -> bool:
-        """Returns whether the column was guessed, and records are records without it."""
+        """Return whether the column was guessed and is not required."""
         return name in self.guessed and name not in required(self.paths)
 
     def without(self, name: str, reason: str) -> Layout:
-        """Returns the layout without a column that does not fit."""
+        """Return the layout without a column that does not fit."""
         text = f"{name} is left out: {reason}"
         paths = {column: path for column, path in self.paths.items() if column != name}
         return replace(self, paths=paths, left_out=(*self.left_out, text))
 
 
 def required(paths: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the columns that every record of a table with such a mapping needs."""
+    """Return the columns that a table with this mapping must have."""
     return ORDERED if ORDER in paths else REQUIRED
 
 
 def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout:
-    """Returns the layout of a table with these column paths. The paths of `named_paths`, which a person has named, win
-    over what is guessed; an empty one leaves its column out."""
+    """Guess the layout of a table with these column paths.
+
+    All known sinks write partition and offset under one prefix: Redpanda's Iceberg topics in a struct `redpanda`, Kafka
+    Connect's sink with `_kafka_metadata` as a struct or a prefix, Spark and Flink without a prefix. The user's
+    `named_paths` replace guesses; an empty path leaves its column out.
+    """
     prefix = _prefix(names, named_paths)
     guessed: dict[str, str] = {}
     if prefix is not None:
@@ -94,7 +105,7 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
         }
         hits = {name: [path for path in paths if path in names] for name, paths in candidates.items()}
         guessed = {name: paths[0] for name, paths in hits.items() if paths}
-    if named_paths.get(ORDER):  # that decides in place of offsets, which the table may have nevertheless
+    if named_paths.get(ORDER):  # the order column decides, even if the table has offsets
         guessed = {name: path for name, path in guessed.items() if name not in (PARTITION, OFFSET)}
     topic_path = f"{prefix}{TOPIC}" if prefix is not None and f"{prefix}{TOPIC}" in names else None
     paths = {name: path for name, path in (guessed | dict(named_paths)).items() if path}
@@ -102,7 +113,7 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
 
 
 def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
-    """Returns what stands before `offset` and `partition`; None where nothing does, or more than one thing."""
+    """Return the prefix of `offset` and `partition`, None if there is none or the choice is ambiguous."""
     if (named := named_paths.get(OFFSET, "")).endswith(OFFSET):
         return named.removesuffix(OFFSET)
     prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}
@@ -115,18 +126,12 @@ def _sink(prefix: str | None) -> str:
     return "columns of its own" if prefix is None else _SINKS.get(prefix, f"columns under {prefix.rstrip('._')}")
 
 
-VECTORS_VERSION = 3
-"""The first format version with deletion vectors."""
-LINEAGE = 3
-"""The first format version in which every record has an id."""
-DELETES_VERSION = 2
-"""The first format version with position deletes, which is the least that a round needs."""
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignLog:
-    """Describes one Kafka partition in the table. `last_offset` is inclusive, both are None in a table without offsets;
-    `duplicates` counts the records beyond one an offset."""
+    """One Kafka partition in the table. `last_offset` is inclusive; both are None in a table without offsets.
+
+    `duplicates`: records beyond the first at each offset.
+    """
 
     partition: int
     records: int
@@ -137,7 +142,7 @@ class ForeignLog:
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """Describes a table of another writer. Counts that cannot be had without reading values are None."""
+    """A table of another writer. A count is None if it cannot be taken without reading values."""
 
     table: str
     sink: str
@@ -151,26 +156,26 @@ class ForeignTable:
     files_out_of_order: int = 0
     files_without_bounds: int = 0
     registered_twice: tuple[str, ...] = ()
-    """Names of the files that the table names more than once; all counts are of each file once."""
+    """Files that are registered more than once. All counts include each file once."""
     tombstones: int | None = None
     keyless: int | None = None
     value_is_required: bool = False
     missing_retries: tuple[str, ...] = ()
-    """Those of the properties RETRIES that the table does not have."""
+    """Properties of RETRIES that the table lacks."""
     deletes: str = ""
     vectors_of_gone_files: int = 0
     unreadable_files: tuple[str, ...] = ()
-    """What is wrong with data files that cannot be read in place, in words."""
+    """Texts on data files that cannot be read in place."""
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Column of a topic table -> why its values do not fit."""
     left_out: tuple[str, ...] = ()
-    """Guessed columns that do not fit, in words."""
+    """Texts on guessed columns that do not fit."""
     lacks_row_ids: bool = False
-    """Whether no commit has assigned row ids to its records yet."""
+    """No commit has assigned row ids to its records yet."""
     owner: str | None = None
     adopted_columns: str | None = None
     wrong: tuple[str, ...] = field(default=())
-    """What the mapping or the records make impossible, in words."""
+    """Texts on what makes the mapping impossible."""
 
     @property
     def records(self) -> int:
@@ -178,18 +183,20 @@ class ForeignTable:
 
 
 def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[str]:
-    """Returns what is wrong where Cleantail keeps the table for itself: the evidence, or a table beside a topic's own.
-    A round on it would delete what other topics' records stand for."""
+    """Return problems of a table that Cleantail keeps for itself: the evidence, or a side table of a topic.
+
+    A round on it would delete rows about other topics.
+    """
     texts = []
     if owner := properties.get(PROPERTY_SIDE_OF):
-        texts.append(f"it is kept by Cleantail beside the table of topic {owner}, and is no topic's")
+        texts.append(f"it is a side table that Cleantail keeps for topic {owner}: adopt a table that a sink fills")
     if table.rpartition(".")[2] == EVIDENCE:
-        texts.append("it is named as the evidence of all topics: give a table of a sink another name")
+        texts.append("it has the name of the evidence table: give a sink's table another name")
     return texts
 
 
 def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade: bool) -> list[str]:
-    """Returns why the table cannot be adopted, each with what to do; empty where it can."""
+    """Return why the table cannot be adopted, each with a remedy; empty if it can be adopted."""
     texts = [*foreign.wrong, *(f"{name}: {reason}" for name, reason in foreign.unfit.items())]
     if foreign.owner not in (None, topic):
         texts.append(f"the table belongs to topic {foreign.owner}")
@@ -226,7 +233,7 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
 
 
 def _out_of_bounds(logs: Sequence[ForeignLog]) -> Iterator[str]:
-    """Yields what is wrong with partitions and offsets that Kafka cannot have."""
+    """Yield problems of partitions and offsets that Kafka cannot have."""
     if wrong := [log.partition for log in logs if not 0 <= log.partition <= INT_MAX]:
         yield (
             f"{PARTITION}: it has partition {wrong[0]}, and 0 to {INT_MAX} are allowed. Map another column with "
@@ -244,7 +251,7 @@ def _out_of_bounds(logs: Sequence[ForeignLog]) -> Iterator[str]:
 
 
 def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
-    """Returns what a person should know before the table is compacted."""
+    """Return what the user should know before the table is compacted."""
     texts: list[str] = list(foreign.left_out)
     if columns.value is None and columns.deleted is None:
         texts.append(
@@ -295,12 +302,12 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
 
 
 def version_after(version: int, upgrade: bool) -> int:
-    """Returns the format version of a table once it is adopted."""
+    """Return the format version of the adopted table."""
     return VECTORS_VERSION if upgrade else version
 
 
 def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) -> list[str]:
-    """Returns what adoption changes in the table, in one commit; empty where it is adopted already."""
+    """Return what adoption changes in the table, in one commit; empty if it is adopted already."""
     texts, version = [], version_after(foreign.format_version, upgrade)
     if foreign.format_version < version:
         texts.append(f"format version {foreign.format_version} -> {version}")
@@ -313,12 +320,12 @@ def changes(foreign: ForeignTable, topic: str, columns: Columns, upgrade: bool) 
 
 
 def topic_data(topic: str, table: str, columns: Columns) -> dict[str, object]:
-    """Returns what the topic's YAML has to say."""
+    """Return the content of the topic's YAML."""
     return {"topic": topic, "table": table, "columns": columns.as_data}
 
 
 def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
-    """Returns what was found in lines for people."""
+    """Return lines for people about the table."""
     mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
     paths = {path for text in columns.values() for path in text.split(",")}
     rest = [name for name, _ in foreign.columns if name not in paths and "." not in name]
@@ -344,12 +351,12 @@ def _offsets(log: ForeignLog) -> str:
 
 
 def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
-    """Returns the types of a mapped path, which may be several with commas."""
+    """Return the types of a mapped path, which may have several columns with commas."""
     return ", ".join(dict(columns).get(part, "no such column") for part in path.split(","))
 
 
 def _nulls(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
-    """Says how many tombstones there are, as far as metadata tell."""
+    """Return the number of tombstones, as far as metadata have it."""
     if foreign.tombstones is None and (VALUE not in columns or foreign.value_is_required):
         return "tombstones cannot be told"
     return f"tombstones: {'not known without reading values' if foreign.tombstones is None else foreign.tombstones}"

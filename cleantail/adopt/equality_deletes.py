@@ -1,14 +1,13 @@
-"""Says which records an equality delete removes, by Iceberg's specification, and how finding them is dealt out. Pure.
+"""Which records an equality delete removes, by Iceberg's specification, and how tasks share the search for them. Pure.
 
-A sink in upsert mode (Flink's, Connect's, Debezium's) writes the keys of what it replaces, and does not look where the
-old records lie. Such a delete file removes a record when all of this holds:
+A sink in upsert mode (Flink's, Connect's, Debezium's) writes the keys of the records that it replaces, without their
+positions. Such a delete file removes a record if all of this holds:
 
-1. The record's data file has a lower data sequence number: what comes in one commit with the delete stays.
-2. The data file is of the same partition by the same spec, or the delete file's spec has no partitions: then it is of
-   all data files.
-3. The record is equal to a row of the delete file in every column of its equality field ids; null equals null.
+1. The record's data file has a lower data sequence number. Records of the delete's own commit stay.
+2. The data file has the same spec and partition. A delete file whose spec has no partitions applies to all data files.
+3. The record equals a row of the delete file in every column of its equality field ids. Null equals null.
 
-Bounds of columns tell without reading that no record can be equal (`may_match`).
+Bounds of columns can show that no record is equal, without reading any (`may_match`).
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from typing import Any
 from cleantail.codec import Codec
 
 WHOLE_KINDS = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
-"""Types whose bounds are whole numbers, the lowest byte first: shorter ones were written before a promotion."""
+"""Types whose bounds are little-endian whole numbers. Shorter bounds were written before a type promotion."""
 TEXT_KINDS = ("string", "binary")
-"""Types whose bounds are bytes, in their order; they may be cut short, the upper one is then at least as high."""
+"""Types whose bounds are ordered bytes. Bounds may be truncated; a truncated upper bound is rounded up."""
 EVERYWHERE = -1
 """The scope of a delete file whose spec has no partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Says what metadata say of a column of a file: bounds as the specification serializes them, and how many nulls it
-    has; None where they do not say."""
+    """Bounds of a column in a file, serialized by the specification, and its number of nulls; None if unknown."""
 
     low: bytes | None = None
     high: bytes | None = None
@@ -39,10 +37,10 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """Describes a data file, or an equality delete file, of which `field_ids` are the columns that are compared.
+    """A data file, or an equality delete file that compares the columns `field_ids`.
 
-    `scope` numbers its spec and partition. `bounds` are by field id, of columns that deletes compare; `constants`, too:
-    what the partition of a data file says of them.
+    `scope` numbers its spec and partition. `bounds` and `constants` are by field id, of compared columns; `constants`
+    are the values that the partition of a data file gives them.
     """
 
     path: str
@@ -55,13 +53,12 @@ class TableFile:
 
 
 def applies(delete: TableFile, file: TableFile) -> bool:
-    """Returns whether an equality delete is of a data file (rules 1 and 2)."""
+    """Return whether an equality delete applies to a data file (rules 1 and 2)."""
     return delete.sequence_number > file.sequence_number and delete.scope in (file.scope, EVERYWHERE)
 
 
 def may_match(delete: TableFile, file: TableFile, kinds: Mapping[int, str]) -> bool:
-    """Returns whether the files can have an equal row by the bounds of every compared column. `kinds`: Iceberg's names
-    of the columns' types, by field id."""
+    """Return whether the bounds of all compared columns allow an equal row. `kinds`: field id -> Iceberg type."""
     return all(
         _may_equal(delete.bounds.get(number), file.bounds.get(number), kinds[number]) for number in delete.field_ids
     )
@@ -83,22 +80,23 @@ def _sortable(bound: bytes, kind: str) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Says what one task reads: indexes of data files, and of the equality delete files that are of any of them."""
+    """What one task reads: indexes of data files, and of the equality delete files that apply to any of them."""
 
     files: tuple[int, ...]
     deletes: tuple[int, ...]
 
 
 MOST_PAIRS = 2_000_000
-"""Pairs of a data file and a delete file whose bounds are compared at most: beyond it reading costs less than planning.
-"""
+"""Most pairs of data file and delete file whose bounds are compared. Beyond it, reading costs less than planning."""
 
 
 def searches(
     files: Sequence[TableFile], deletes: Sequence[TableFile], kinds: Mapping[int, str], share: int
 ) -> list[Search]:
-    """Returns the tasks: each goes through data files of about `share` records, and reads the delete files of those
-    once. A data file of which no delete file can be is in none."""
+    """Return the tasks. Each reads data files of about `share` records, and their delete files once.
+
+    A data file to which no delete can apply is in no task.
+    """
     of_scope: dict[int, list[int]] = {}
     for number, delete in enumerate(deletes):
         of_scope.setdefault(delete.scope, []).append(number)
@@ -124,7 +122,7 @@ def _deletes_of(file: TableFile, of_scope: Mapping[int, Sequence[int]]) -> list[
 
 
 def _packs(files: Sequence[TableFile], numbers: Iterable[int], share: int) -> list[list[int]]:
-    """Deals the files out in the order of scopes: those of one have the same delete files."""
+    """Group files in the order of scopes: files of one scope have the same delete files."""
     packs, room = list[list[int]](), 0
     for number in sorted(numbers, key=lambda n: (files[n].scope, files[n].sequence_number, files[n].path)):
         if not packs or files[number].records > room:
@@ -137,9 +135,11 @@ def _packs(files: Sequence[TableFile], numbers: Iterable[int], share: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Says what a conversion has done, or would do: the delete files that go, the records that they hide, counted by
-    Cleantail and by Spark alike, and the data files that have delete files of their own instead. `live_records` are
-    those that a reader sees, before it and after it."""
+    """What a conversion did, or would do: delete files that it replaces, and data files that get deletes of their own.
+
+    `hidden_records`: records that the deletes hide, by Cleantail's count and Spark's. `live_records`: records that a
+    reader sees, before and after.
+    """
 
     equality_deletes: int = 0
     shared_position_deletes: int = 0

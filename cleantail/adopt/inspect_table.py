@@ -1,7 +1,7 @@
-"""Adapter: an existing Iceberg table as adoption needs to know it, through PyIceberg. Nothing is changed.
+"""Adapter: reads through PyIceberg what adoption needs about an existing table. Changes nothing.
 
-It reads partition and offset of every live record, and the topic's name where there is a column of it; never keys or
-values.
+It reads partition and offset of every live record, and the topic's name if there is a column for it. It never reads
+keys or values.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ _BOUNDS = {TIMESTAMP: (-MOST_MS, MOST_MS), TIMESTAMP_TYPE: (-INT_MAX - 1, INT_MA
 _UNFIT: dict[str, Callable[[str], str]] = {
     TIMESTAMP: lambda path: f"{beyond_ms(path)}, or none with --column timestamp=",
     TIMESTAMP_TYPE: lambda path: (
-        f"{path} has numbers that are no timestamp types of Kafka's. Map another column, or none with --column "
+        f"{path} has numbers that are not timestamp types of Kafka. Map another column, or none with --column "
         "timestamp_type="
     ),
 }
 _NOT_IN_SPARK = ("time", "geometry", "geography")
-"""What the names of Iceberg's types begin with that Spark does not know, but for those of _SPARK."""
+"""Prefixes of Iceberg types that Spark does not have, except for those in _SPARK."""
 _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_ntz", "uuid": "string"}
-"""Iceberg's names of types -> Spark's, where the two differ."""
+"""Iceberg type -> Spark type, if their names differ."""
 
 
 def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
-    """Returns what the table is. Without `columns`, or where records cannot be read in place, it says only what the
-    metadata tells."""
+    """Return what the table is. Without `columns`, or if its records cannot be read in place, only from metadata."""
     schema, spec = table.schema(), table.spec()
     kinds, properties = _kinds(schema), table.properties
     deletes, of_gone_files = _deletes(table)
@@ -85,7 +84,7 @@ def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTab
 
 
 def fitting(table: Table, layout: Layout) -> Layout:
-    """Returns the layout without guessed columns of other types than a topic table can take."""
+    """Return the layout without guessed columns whose types do not fit."""
     for name, path in layout.paths.items():
         if layout.may_leave_out(name) and (reason := _misfit(name, path, table.schema())):
             layout = layout.without(name, reason)
@@ -93,22 +92,22 @@ def fitting(table: Table, layout: Layout) -> Layout:
 
 
 def _kinds(schema: Schema) -> dict[str, str]:
-    """Returns the type of each column, fields of structs included."""
+    """Return the type of each column, fields of structs included."""
     return {name: str(schema.find_field(name).field_type) for name in schema.column_names}
 
 
 def _not_for_spark(kinds: Mapping[str, str]) -> Iterable[str]:
-    """Yields columns of types for which Spark reads no column of the table."""
+    """Yield problems of columns whose type makes the whole table unreadable for Spark."""
     for name, kind in kinds.items():
         if kind.startswith(_NOT_IN_SPARK) and kind not in _SPARK:
             yield (
-                f"column {name} is {kind}, and Spark reads no table with such a column. Have its sink write text or a "
-                "whole number, and drop the column in an engine that can read it"
+                f"column {name} is {kind}, and Spark cannot read a table with such a column. Let its sink write text "
+                "or a whole number, and drop the column in an engine that can read it"
             )
 
 
 def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:
-    """Yields names that differ by case only, which Spark does not tell apart."""
+    """Yield problems of names that differ only by case: Spark cannot distinguish them."""
     by_name: dict[str, list[str]] = {}
     for name in kinds:
         by_name.setdefault(name.lower(), []).append(name)
@@ -121,7 +120,7 @@ def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:
 
 
 def _misfit(name: str, path: str, schema: Schema) -> str | None:
-    """Returns why a column of the table cannot be that of a topic table; None if it can."""
+    """Return why a column of the table cannot be mapped, None if it can."""
     kinds = _kinds(schema)
     if path not in kinds:
         return f"the table has no column {path}; it has {', '.join(kinds)}"
@@ -135,7 +134,7 @@ def _misfit(name: str, path: str, schema: Schema) -> str | None:
 
 
 def _is_field(schema: Schema, path: str) -> bool:
-    """Returns whether each step of the path is a field of the struct before it."""
+    """Return whether each step of the path is a field of the struct before it."""
     fields: Sequence[Any] = schema.fields
     for step in path.split("."):
         field = next((field for field in fields if field.name == step), None)
@@ -164,7 +163,7 @@ def _wrong_mark(columns: Columns | None, schema: Schema) -> Iterable[str]:
 
 
 def spark_kind(iceberg: str) -> str:
-    """Returns Spark's name of a type, as far as problem_of looks at it."""
+    """Return Spark's name of a type, as precisely as problem_of needs it."""
     if iceberg.startswith("fixed["):
         return "binary"
     if iceberg.startswith("decimal("):
@@ -178,8 +177,10 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> tuple[str, int]:
-    """Returns, in words, the deletes that a round could not replace, or that make the table unreadable, empty where
-    there are none; and how many data files are gone whose deletion vector is left."""
+    """Return a text on deletes that a round cannot replace or that make the table unreadable, "" if there are none.
+
+    Also return how many deletion vectors belong to data files that no longer exist.
+    """
     try:
         require_own_deletes(table)
         damaged = damaged_vectors(table)
@@ -189,7 +190,7 @@ def _deletes(table: Table) -> tuple[str, int]:
 
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
-    """Returns everything that the records tell."""
+    """Return the fields of ForeignTable that come from data files and records."""
     # 1. only Parquet can be read in place, and no INT96
     tasks, twice = _once(table.scan().plan_files())
     problems = [text for task in tasks if (text := file_problem(table, task.file, columns.paths.values()))]
@@ -224,8 +225,10 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
 
 
 def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """Returns each file once, as its last registration has it, which has the fewest deletes; and the names of those
-    that are registered more than once."""
+    """Return each file once, and the names of files that are registered more than once.
+
+    The last registration counts: it has the fewest deletes.
+    """
     by_path: dict[str, list[Any]] = {}
     for task in tasks:
         by_path.setdefault(task.file.file_path, []).append(task)
@@ -234,7 +237,7 @@ def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
 
 
 def _unfit(table: Table, columns: Columns, files: Iterable[Any]) -> dict[str, str]:
-    """Returns the columns that have numbers beyond what a topic table holds, with what is wrong."""
+    """Return columns with numbers outside the range of a topic table, with a text for each."""
     import pyarrow.compute as pc
 
     schema, unfit = table.schema(), dict[str, str]()
@@ -253,18 +256,18 @@ def _unfit(table: Table, columns: Columns, files: Iterable[Any]) -> dict[str, st
 def _of_file(
     table: Table, columns: Columns, topic_path: str | None, task: Any, topics: set[str]
 ) -> tuple[dict[int, Any], bool]:
-    """Returns (partition -> its offsets, whether they ascend in the file), and adds names of topics to `topics`."""
+    """Return (partition -> its offsets, whether they ascend in the file). Adds names of topics to `topics`."""
     import numpy as np
     import pyarrow as pa
 
-    # 1. read nothing but partition, offset and, where there is one, the topic's name
+    # 1. read only partition, offset and the topic's name, if there is a column for it
     paths = [path for path in (columns.partition, columns.offset, topic_path) if path]
     [(_, records)] = live_columns(table, paths or columns.of(KEY), [task])
     nowhere = pa.array(np.zeros(len(records), np.int64))
     partition, offset = (column_at(records, p) if p else nowhere for p in (columns.partition, columns.offset))
     if partition.null_count or offset.null_count:
         raise TableError(f"{task.file.file_path} has records without a partition or an offset: they belong to no log")
-    # 2. what they say
+    # 2. group by partition
     if topic_path:
         topics |= set(column_at(records, topic_path).unique().to_pylist()) - {None}
     partitions, values = partition.to_numpy(zero_copy_only=False), offset.to_numpy(zero_copy_only=False)
@@ -289,14 +292,14 @@ def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
 
 
 def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
-    """Returns how many records are tombstones, if the metadata say, or a column marks them."""
+    """Return how many records are tombstones, from metadata or the column that marks deletes; None if unknown."""
     if columns.deleted is not None:
         return sum(marked_records(table, file, columns) for file in files)
     return _nulls(table, columns.value if isinstance(columns.value, str) else None, files)
 
 
 def _keyless(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
-    """Returns how many records have no key; of a key of several parts it is none where a part is never null."""
+    """Return how many records have no key, None if unknown. A key of several columns is present if one of them is."""
     counts = [_nulls(table, path, files) for path in columns.of(KEY)]
     return counts[0] if len(counts) == 1 else 0 if 0 in counts else None
 
@@ -310,6 +313,6 @@ def _nulls(table: Table, path: str | None, files: Iterable[Any]) -> int | None:
 
 
 def _is_required(table: Table, path: str) -> bool:
-    """Returns whether neither the field nor a struct around it can be null."""
+    """Return whether neither the field nor a struct around it can be null."""
     parts = path.split(".")
     return all(table.schema().find_field(".".join(parts[: i + 1])).required for i in range(len(parts)))

@@ -1,1 +1,1 @@
-"""Policies side by side, each replayed over a topic's real history."""
+"""Compares policies by replaying a topic's real history."""

@@ -1,4 +1,8 @@
-"""Policies side by side: a topic as it is configured, and as it would be, on its real history."""
+"""Compares two policies of a topic on its real history: as configured, and as proposed.
+
+The history comes from the table: which files were appended when, and what published rounds dropped. It goes back as far
+as the table's snapshots. Older files count as present from the start.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +46,13 @@ if TYPE_CHECKING:
 
 
 DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
-"""Reasons by which a round's own rules drop records; what retention takes is known from the segments."""
+"""Reasons for which a round's own rules drop records. Retention is known from the segments."""
 
 
 def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
-    """Returns the history of a table, None where the table has no records.
+    """Return the history of a table, None if it has no records.
 
-    `rounds` are those of the evidence table. The table itself knows of a rollback also where the process that did it
-    died before it could write evidence.
+    `rounds` are those of the evidence. Rollbacks come from the table: a killed rollback may have no evidence.
     """
     chain = _main(table)
     if not chain:
@@ -64,15 +67,15 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
 
 
 def _main(table: Table) -> list[Snapshot]:
-    """Returns the snapshots of main that are kept, oldest first."""
+    """Return the kept snapshots of main, oldest first."""
     return list(ancestry(table, table.current_snapshot()))[::-1]
 
 
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
-    """Returns the compactions that were published, by log, but for those that were undone.
+    """Return the published compactions by log, without undone ones.
 
-    The records of an undone round are there again, and a later round has dropped them once more. The time of a round is
-    the real one, since snapshots are dated by it as well.
+    The records of an undone round are back, and a later round drops them again. The time of a round is the real one, as
+    in snapshots.
     """
     return [
         ObservedRound(
@@ -90,12 +93,12 @@ def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
 
 
 SET = Path("--set")
-"""The name that a wrong `--set` is reported under, where errors name a file."""
+"""Replaces the file's name in errors about `--set`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Describes one side of a comparison. `due` says what a run would do now, from metadata, which is exact."""
+    """One side of a comparison. `due`: partitions that a run would compact now, exactly known from metadata."""
 
     outcome: Outcome
     due: tuple[int, ...]
@@ -106,10 +109,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Describes two policies of one topic. `changes` maps a key to (before, after).
+    """Two policies of one topic. `changes` maps a key to (before, after).
 
-    Both sides are None where there is no history to replay, and `note` says why. `observed_rounds` counts the
-    compactions of a log that really were published within the history.
+    Both sides are None if there is no history to replay, and `note` says why. `observed_rounds` counts the real
+    compactions of a log that were published within the history.
     """
 
     topic: str
@@ -124,8 +127,7 @@ class Comparison:
 
 
 def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
-    """Returns the topic with the configs `name=value` in place of its own. Raises ConfigError as a topic's YAML
-    would."""
+    """Return the topic with changed configs, each `name=value`. Raises ConfigError as for a topic's YAML."""
     pairs = [setting.partition("=") for setting in settings]
     without_value = [name for name, equals, _ in pairs if not equals or not name]
     if without_value:
@@ -141,14 +143,14 @@ def _alias(field: str) -> str:
 
 
 def _value(text: str) -> int | float | str:
-    """Returns a value as YAML would read it: `0.2` is a number, `compact,delete` is text."""
+    """Return a value as YAML reads it: `0.2` is a number, `compact,delete` is text."""
     if re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
         return int(text)
     return float(text) if re.fullmatch(r"[-+]?[0-9]*\.[0-9]+|[-+]?[0-9]+\.", text) else text
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Gives the same items again, and shows somebody how many of them went by; the text is their noun."""
+"""Returns the same items, and shows progress while they are read. The text is their noun."""
 
 
 def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
@@ -158,8 +160,7 @@ def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
 def compare(
     before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Comparison:
-    """Returns both policies on the history of the table that the topic has now. Raises TableError where it cannot be
-    read."""
+    """Compare both policies on the history of the topic's present table. Raises TableError if it cannot be read."""
     # 1. the table, and its history
     changes = changes_between(before, after)
     catalog = open_catalog(platform, os.environ)
@@ -212,7 +213,7 @@ def _note(history: History) -> str:
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:
-    """Returns what differs in effect, by the keys of the YAML: key -> (before, after)."""
+    """Return the effective differences, by keys of the YAML: key -> (before, after)."""
     configs = changed_values(_configs(before), _configs(after))
     rest = changed_values(_rest(before), _rest(after))
     return configs | rest
@@ -229,10 +230,9 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Describes all topics of two configurations: those that changed in effect, new ones and removed ones, by name.
+    """Topics of two configurations that changed in effect, new ones and removed ones, ordered by name.
 
-    `broken_in_base` and `broken` say what is wrong in files of the base and of the proposal. Nothing is known of the
-    topics in these.
+    `broken_in_base` and `broken` are errors in files of the base and of the proposal, whose topics are unknown.
     """
 
     changed: tuple[Comparison, ...]
@@ -245,9 +245,9 @@ class Difference:
 def differences(
     base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> Difference:
-    """Returns how the topics of `config_dir` differ from those of `base_dir`. A broken file hides none of the others.
+    """Compare the topics of `config_dir` with those of `base_dir`. A broken file does not hide the others.
 
-    Raises ConfigError where a directory is none.
+    Raises ConfigError if a directory does not exist.
     """
     old, wrong_before = _topics(base_dir)
     new, wrong = _topics(config_dir)
@@ -258,21 +258,20 @@ def differences(
         tuple(changed),
         tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
         tuple(old[t][1] for t in sorted(old.keys() - new.keys()) if old[t][0] not in wrong),
-        tuple(dict.fromkeys(map(str, wrong_before.values()))),  # of a broken defaults.yaml every file tells the same
+        tuple(dict.fromkeys(map(str, wrong_before.values()))),  # a broken defaults.yaml breaks every file
         tuple(dict.fromkeys(map(str, wrong.values()))),
     )
 
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
-    """Returns topic -> (name of its file, the topic), and name of the file -> what is wrong in it."""
+    """Return topic -> (name of its file, the topic), and name of a broken file -> its error."""
     topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
     topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
     return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
 def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
-    """Returns the comparison of one topic. Where its table cannot be read, the note says so, and the others are not
-    hidden; a catalog out of reach is an error of all."""
+    """Compare one topic. A table that cannot be read becomes a note; an unreachable catalog fails the whole command."""
     try:
         return compare(before, after, platform, now_ms)
     except OutsideError:

@@ -1,11 +1,9 @@
-"""Says what another policy would have done with a topic's real history: its appends, replayed through the real
-triggers. Pure.
+"""What another policy would have done: replays the real appends of a topic through the real triggers. Pure.
 
-1. Every tick of the schedule is a run. The log as it would stand then is resolved, and decided on, by the functions
-   that decide real runs.
-2. What a round would drop is known where real rounds covered the same offsets: of the records between two clean points
-   exactly as many have a successor, however many rounds it takes.
-3. Elsewhere it is estimated from the share that real rounds dropped.
+1. Every tick of the schedule is a run. The functions that decide real runs resolve the log at that time, and decide.
+2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on how many
+   rounds it takes to get from one clean point to another.
+3. Otherwise it is estimated from the share of records that real rounds dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ DAY_MS = 86_400_000
 
 
 class Basis(StrEnum):
-    """Says how a number is known."""
+    """How a number is known, from best to worst."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -35,8 +33,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Describes a data file and when it was committed (Unix ms); what is older than the history arrived at its
-    start."""
+    """A data file and its commit time (Unix ms). A file older than the history arrived at its start."""
 
     at_ms: int
     file: DataFile
@@ -44,7 +41,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRound:
-    """Describes a round of one log that was published: the offsets that were dirty, and how many records it dropped."""
+    """A published round of one log: its dirty offsets, and how many records it dropped."""
 
     partition: int
     at_ms: int
@@ -55,7 +52,7 @@ class ObservedRound:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Describes what is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
+    """What is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
 
     start_ms: int
     end_ms: int
@@ -68,8 +65,7 @@ class History:
 
     @property
     def whole_days(self) -> int:
-        """Returns how many whole days the history has. Rates a day are taken from these: a part of a day would not have
-        the schedule's share of runs."""
+        """Return the number of whole days, for rates per day: a part of a day would distort the schedule's share."""
         return (self.end_ms - self.start_ms) // DAY_MS
 
     @property
@@ -79,11 +75,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Says what one policy does over a history.
+    """What one policy does over a history.
 
-    Rounds are compactions of one log, runs are ticks with any work; those of its last whole days are counted apart, for
-    rates a day. `superseded` and `bytes_freed` are None where no round was ever observed. `read_bytes` sums the live
-    bytes of the logs that rounds look at.
+    A round compacts one log, and a run is a tick with work. Those of the last whole days are counted separately, for
+    rates per day. `superseded` and `bytes_freed` are None if no round was ever observed. `read_bytes` sums the live
+    bytes of the logs that rounds read.
     """
 
     runs: int
@@ -106,15 +102,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class DropCurve:
-    """Says how many of a log's records real rounds dropped, by offset. `share` is used for offsets that no round
-    covered."""
+    """How many of a log's records real rounds dropped, by offset. `share` is for offsets that no round covered."""
 
     rounds: tuple[ObservedRound, ...]
     share: float | None
 
     def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
-        """Returns how many records the cleaning of [start, end) drops, of that span and of what was clean before it,
-        and how well that is known."""
+        """Return how many records cleaning [start, end) drops, in that span and before it, and how that is known."""
         covered, records, whole = 0, 0.0, True
         for round_ in self.rounds:
             low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
@@ -132,7 +126,7 @@ class DropCurve:
 
 
 def drop_curves(history: History) -> dict[int, DropCurve]:
-    """Returns one curve a log; a log without rounds of its own takes the share of the topic's other logs."""
+    """Return one curve per log. A log without rounds of its own has the share of the topic's other logs."""
     overall = _share(history.rounds)
     curves = {}
     for p in history.partitions:
@@ -143,19 +137,18 @@ def drop_curves(history: History) -> dict[int, DropCurve]:
 
 
 def _share(rounds: Sequence[ObservedRound]) -> float | None:
-    """Returns dropped records by dirty offset; None where nothing was dirty. It is never above 1: a record supersedes
-    one other."""
+    """Return dropped records per dirty offset, None if nothing was dirty. At most 1: a record supersedes one other."""
     offsets = sum(r.end_offset - r.first_dirty_offset for r in rounds)
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
 
 
 def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
-    """Returns what `configs` would have done, had a run come at each of the ticks (Unix ms, ascending)."""
+    """Return what `configs` would have done with a run at each of the ticks (Unix ms, ascending)."""
     # 1. the logs at the start of the history
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
     whole_days_ms = history.end_ms - history.whole_days * DAY_MS
-    # 2. every tick is a run; of the whole days at the end runs and rounds are counted apart
+    # 2. every tick is a run; those of the whole days at the end are counted separately
     runs = early_runs = early_rounds = 0
     for at_ms in ticks:
         worked = [log.tick(at_ms) for log in logs]
@@ -181,7 +174,7 @@ def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> O
 
 
 class _Replay:
-    """Keeps the state of one log on its way through the ticks."""
+    """The state of one log during the replay."""
 
     def __init__(self, partition: int, history: History, configs: KafkaConfigs, curve: DropCurve) -> None:
         self._configs, self._curve = configs, curve
@@ -198,7 +191,7 @@ class _Replay:
         self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
 
     def tick(self, now_ms: int) -> bool:
-        """Does a run at `now_ms`. Returns whether there was anything to do."""
+        """Run at `now_ms`. Return whether there was work."""
         self._arrive(now_ms)
         if not self._files:
             return False
@@ -220,8 +213,7 @@ class _Replay:
             self._next += 1
 
     def _live_files(self) -> list[DataFile]:
-        """Returns the files with their removed records spread evenly over what is clean: which file lost which is not
-        known."""
+        """Return the files with removed records spread evenly over clean ones: the real distribution is unknown."""
         clean = sum(f.records for f in self._files if self._is_clean(f))
         share = min(self._removed_records / clean, 1.0) if clean else 0.0
         return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
@@ -237,7 +229,7 @@ class _Replay:
         return sum(due) >= 1
 
     def _retain(self, log: LogState, now_ms: int) -> bool:
-        """Drops whole segments past retention. Returns whether there were any."""
+        """Drop whole segments past retention. Return whether there were any."""
         retention = resolve_retention(log, self._configs, now_ms)
         if not retention.due:
             return False
@@ -252,12 +244,12 @@ class _Replay:
         return True
 
     def _clean(self, log: LogState, now_ms: int) -> None:
-        # 1. what the round drops: of new offsets by the curve, of late records by its share
+        # 1. dropped records: of new offsets by the curve, of late records by its share
         start, end = log.first_dirty_offset, log.first_uncleanable_offset
         fresh = max(start, min(self._state.checkpoint or 0, end))
         dropped, basis = self._curve.dropped(fresh, end)
         late = sum(f.records for f in self._new if f.upper_offset < fresh)
-        if late:  # records that came below the clean point: no round of its own is known for them
+        if late:  # records below the clean point: no real round is known for them
             dropped, basis = (
                 dropped + late * (self._curve.share or 0.0),
                 max(basis, Basis.ESTIMATED, key=list(Basis).index),
@@ -275,8 +267,7 @@ class _Replay:
         self._state = replace(self._state, checkpoint=end)
 
     def _keep_tombstones(self, start: int, end: int, dropped: float, now_ms: int) -> None:
-        """Gives this round's horizon to the tombstones of the dirty part that survive, as far as the drop share
-        tells."""
+        """Give this round's horizon to the tombstones of the dirty part that survive, estimated by the drop share."""
         files = [f for f in self._files if start <= f.lower_offset < end]
         records = sum(f.records for f in files)
         share = max(1.0 - dropped / records, 0.0) if records else 0.0
@@ -289,17 +280,16 @@ class _Replay:
 
 
 def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
-    """Returns the clean point as real rounds had left it when the history begins."""
+    """Return the clean point at the start of the history."""
     before = [r for r in rounds if r.at_ms <= at_ms]
     return max(before, key=lambda r: r.at_ms).end_offset if before else None
 
 
 def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:
-    """Returns when (Unix ms) the next tombstone goes, and how well that is known; None where no tombstone waits, or
-    none would be cleaned now.
+    """Return when (Unix ms) the next tombstone expires, and how that is known; None if no tombstone waits.
 
-    That is a horizon that is set, which no change of config moves (semantics.md 1.5), else the horizon that a round
-    would set now.
+    It is a horizon that is set, which no change of config moves (semantics.md 1.5), else the horizon that a round would
+    set now. It is None if no round would set one.
     """
     if not configs.compacts:
         return None
@@ -311,6 +301,6 @@ def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) ->
 
 
 def changed_values(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[object, object]]:
-    """Returns the keys whose values differ: key -> (before, after), None where a side has none."""
+    """Return the keys whose values differ: key -> (before, after), None for a missing value."""
     keys = [*before, *(k for k in after if k not in before)]
     return {k: (before.get(k), after.get(k)) for k in keys if before.get(k) != after.get(k)}
