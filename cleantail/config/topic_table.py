@@ -15,6 +15,80 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.kafka_configs import KafkaConfigs
 
+PARTITION = "partition"
+OFFSET = "offset"
+TIMESTAMP = "timestamp"
+TIMESTAMP_TYPE = "timestamp_type"
+KEY = "key"
+VALUE = "value"
+HEADERS = "headers"
+TOMBSTONE = "tombstone"
+"""Whether the record's value is null. It is a column of its own, so that tombstones are counted without reading
+values."""
+
+ORDER = "order"
+"""The column, as a whole number, that decides between records of one key in an adopted table without offsets."""
+
+COLUMNS = {
+    PARTITION: "int",
+    OFFSET: "bigint",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_TYPE: "int",
+    KEY: "binary",
+    VALUE: "binary",
+    HEADERS: "array<struct<key: string, value: binary>>",
+}
+"""Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC. The others are as in Kafka."""
+
+PROPERTY_TOPIC = "cleantail.topic"
+"""Table property with the topic of a topic table. Cleantail changes no table without it."""
+PROPERTY_SIDE_OF = "cleantail.side-of"
+"""Table property of a side table with the topic that it belongs to."""
+LEDGER_SUFFIX = "_deleted_versions"
+"""Suffix of the side table of deleted versions."""
+KEYLESS_SUFFIX = "_keyless"
+"""Suffix of the side table of records without a key."""
+UNHOLDABLE_SUFFIX = "_unholdable"
+"""Suffix of the side table of records that the topic table cannot hold."""
+LATEST_SUFFIX = "_latest"
+"""Suffix of the view of the current state."""
+SIDE_SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX, LATEST_SUFFIX)
+EVIDENCE = "cleantail_evidence"
+"""Name of the evidence table, in the catalog's namespace."""
+
+FILE_BYTES = 512 << 20
+"""Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""
+FILE_BYTES_MIN = 1 << 20
+
+
+FILE_FORMAT = "write.format.default"
+"""Table property with the format of new data files. Tasks read and write Parquet only."""
+RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
+"""Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
+
+
+def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
+    """Return the properties of a new topic table."""
+    return {
+        PROPERTY_TOPIC: topic,
+        "format-version": "3",
+        FILE_FORMAT: "parquet",
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "merge-on-read",
+        "write.merge.mode": "merge-on-read",
+        "write.distribution-mode": "hash",
+        "write.parquet.compression-codec": "zstd",
+        "write.target-file-size-bytes": str(max(min(configs.segment_bytes, FILE_BYTES), FILE_BYTES_MIN)),
+        "write.metadata.metrics.default": "full",
+        "write.metadata.metrics.column.key": "truncate(16)",
+        "write.metadata.metrics.column.value": "counts",
+        "write.metadata.metrics.column.headers": "none",
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "100",
+        "commit.manifest.min-count-to-merge": "20",  # every read of the table opens all manifests; a round adds two
+    } | RETRIES
+
+
 PATH = r"^[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+)*$"
 ColumnPath = Annotated[
     str, Field(pattern=PATH, json_schema_extra={"x-allowed": "a column, or a field of a struct as struct.field"})
@@ -174,77 +248,3 @@ def columns_of_texts(texts: Mapping[str, str], deleted: Deleted | None) -> Colum
 def quoted(path: str) -> str:
     """Return `a`.`b` for a.b, so that a keyword can be a column."""
     return ".".join(f"`{part}`" for part in path.split("."))
-
-
-PARTITION = "partition"
-OFFSET = "offset"
-TIMESTAMP = "timestamp"
-TIMESTAMP_TYPE = "timestamp_type"
-KEY = "key"
-VALUE = "value"
-HEADERS = "headers"
-TOMBSTONE = "tombstone"
-"""Whether the record's value is null. It is a column of its own, so that tombstones are counted without reading
-values."""
-
-ORDER = "order"
-"""The column, as a whole number, that decides between records of one key in an adopted table without offsets."""
-
-COLUMNS = {
-    PARTITION: "int",
-    OFFSET: "bigint",
-    TIMESTAMP: "timestamp",
-    TIMESTAMP_TYPE: "int",
-    KEY: "binary",
-    VALUE: "binary",
-    HEADERS: "array<struct<key: string, value: binary>>",
-}
-"""Column -> Spark SQL type. `timestamp` is timestamptz in Iceberg, in UTC. The others are as in Kafka."""
-
-PROPERTY_TOPIC = "cleantail.topic"
-"""Table property with the topic of a topic table. Cleantail changes no table without it."""
-PROPERTY_SIDE_OF = "cleantail.side-of"
-"""Table property of a side table with the topic that it belongs to."""
-LEDGER_SUFFIX = "_deleted_versions"
-"""Suffix of the side table of deleted versions."""
-KEYLESS_SUFFIX = "_keyless"
-"""Suffix of the side table of records without a key."""
-UNHOLDABLE_SUFFIX = "_unholdable"
-"""Suffix of the side table of records that the topic table cannot hold."""
-LATEST_SUFFIX = "_latest"
-"""Suffix of the view of the current state."""
-SIDE_SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX, LATEST_SUFFIX)
-EVIDENCE = "cleantail_evidence"
-"""Name of the evidence table, in the catalog's namespace."""
-
-FILE_BYTES = 512 << 20
-"""Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""
-FILE_BYTES_MIN = 1 << 20
-
-
-FILE_FORMAT = "write.format.default"
-"""Table property with the format of new data files. Tasks read and write Parquet only."""
-RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
-"""Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
-
-
-def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
-    """Return the properties of a new topic table."""
-    return {
-        PROPERTY_TOPIC: topic,
-        "format-version": "3",
-        FILE_FORMAT: "parquet",
-        "write.delete.mode": "merge-on-read",
-        "write.update.mode": "merge-on-read",
-        "write.merge.mode": "merge-on-read",
-        "write.distribution-mode": "hash",
-        "write.parquet.compression-codec": "zstd",
-        "write.target-file-size-bytes": str(max(min(configs.segment_bytes, FILE_BYTES), FILE_BYTES_MIN)),
-        "write.metadata.metrics.default": "full",
-        "write.metadata.metrics.column.key": "truncate(16)",
-        "write.metadata.metrics.column.value": "counts",
-        "write.metadata.metrics.column.headers": "none",
-        "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "100",
-        "commit.manifest.min-count-to-merge": "20",  # every read of the table opens all manifests; a round adds two
-    } | RETRIES

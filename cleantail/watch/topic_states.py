@@ -22,52 +22,6 @@ from cleantail.log.source_position import ReadPosition
 from cleantail.watch.dag_state import DagState, failure_text, standstill_text
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStatus:
-    """A topic's logs, its registered readers with the tombstones that each holds, and how far its source was read."""
-
-    topic: Topic
-    logs: Sequence[LogState]
-    holds: Sequence[ReaderHold] = ()
-    source: ReadPosition | None = None
-
-
-def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
-    """Return the status of a topic, from metadata. Raises TableError, or OutsideError if the catalog cannot be
-    reached."""
-    facts = read_facts(topic, platform)
-    logs = log_states(topic, facts, now_ms)
-    if facts is None:
-        return TopicStatus(topic, logs)
-    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.position)
-
-
-Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Passes the items on and shows progress; the text names one item."""
-
-
-def _uncounted(items: Sequence[Any], _: str) -> Sequence[Any]:
-    return items
-
-
-def status_of_all(
-    config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
-) -> tuple[list[TopicStatus], list[str]]:
-    """Return each topic's status, and a message for each topic whose file or table is broken."""
-    statuses: list[TopicStatus] = []
-    broken: list[str] = []
-    for _, topic in counting(list(scan_topics(config_dir, os.environ)), "topic"):
-        try:
-            if isinstance(topic, ConfigError):
-                raise topic
-            statuses.append(status_of(topic, platform, now_ms))
-        except ConfigError as e:
-            broken.append(str(e))
-        except TableError as e:
-            broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
-    return statuses, broken
-
-
 class State(StrEnum):
     """States of a topic, most urgent first. The page shows them in this order."""
 
@@ -201,3 +155,45 @@ def ingestion_text(topic: Topic) -> str:
 
 def _of(partition: int, reason: str) -> str:
     return f"partition {partition}: {readable_reason(reason)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """A topic's logs, its registered readers with the tombstones that each holds, and how far its source was read."""
+
+    topic: Topic
+    logs: Sequence[LogState]
+    holds: Sequence[ReaderHold] = ()
+    source: ReadPosition | None = None
+
+
+def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
+    """Return the status of a topic, from metadata. Raises TableError, or OutsideError if the catalog cannot be
+    reached."""
+    facts = read_facts(topic, platform)
+    logs = log_states(topic, facts, now_ms)
+    if facts is None:
+        return TopicStatus(topic, logs)
+    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.position)
+
+
+Counting = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Passes the items on and shows progress; the text names one item."""
+
+
+def status_of_all(
+    config_dir: Path, platform: Platform, now_ms: int, counting: Counting
+) -> tuple[list[TopicStatus], list[str]]:
+    """Return each topic's status, and a message for each topic whose file or table is broken."""
+    statuses: list[TopicStatus] = []
+    broken: list[str] = []
+    for _, topic in counting(list(scan_topics(config_dir, os.environ)), "topic"):
+        try:
+            if isinstance(topic, ConfigError):
+                raise topic
+            statuses.append(status_of(topic, platform, now_ms))
+        except ConfigError as e:
+            broken.append(str(e))
+        except TableError as e:
+            broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
+    return statuses, broken
