@@ -23,7 +23,6 @@ from cleantail.lineage import (
     LineageDataset,
     StationFacts,
     StationLineage,
-    ToldTables,
     file_datasets,
     kafka_dataset,
     lineage_of,
@@ -113,11 +112,15 @@ def done(
     tables = told_tables(topic, platform, told_evidence(platform))
     if tables is None:
         return None
-    appended = _appended(ended)
+    appended = ended.result if station in INGESTING and isinstance(ended.result, ReadRecords) else None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
+    if station == "compact":
+        written = tables.branches.get(report.branch)
+    else:
+        written = tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
     facts = StationFacts(
         read=read or heads,
-        written=_written(station, tables, report),
+        written=written,
         commits=_commits(ended, appended, report),
         records=appended.records if appended else None,
         checks=_checks(station, topic, platform, report.round),
@@ -147,19 +150,6 @@ def done_by_pack(
     checks = _checks(station, topic, platform, result.round if result else None)
     facts = StationFacts((), written, commits, records, checks)
     return lineage_of(station, tables, facts, _source(station, topic, platform, ()))
-
-
-def _written(station: str, tables: ToldTables, report: JobReport) -> int | None:
-    """Return the snapshot that the station has made, or None if it is unknown."""
-    if station == "compact":
-        return tables.branches.get(report.branch)
-    return tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
-
-
-def _appended(ended: EndedJob) -> ReadRecords | None:
-    """Return what an ingestion has appended. Returns None for other jobs."""
-    result = ended.result if ended.job in INGESTING else None
-    return result if isinstance(result, ReadRecords) else None
 
 
 def _commits(ended: EndedJob, appended: ReadRecords | None, report: JobReport) -> bool:

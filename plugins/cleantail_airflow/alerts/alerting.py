@@ -36,7 +36,6 @@ from cleantail.watch.alarms import check_failed, deadline_run_ms, missed_deadlin
 from cleantail.watch.approval_text import count_lines
 from cleantail.watch.incidents import (
     Condition,
-    Incident,
     Look,
     Notification,
     observed,
@@ -191,28 +190,10 @@ def tell(
     place, red = place_of(topic.topic, platform, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:
-        message = message_of(_with_links(notification, place), red, place)
+        message = message_of(notification, red, place)
         return with_values(message, topic, platform) if asks_for_values(topic, alert, notification.event) else message
 
     return tell_channels(topic.alerts, platform, book_store, message, context)
-
-
-def _with_links(notification: Notification, place: Place) -> Notification:
-    """Return the notification in which each condition has a link. The default is its log on the topic's page."""
-
-    def linked(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
-        return tuple(
-            replace(i, condition=replace(c, link=c.link or place.page(c.partition)))
-            for i in incidents
-            for c in [i.condition]
-        )
-
-    return replace(
-        notification,
-        begun=linked(notification.begun),
-        ended=linked(notification.ended),
-        still=linked(notification.still),
-    )
 
 
 PAUSES_S = (5, 20, 60)

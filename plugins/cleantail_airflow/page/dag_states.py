@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -40,12 +41,26 @@ def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
     ids = sorted(dag_ids)
     if not ids:
         return {}
-    columns = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
     with create_session() as session:
-        models = {row.dag_id: row for row in session.execute(columns.where(DagModel.dag_id.in_(ids)))}
+        models = _models(session, ids)
         runs = session.execute(_runs_query(ids)).all()
     runs_of = {dag_id: list(rows) for dag_id, rows in groupby(runs, key=lambda row: row.dag_id)}
-    return {dag_id: _state(dag_id, models.get(dag_id), runs_of.get(dag_id, [])) for dag_id in ids}
+    return {dag_id: _with_runs(models[dag_id], runs_of.get(dag_id, [])) for dag_id in ids}
+
+
+def _models(session: Any, dag_ids: Collection[str]) -> dict[str, DagState]:
+    """Return each DAG's state without its runs. A stale DAG is one that no file defines any longer."""
+    columns = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
+    missing = {dag_id: DagState(dag_id=dag_id, exists=False) for dag_id in dag_ids}
+    return missing | {
+        row.dag_id: DagState(
+            dag_id=row.dag_id,
+            exists=not row.is_stale,
+            import_error=bool(row.has_import_errors),
+            paused=bool(row.is_paused),
+        )
+        for row in session.execute(columns.where(DagModel.dag_id.in_(dag_ids)))
+    }
 
 
 def _runs_query(dag_ids: Collection[str]) -> Any:
@@ -76,15 +91,11 @@ def _runs_query(dag_ids: Collection[str]) -> Any:
     )
 
 
-def _state(dag_id: str, model: Any, rows: Collection[Any]) -> DagState:
-    """Return the state of one DAG. A stale DAG is one that no file defines any longer: it does not exist."""
+def _with_runs(state: DagState, rows: Collection[Any]) -> DagState:
     ended = [row for row in rows if row.state in ENDED]
     active = sorted((row for row in rows if row.state in ACTIVE), key=lambda row: row.state != DagRunState.RUNNING)
-    return DagState(
-        dag_id=dag_id,
-        exists=model is not None and not model.is_stale,
-        import_error=bool(model is not None and model.has_import_errors),
-        paused=bool(model is not None and model.is_paused),
+    return replace(
+        state,
         last=dag_run(ended[0]) if ended else None,
         active=dag_run(active[0]) if active else None,
         failed_tasks=_failed_tasks(ended),
@@ -134,7 +145,6 @@ MOST_RUNS = 256
 TOPIC = "topic"
 """Parameter of a group's run that limits it to one topic."""
 Failures = Mapping[str, tuple[FailedTask, ...]]
-NO_FAILURES: Failures = {}
 
 _kept: dict[tuple[str, str, Any], Failures] = {}
 
@@ -151,33 +161,24 @@ def topics_in_groups(groups: Mapping[str, tuple[str, Collection[str]]]) -> dict[
     if not groups:
         return {}
     with create_session() as session:
-        columns = select(DagModel.dag_id, DagModel.is_stale, DagModel.is_paused, DagModel.has_import_errors)
-        models = {row.dag_id: row for row in session.execute(columns.where(DagModel.dag_id.in_(groups)))}
+        models = _models(session, list(groups))
         runs = _newest_runs(session, groups)
         last, active = _by_topic(groups, runs, ENDED), _by_topic(groups, runs, ACTIVE)
         red = {run for run in last.values() if run is not None and run.run.state == DagRunState.FAILED}
         failures = _failures(session, red)
     states = {}
     for dag_id, (group, topics) in groups.items():
-        model = models.get(dag_id)
-        exists = model is not None and not model.is_stale
         for topic in topics:
             ended, at_work = last[topic], active[topic]
-            states[topic] = DagState(
-                dag_id=dag_id,
+            failed = failures.get(ended, {}) if ended else {}
+            states[topic] = replace(
+                models[dag_id],
                 group=group,
-                exists=exists,
-                import_error=bool(model is not None and model.has_import_errors),
-                paused=bool(model is not None and model.is_paused),
                 last=ended.run if ended else None,
                 active=at_work.run if at_work else None,
-                failed_tasks=_of_topic(topic, failures.get(ended, NO_FAILURES)) if ended else (),
+                failed_tasks=failed.get(topic) or failed.get(EVERY_TOPIC, ()),
             )
     return states
-
-
-def _of_topic(topic: str, failures: Failures) -> tuple[FailedTask, ...]:
-    return failures.get(topic) or failures.get(EVERY_TOPIC, ())
 
 
 def _newest_runs(session: Any, dag_ids: Iterable[str]) -> list[_Run]:

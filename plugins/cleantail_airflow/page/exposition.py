@@ -14,7 +14,7 @@ import hmac
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Annotated, Any
 
@@ -33,14 +33,13 @@ from sqlalchemy import func, select
 from cleantail.config.topic import Topic, by_topic
 from cleantail.home.driver_process import TOKEN_VARIABLE
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.log_metrics import Totals, compaction_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.log_metrics import compaction_samples, log_samples, saved_samples, total_samples
 from cleantail.watch.metrics import (
     DEAD_THREADS,
     LAST_RUN_FAILED,
     TIME_SINCE_LAST_RUN,
     TOPICS,
     UP,
-    Metric,
     Sample,
     by_metric,
 )
@@ -94,17 +93,15 @@ def samples_of(
         name: row_of(name, topic, tables.get(name), now_ms, approval_tasks.get(name, ""), dag=dags.get(name)).state
         for name, topic in files.items()
     }
-    read = [name for name in topics if states[name] not in (*DOWN, State.READING)]
+    read = {name: None for name in topics if states[name] not in (*DOWN, State.READING)}
     totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
-    return [*gauges, *_of_states(states), *_of_runs(dags, files), *_counted(totals, read)]
-
-
-def _of_runs(dags: Mapping[str, DagState], names: Iterable[str]) -> Iterator[Sample]:
-    """Yield whether the last run failed. A DAG has no sample before its first run has ended."""
-    yield from (
-        Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name in names if (dag := dags.get(name)) and dag.last
-    )
+    # a DAG has no sample before its first run has ended
+    ended = [(name, dags[name]) for name in files if name in dags and dags[name].last]
+    runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]
+    # the evidence also has topics whose file was deleted
+    counted = Counter({key: n for key, n in (totals or {}).items() if key[1][0] in read})
+    return [*gauges, *_of_states(states), *runs, *total_samples(counted)]
 
 
 def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:
@@ -121,12 +118,6 @@ def _of_states(states: dict[str, State]) -> Iterator[Sample]:
     yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)
 
 
-def _counted(totals: Totals | None, names: Iterable[str]) -> list[Sample]:
-    """Return the counters of these topics. The evidence also has topics whose file was deleted."""
-    topics = set(names)
-    return total_samples(Counter({key: n for key, n in (totals or {}).items() if key[1][0] in topics}))
-
-
 COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
@@ -141,7 +132,11 @@ def exposition(content: Content, readable: Collection[str], accept: str) -> tupl
     waiting, states = approvals_of(configured, runs), dags_of(configured, runs)
     of_topics = samples_of(content, runs, now_ms, waiting, states)
     last_ms = by_topic(last_runs_ms(set(runs.values())), runs)
-    samples = [*of_topics, *_since_last_run(last_ms, now_ms), _dead()]
+    since = [Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - ms, 0)) for name, ms in sorted(last_ms.items())]
+    # a component that never ran has no status, and is not dead
+    health = get_airflow_health()
+    dead = sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS)
+    samples = [*of_topics, *since, Sample(DEAD_THREADS, (), dead)]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Samples(samples))
     encoder, content_type = choose_encoder(accept)
@@ -156,25 +151,10 @@ class _Samples:
 
     def collect(self) -> Iterator[Any]:
         for metric, samples in by_metric(self._samples):
-            yield _family(metric, samples)
-
-
-def _family(metric: Metric, samples: Collection[Sample]) -> Any:
-    family = _FAMILIES[metric.kind](metric.exposed, metric.meaning, labels=metric.labels)
-    for sample in samples:
-        family.add_metric(sample.labels, sample.value)
-    return family
-
-
-def _since_last_run(last_ms: Mapping[str, int], now_ms: int) -> Iterator[Sample]:
-    for name, began_ms in sorted(last_ms.items()):
-        yield Sample(TIME_SINCE_LAST_RUN, (name,), max(now_ms - began_ms, 0))
-
-
-def _dead() -> Sample:
-    """Count the components that Airflow reports as unhealthy. A component that never ran has no status."""
-    health = get_airflow_health()
-    return Sample(DEAD_THREADS, (), sum(health[name]["status"] == UNHEALTHY for name in COMPONENTS))
+            family = _FAMILIES[metric.kind](metric.exposed, metric.meaning, labels=metric.labels)
+            for sample in samples:
+                family.add_metric(sample.labels, sample.value)
+            yield family
 
 
 def last_runs_ms(dag_ids: Collection[str]) -> dict[str, int]:
