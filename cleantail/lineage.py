@@ -248,14 +248,6 @@ def _dataset(table: Table, name: str, platform: Platform) -> LineageDataset:
     return LineageDataset(
         place_name(table.location()),
         catalog_name(address, name),
-        {field.name: _type(str(field.field_type)) for field in table.schema().fields},
+        {field.name: str(field.field_type).partition("<")[0] for field in table.schema().fields},  # struct, list, map
         snapshot.snapshot_id if snapshot else None,
     )
-
-
-NESTED: Collection[str] = ("struct", "list", "map")
-
-
-def _type(text: str) -> str:
-    """Return the name of a type; of a nested one only its kind."""
-    return next((kind for kind in NESTED if text.startswith(f"{kind}<")), text)

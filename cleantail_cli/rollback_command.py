@@ -218,7 +218,10 @@ class TakenBack:
             )
         for line in warnings(self.topic, planned, self.logs, self.come_again):
             page.line(f"  warning: {line}")
-        page.line("\n".join(_listed(planned)) if self.snapshot_id is None else _done(self.snapshot_id))
+        if self.snapshot_id is None:
+            page.line("\n".join(_listed(planned)))
+        else:
+            page.line(f"done, as snapshot {self.snapshot_id}; what was taken back can be ingested again")
 
 
 def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
@@ -237,10 +240,6 @@ def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], c
         f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
         for file in come_again
     ]
-
-
-def _done(snapshot_id: int) -> str:
-    return f"done, as snapshot {snapshot_id}; what was taken back can be ingested again"
 
 
 def _listed(planned: IngestionUndo) -> list[str]:

@@ -100,7 +100,8 @@ def searches(
     of_scope: dict[int, list[int]] = {}
     for number, delete in enumerate(deletes):
         of_scope.setdefault(delete.scope, []).append(number)
-    candidates = {n: _deletes_of(file, of_scope) for n, file in enumerate(files)}
+    everywhere = of_scope.get(EVERYWHERE, [])
+    candidates = {n: of_scope.get(file.scope, []) + everywhere for n, file in enumerate(files)}
     by_bounds = sum(map(len, candidates.values())) <= MOST_PAIRS
     deletes_by_file: dict[int, list[int]] = {}
     for number, of_file in candidates.items():
@@ -115,10 +116,6 @@ def searches(
         Search(tuple(pack), tuple(sorted({d for n in pack for d in deletes_by_file[n]})))
         for pack in _packs(files, deletes_by_file, share)
     ]
-
-
-def _deletes_of(file: TableFile, of_scope: Mapping[int, Sequence[int]]) -> list[int]:
-    return [*of_scope.get(file.scope, ()), *of_scope.get(EVERYWHERE, ())]
 
 
 def _packs(files: Sequence[TableFile], numbers: Iterable[int], share: int) -> list[list[int]]:

@@ -153,7 +153,10 @@ def exclusive(home: Path, name: str, within_s: float | None = None) -> Iterator[
     except OSError as e:
         raise CleantailError(f"CLEANTAIL_HOME {home} cannot be written: {e.strerror}: {e.filename}") from None
     with file:
-        _wait(file, name, within_s)
+        if within_s is None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        elif not holds_within(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
+            raise OutsideError(f"another process holds the lock {name} for over {within_s:g} s")
         yield
 
 
@@ -161,13 +164,6 @@ def _file_name(name: str) -> str:
     """Return the name of a lock's file. It has at most 255 bytes, and a topic's name alone may have 249."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     return plain if len(plain) <= NAME_CHARS else f"{plain[:NAME_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def _wait(file: IO[str], name: str, within_s: float | None) -> None:
-    if within_s is None:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    elif not holds_within(lambda: _is_taken(file), every_s=_PAUSE_S, within_s=within_s):
-        raise OutsideError(f"another process holds the lock {name} for over {within_s:g} s")
 
 
 def _is_taken(file: IO[str]) -> bool:

@@ -42,7 +42,6 @@ from cleantail.whatif.replay import (
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
 
 DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
@@ -54,7 +53,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
 
     `rounds` are those of the evidence. Rollbacks come from the table: a killed rollback may have no evidence.
     """
-    chain = _main(table)
+    chain = list(ancestry(table, table.current_snapshot()))[::-1]  # of main, oldest first
     if not chain:
         return None
     oldest = chain[0]
@@ -64,11 +63,6 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
     end_ms = max(now_ms, chain[-1].timestamp_ms)
     real = with_undone(rounds, rollbacks(list(history_of(table))))
     return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed_rounds(real)))
-
-
-def _main(table: Table) -> list[Snapshot]:
-    """Return the kept snapshots of main, oldest first."""
-    return list(ancestry(table, table.current_snapshot()))[::-1]
 
 
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
@@ -167,7 +161,9 @@ def compare(
     table = load_table(catalog, before, platform)
     if table is None:
         return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
-    history = read_history(table, _rounds(catalog, platform, before), now_ms)
+    evidence = load_evidence(catalog, platform)
+    rounds = read_evidence(evidence, before.topic) if evidence is not None else []
+    history = read_history(table, rounds, now_ms)
     if history is None:
         return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
     # 2. both policies on it
@@ -187,11 +183,6 @@ def compare(
     return Comparison(
         before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
     )
-
-
-def _rounds(catalog: Any, platform: Platform, topic: Topic) -> list[Round]:
-    table = load_evidence(catalog, platform)
-    return read_evidence(table, topic.topic) if table is not None else []
 
 
 def _policy(
