@@ -102,8 +102,8 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
     """Return the topic called `name`. Broken files of other topics do not matter.
 
-    Raises the ConfigError of the file `<name>.yaml` if it is broken, else that of a broken file that names the topic,
-    else one that lists the topics.
+    Raises the ConfigError of the file `<name>.yaml`, or of a broken file that names the topic. If there is neither, the
+    error lists the topics.
     """
     topic = find_topics([name], config_dir, env)[name]
     if isinstance(topic, ConfigError):

@@ -1,7 +1,7 @@
 """Files that a topic's `source.path` may mean: those in the folders of `platform.sources`.
 
-Without these roots a topic's YAML could name any file of the machine, also another topic's records, and show it to
-everyone who may see the topic.
+Without these roots a topic's YAML could name any file of the machine, also another topic's records. Everyone who may
+see the topic would see them.
 
 1. The part of the pattern before its first * ? or [ must be in a root.
 2. Every matching file must be in a root, with all links followed.
