@@ -202,18 +202,13 @@ _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 """Airflow's states of a task that no longer waits."""
 
 
-def tell_that_it_waits(
-    topic: Topic,
-    platform: Platform,
-    checked: CheckedRound,
-    context: Context,
-) -> None:
+def tell_that_it_waits(topic: Topic, platform: Platform, checked: CheckedRound, context: Context) -> None:
     """Notify that the round waits. Retries failed channels, because no other task notifies while it waits.
 
     The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
-    early = EarlyLook(lambda: [waiting], int(time.time() * 1000))
+    early = EarlyLook(lambda: [waiting], _wall_ms())
     for name in repeated(lambda: tell_now(topic, platform, context, early), PAUSES_S):
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
@@ -221,7 +216,7 @@ def tell_that_it_waits(
 def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
     """Notify that the round no longer waits: it was answered, or the time to answer is over."""
     subject = _condition(context, "").subject
-    early = EarlyLook(list, int(time.time() * 1000), lambda condition: condition.subject == subject)
+    early = EarlyLook(list, _wall_ms(), lambda condition: condition.subject == subject)
     tell_now(topic, platform, context, early)
 
 

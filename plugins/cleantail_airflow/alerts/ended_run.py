@@ -56,13 +56,16 @@ def ended_tasks(context: Context) -> list[EndedTask]:
 
 def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedTask]:
     """Return the failed instances, with their notes and the links to their logs."""
-    return [_failed_task(task, run_url(context), context) for task in ended if task.state == "failed"]
-
-
-def _failed_task(task: EndedTask, of_run: str, context: Context) -> FailedTask:
-    note = pulled_note(context, task.task_id, None if task.map_index == NOT_MAPPED else task.map_index)
-    mapped = "" if task.map_index == NOT_MAPPED else f"/mapped/{task.map_index}"
-    return FailedTask(task.task_id, note.reason, f"{of_run}/tasks/{task.task_id}{mapped}", note.red, note.at_ms)
+    failed = []
+    for task in ended:
+        if task.state != "failed":
+            continue
+        is_mapped = task.map_index != NOT_MAPPED
+        note = pulled_note(context, task.task_id, task.map_index if is_mapped else None)
+        mapped = f"/mapped/{task.map_index}" if is_mapped else ""
+        link = f"{run_url(context)}/tasks/{task.task_id}{mapped}"
+        failed.append(FailedTask(task.task_id, note.reason, link, note.red, note.at_ms))
+    return failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,6 @@ from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
 
-FAILED = "open"
-"""State of the message. It stays open, because the notifier does not learn when the failure is over."""
-
 
 class TopicNotifier(BaseNotifier):
     """Notifies every channel of the topic, also if another channel fails.
@@ -45,7 +42,7 @@ class TopicNotifier(BaseNotifier):
         message = Message(
             topic=topic.topic,
             event=Event.RUN_FAILED.value,
-            state=FAILED,
+            state="open",  # for good: the notifier does not learn when the failure is over
             headline=f"{context['ti'].dag_id}: {task}",
             reason=self.text,
             task=task,

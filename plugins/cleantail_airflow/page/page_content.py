@@ -96,7 +96,7 @@ class Content:
 
     @property
     def cache(self) -> MetadataCache:
-        """Returns the cache of the tables' metadata. It is made anew when defaults.yaml has changed."""
+        """Return the cache of the tables' metadata. A change of defaults.yaml discards it."""
         platform = self.platform
         with self._lock:
             if self._cache is None:

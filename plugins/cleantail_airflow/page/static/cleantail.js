@@ -1,7 +1,7 @@
-// Theme, search, filter, sort, and links out of the frame. The page says everything without it.
+// Theme, search, filter, sort, and links out of the frame. Without this script the page still shows everything.
 "use strict";
 
-const THEME = "theme"; // where Airflow's UI keeps its own
+const THEME = "theme"; // the key of Airflow's own UI
 
 function followTheme() {
   let chosen = null;
@@ -12,7 +12,7 @@ function followTheme() {
 
 function sortRows(header, body) {
   const text = header.querySelector("button").dataset.kind === "text";
-  const first = text ? "ascending" : "descending"; // names from a, numbers from the largest
+  const first = text ? "ascending" : "descending"; // sort names from a, numbers from the largest
   const before = header.getAttribute("aria-sort");
   const order = before === "none" ? first : before === "ascending" ? "descending" : "ascending";
   const column = [...header.parentElement.children].indexOf(header);
@@ -27,12 +27,12 @@ function setUp() {
   const table = document.getElementById("topics");
   if (!table) return;
   const group = document.getElementById("group");
-  group?.addEventListener("change", () => group.form.submit()); // past the listener below
+  group?.addEventListener("change", () => group.form.submit()); // submit() skips the listener below
   if (document.getElementById("reading")) setTimeout(reloadUnlessBusy, 2000);
-  if (!("whole" in table.dataset)) return; // the rest is on other pages: the server searches, filters and sorts
+  if (!("whole" in table.dataset)) return; // there are more pages: the server searches, filters and sorts
   const form = document.getElementById("find");
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.querySelector("button").hidden = true; // what is typed is searched at once
+  form.querySelector("button").hidden = true; // the search runs at each key
   const body = table.tBodies[0];
   const search = document.getElementById("search");
   const chips = [...document.querySelectorAll("[data-filter]")];
@@ -68,7 +68,7 @@ function reloadUnlessBusy() {
   if (search.value === search.defaultValue) location.reload();
 }
 
-// Airflow shows the page in a frame whose sandbox lets no link out of it: one of the whole page's own does it instead.
+// The sandbox of Airflow's frame blocks links that leave it, so a link of the outer page is used instead.
 function leaveFrame(event) {
   const link = event.target.closest?.("a[target=_top]");
   if (!link || window.top === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -82,7 +82,7 @@ function leaveFrame(event) {
   copy.remove();
 }
 
-// Where Airflow's menu is around the page it needs no way into Airflow, and in the DAG's own tab none to the DAG.
+// Hide the link to Airflow if Airflow's menu surrounds the page, and the link to the DAG in the DAG's own tab.
 function seeSurroundings() {
   if (window.top === window) return;
   document.documentElement.classList.add("framed");
