@@ -223,7 +223,7 @@ class ReconcileDecision:
     reason: str = NO_SOURCE
 
 
-def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool = False) -> ReconcileDecision:
+def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> ReconcileDecision:
     """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
 
     1. A topic that is not read from Kafka has nothing to compare with.

@@ -10,6 +10,7 @@ from tests.cleantail.kernel_builders import configs, log_state
 
 NOW_MS = 10_000
 PAST, COMING = Horizon(10, NOW_MS, 4), Horizon(20, NOW_MS + 5_000, 2)
+EMPTY, LATER = Horizon(20, NOW_MS + 5_000), Horizon(30, NOW_MS + 9_000, 1)
 CLEAN = {"first_dirty_offset": 30, "first_uncleanable_offset": 30, "cleanable_bytes": 0, "active_base_offset": None}
 IDX = ReaderHold("idx", 0, 0, 7, 30, 4, False, NOW_MS + 50)
 HELD = "4 tombstones past their horizon wait for reader idx (at offset 0 of partition 0) until 1970-01-01 00:00:10 UTC"
@@ -23,8 +24,9 @@ def log(*horizons, **changes):
     ("logs", "due", "waiting", "reason"),
     [
         pytest.param([log()], 0, [], "no tombstone waits for a horizon", id="none"),
+        pytest.param([log(EMPTY)], 0, [], "no tombstone waits for a horizon", id="none alive"),
         pytest.param(
-            [log(COMING)],
+            [log(COMING, LATER)],
             0,
             [],
             "no tombstone is due before 1970-01-01 00:00:15 UTC (delete.retention.ms)",
@@ -34,7 +36,14 @@ def log(*horizons, **changes):
         pytest.param([log(PAST)], 1, [], "1 tombstone is past its horizon", id="one due"),
         pytest.param([log(PAST)], 0, [IDX], HELD, id="held"),
         pytest.param(
-            [log(PAST, COMING)],
+            [log(PAST)],
+            1,
+            [IDX],
+            f"1 tombstone is past its horizon; {HELD.replace('tombstones past their horizon', 'more')}",
+            id="one due and others held",
+        ),
+        pytest.param(
+            [log(PAST, COMING, LATER)],
             0,
             [IDX],
             f"{HELD}; the next horizon comes 1970-01-01 00:00:15 UTC",
@@ -84,6 +93,11 @@ def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
     held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
     work = work_of(log(PAST, state=held), readers=[Reader("orders", "idx", 0, 0, 7)])
     assert ([h.tombstones for h in work.holds], work.sweep_reason) == ([4], "no tombstone waits for a horizon")
+
+
+def test_only_a_log_with_work_has_an_end():
+    idle, dirty = log_state(), log_state(partition=1, cleanable_bytes=101)
+    assert work_of(idle, dirty).ends == {1: 20}
 
 
 def test_the_first_of_several_rounds_decides_retention_for_all_of_them():

@@ -13,6 +13,7 @@ from tests.cleantail.kernel_builders import log_state
 
 ENTRY = Forgotten(0, 2, 9, 3, 1_000, 1_000)
 NEEDED, CALM = log_state(forgotten=ENTRY), log_state()
+NEEDED_TOO = log_state(partition=1, forgotten=replace(ENTRY, partition=1))
 HINDERED = log_state(forgotten=replace(ENTRY, hindrance="the policy deletes"))
 
 
@@ -27,7 +28,9 @@ def topic_of(when="trigger", kafka=True):
     ("when", "logs", "asked", "due", "words"),
     [
         pytest.param("needed", [CALM, NEEDED], False, True, "reconcile needed, partition 0", id="needed"),
+        pytest.param("needed", [NEEDED, NEEDED_TOO], False, True, "reconcile needed, partition 0", id="the first"),
         pytest.param("trigger", [NEEDED], False, False, "cleantail.reconcile is trigger", id="only when triggered"),
+        pytest.param("trigger", [NEEDED, NEEDED_TOO], False, False, "needed, partition 0", id="the first to trigger"),
         pytest.param("trigger", [CALM], True, True, "was triggered with reconcile", id="triggered"),
         pytest.param("needed", [CALM], False, False, "every deletion was read in time", id="not needed"),
         pytest.param("needed", [HINDERED], False, False, "no reconciliation is needed", id="none could mend it"),
