@@ -72,8 +72,9 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class LineageDataset:
-    """Describes a dataset as one task has seen it. `known_as`: its name in the catalog; `columns`: name -> type;
-    `columns_from`: of which dataset each column is that of the same name, as it is; `records`: how many were written.
+    """A dataset as one task saw it. `known_as`: its name in the catalog; `columns`: name -> type.
+
+    `copied_columns` are unchanged copies of the columns of that name in `columns_from`. `records`: number written.
     """
 
     dataset: DatasetName

@@ -1,4 +1,4 @@
-"""Writes docs/command-line.md from the commands themselves (docs_site.generated calls it)."""
+"""Generates the reference in docs/command-line.md from the commands (docs_site.generated calls it)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMON = frozenset({"--config", "--json", "--help", "--version"})
 
 
 def as_markdown() -> str:
-    """Writes all commands, each with its usage, arguments, options and examples; the common options come first."""
+    """Return all commands as Markdown, each with usage, arguments, options and examples. Common options come first."""
     top = _top()
     parts = [_text(app), _options(top, shared=True), _examples(app)]
     parts += [part for ctx in _contexts(top) for part in _section(ctx)]
@@ -23,15 +23,15 @@ def as_markdown() -> str:
 
 
 def commands() -> dict[str, CommandWithExamples]:
-    """Returns what is typed after `cleantail` -> the command or group: `plan`, `reader`, `reader set`."""
+    """Return words after `cleantail` -> the command or group: `plan`, `reader`, `reader set`."""
     below = {ctx.command_path: ctx.command for ctx in _contexts(_top())}
     return {path.partition(" ")[2]: cmd for path, cmd in below.items() if isinstance(cmd, CommandWithExamples)}
 
 
 def parsed(argv: Sequence[str]) -> click.Context:
-    """Parses the arguments without running anything: the command is in the context, its values in `params`.
+    """Parse the arguments without running the command. The context has the command, and its values in `params`.
 
-    Raises click.UsageError for what the command line does not take.
+    Raises click.UsageError for wrong arguments.
     """
     ctx = app.make_context("cleantail", list(argv))
     while isinstance(ctx.command, click.Group):
@@ -42,12 +42,12 @@ def parsed(argv: Sequence[str]) -> click.Context:
 
 
 def _top() -> click.Context:
-    """Makes the context of `cleantail` itself, as `main` does, but without a command line."""
+    """Return the context of `cleantail` itself, as `main` makes it, but without arguments."""
     return click.Context(app, info_name="cleantail", **app.context_settings)
 
 
 def _contexts(ctx: click.Context) -> Iterator[click.Context]:
-    """Yields a context for every command below the group of `ctx`; a group comes before what is in it."""
+    """Yield a context for every command below the group of `ctx`, a group before its commands."""
     group = ctx.command
     assert isinstance(group, click.Group)
     for name, command in group.commands.items():
@@ -58,14 +58,13 @@ def _contexts(ctx: click.Context) -> Iterator[click.Context]:
 
 
 def _section(ctx: click.Context) -> list[str]:
-    """Writes one command: head, help, usage, arguments, options, examples."""
     usage = " ".join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])
     head = [f"## `{ctx.command_path}`", _text(ctx.command), f"```sh\n{usage}\n```"]
     return [*head, _arguments(ctx), _options(ctx, shared=False), _examples(ctx.command)]
 
 
 def _text(command: click.Command) -> str:
-    """Returns the command's help, each paragraph on one line."""
+    """Return the command's help, each paragraph on one line."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -76,7 +75,7 @@ def _arguments(ctx: click.Context) -> str:
 
 
 def _options(ctx: click.Context, shared: bool) -> str:
-    """Writes the command's own options, or those that it shares with all others."""
+    """Return the command's own options, or the common ones."""
     options = [param for param in ctx.command.get_params(ctx) if bool(COMMON & {*param.opts}) == shared]
     rows = [option.get_help_record(ctx) for option in options if isinstance(option, click.Option)]
     return _table("option", [row for row in rows if row is not None])

@@ -1,6 +1,6 @@
-"""Writes the generated parts of the pages in docs/: `python -m docs_site.generated`. A test pins them.
+"""Writes the generated parts of pages in docs/: `python -m docs_site.generated`. A test compares them.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pages() -> Iterator[Path]:
-    """Yields every Markdown file that people read: the README, the other files beside it, and the pages of docs/."""
+    """Yield the Markdown files at the top of the repository, and the pages of docs/."""
     yield from sorted(ROOT.glob("*.md"))
     yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
 def rules_markdown() -> str:
-    """Returns the checks of every round as a table."""
+    """Return the checks of every round as a table."""
     rows = [f"| `{measure}` | {rule} |" for measure, rule in RULES.items()]
     return "\n".join(["| measure | rule |", "|---|---|", *rows]) + "\n"
 
 
 def events_markdown() -> str:
-    """Returns what alerts can be about as a table."""
+    """Return the events of alerts as a table."""
     rows = [f"| `{event.value}` | {meaning} |" for event, meaning in MEANING.items()]
     return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
 
 
 def property_names_markdown() -> str:
-    """Returns as a table what the two clients of a catalog call by different names."""
+    """Return the properties that the two catalog clients name differently, as a table."""
     rows = [f"| `{row.java}` | `{row.pyiceberg}` | {row.note} |" for row in NAMES]
     return "\n".join(["| Java (Spark) | PyIceberg | value |", "|---|---|---|", *rows]) + "\n"
 
 
 def generated_parts() -> Mapping[str, str]:
-    """Returns the name of each generated part -> its Markdown, made from the models that the code goes by."""
+    """Return the name of each generated part -> its Markdown, made from the models that the code uses."""
     return {
         "rules": rules_markdown(),
         "events": events_markdown(),
@@ -56,7 +56,7 @@ def generated_parts() -> Mapping[str, str]:
 
 
 def filled(text: str) -> str:
-    """Returns a page's text with its generated parts as they should be."""
+    """Return a page's text with its generated parts renewed."""
     for name, part in generated_parts().items():
         pattern = rf"(?<=<!-- generated: {name} -->\n).*?(?=<!-- end -->)"
         text = re.sub(pattern, part.replace("\\", r"\\"), text, flags=re.DOTALL)

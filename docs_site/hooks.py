@@ -9,7 +9,7 @@ from docs_site.page_links import included, including_pages, site_links, with_pip
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Returns the page with what it includes put in, and with links that the site can follow."""
+    """Return the page with its included files, and with links that work on the site."""
     docs = Path(config.docs_dir).resolve()
     file = docs / page.file.src_uri
     homes = including_pages(sorted(docs.rglob("*.md")))

@@ -1,4 +1,4 @@
-"""Says what makes pages of docs/ right on the site: files from outside put in whole, links that the site can follow.
+"""Adapts pages of docs/ to the site: inserts files from outside docs/, and changes links to them.
 
 On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
 link to a file that some page includes leads to that page, and any other file is named by its path.
@@ -21,10 +21,10 @@ _FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def included(text: str, page: Path) -> str:
-    """Returns the page's text with every `<!-- include: FILE -->` replaced by that file; FILE is relative to the page.
+    """Return the page's text with every `<!-- include: FILE -->` replaced by that file. FILE is relative to the page.
 
-    Links of the file are made relative to the page. Its headings go one level down where the page has a title of
-    its own. A file that does not exist leaves nothing.
+    Links of the file are made relative to the page. Its headings move one level down if the page has a title.
+    A file that does not exist is replaced by nothing.
     """
     deeper = bool(re.search(r"^# ", text, re.MULTILINE))
 
@@ -39,8 +39,7 @@ def included(text: str, page: Path) -> str:
 
 
 def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
-    """Returns each file that a page includes -> that page, and the anchor in it ("" where the file is the whole
-    page)."""
+    """Return each included file -> its page, and the anchor in it ("" if the file is the whole page)."""
     homes = {}
     for page in pages:
         text = page.read_text()
@@ -52,8 +51,7 @@ def including_pages(pages: Iterable[Path]) -> dict[Path, tuple[Path, str]]:
 
 
 def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Path, str]]) -> str:
-    """Returns the page's text with each link that leaves docs/ turned into one that the site has, or into the file's
-    path."""
+    """Return the page's text with each link that leaves docs/ replaced by a link on the site, or by the file's path."""
 
     def link(match: re.Match[str]) -> str:
         target = (page.parent / match[2]).resolve()
@@ -69,8 +67,7 @@ def site_links(text: str, page: Path, docs: Path, homes: Mapping[Path, tuple[Pat
 
 
 def with_pipes(text: str) -> str:
-    """Returns the page's text with `a\\|b` in a table's code shown as a|b, as code hosts do: MkDocs keeps the
-    backslash."""
+    """Return the text with `a\\|b` in a table's code shown as a|b, as code hosts do. MkDocs keeps the backslash."""
 
     def code(match: re.Match[str]) -> str:
         shown = html.escape(match[1]).replace(BACKSLASHED, "&#124;")
@@ -80,7 +77,7 @@ def with_pipes(text: str) -> str:
 
 
 def _moved(text: str, file: Path, page: Path) -> str:
-    """Returns the file's text as it links from the page's folder."""
+    """Return the file's text with links relative to the page's folder."""
 
     def link(match: re.Match[str]) -> str:
         path = os.path.relpath((file.parent / match[2]).resolve(), page.parent)
@@ -90,11 +87,11 @@ def _moved(text: str, file: Path, page: Path) -> str:
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """Returns the text with its parts that are no fenced code changed."""
+    """Return the text with all parts changed that are not fenced code."""
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_FENCE.split(text)))
 
 
 def _anchor_of(file: Path) -> str:
-    """Returns the anchor that MkDocs gives to the file's title."""
+    """Return the anchor that MkDocs gives to the file's title."""
     [title, *_] = re.findall(r"^# (.+)$", file.read_text(), re.MULTILINE)
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())

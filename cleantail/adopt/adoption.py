@@ -255,29 +255,29 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
     texts: list[str] = list(foreign.left_out)
     if columns.value is None and columns.deleted is None:
         texts.append(
-            "no column is mapped to value: no record is a tombstone, and no deleted key ever goes. Where a column "
-            "marks deletes, say so with --deleted COLUMN=TEXT"
+            "no column is mapped to value: no record is a tombstone, and no key is ever deleted. If a column marks "
+            "deletes, name it with --deleted COLUMN=TEXT"
         )
     elif foreign.value_is_required and columns.deleted is None:
-        texts.append(f"{columns.value} can never be null: no record is a tombstone, and no deleted key ever goes")
+        texts.append(f"{columns.value} can never be null: no record is a tombstone, and no key is ever deleted")
     if not columns.has_offsets:
         texts.append(
-            f"no offsets: the highest {columns.order} of a key wins, ties go to what was committed later, and "
-            "offsets are made of Iceberg's row lineage (docs/semantics.md, 3.13). What rewrites this table has to keep "
-            "row ids, as its specification asks; a topic of it cannot be restored into Kafka"
+            f"no offsets: the highest {columns.order} of a key wins, then the later commit. Offsets are derived from "
+            "Iceberg's row lineage (docs/semantics.md, 3.13). Engines that rewrite this table must keep row ids, as "
+            "the specification requires. Its topic cannot be restored into Kafka"
         )
     if foreign.format_version == DELETES_VERSION and not upgrade:
         texts.append(
             "format version 2: a round writes a small position delete file for every data file that it changes. "
-            "--upgrade makes it version 3, with one file of deletion vectors a round, where its sink and all its "
-            "readers know that"
+            "--upgrade makes it version 3, with one file of deletion vectors per round. Its sink and all its readers "
+            "must support version 3"
         )
     if columns.timestamp is None:
         texts.append("no timestamp: for segments, lags and retention a record has the time of its append")
     if foreign.files_of_several_logs:
         texts.append(
             f"files that hold several partitions: {foreign.files_of_several_logs}. A round publishes all partitions of "
-            "such a file or none, and reclaim leaves it as it is"
+            "such a file or none, and reclaim does not rewrite it"
         )
     if foreign.files_without_bounds:
         texts.append(
@@ -286,18 +286,18 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         )
     if foreign.vectors_of_gone_files:
         texts.append(
-            f"deletion vectors of data files that are gone: {foreign.vectors_of_gone_files}. Should a sink commit such "
-            f"a file again, no engine would read the table: `cleantail mend {foreign.table}` takes them away"
+            f"deletion vectors of data files that no longer exist: {foreign.vectors_of_gone_files}. If a sink commits "
+            f"such a file again, no engine can read the table: `cleantail mend {foreign.table}` drops them"
         )
     if foreign.registered_twice:
         texts.append(
-            f"{twice_text(foreign.registered_twice)}. Readers see their records as often; the first round keeps each "
-            "once, and all counts here are of each file once"
+            f"{twice_text(foreign.registered_twice)}. Readers see their records as often. The first round keeps each "
+            "once, and all counts here include each file once"
         )
     if duplicates := sum(log.duplicates for log in foreign.logs):
         texts.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")
     if foreign.keyless:
-        texts.append(f"records without a key: {foreign.keyless}. cleantail.keyless.policy says what becomes of them")
+        texts.append(f"records without a key: {foreign.keyless}. cleantail.keyless.policy decides about them")
     return texts
 
 
@@ -358,5 +358,5 @@ def _kind(columns: Sequence[tuple[str, str]], path: str) -> str:
 def _nulls(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
     """Return the number of tombstones, as far as metadata have it."""
     if foreign.tombstones is None and (VALUE not in columns or foreign.value_is_required):
-        return "tombstones cannot be told"
+        return "tombstones: unknown"
     return f"tombstones: {'not known without reading values' if foreign.tombstones is None else foreign.tombstones}"

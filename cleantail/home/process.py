@@ -97,10 +97,10 @@ def log_line(text: str) -> str:
 
 
 def end_process(code: int) -> NoReturn:
-    """Ends the process once all is written and closed: threads have ended, the JVM is told, temporary files go.
+    """End the process after threads have ended, exit handlers have run, and output is flushed.
 
-    It does so without taking the interpreter apart. That takes long where Great Expectations was imported, and DuckDB
-    2.0 prints lists of what it calls leaks where its module goes before its last object.
+    It skips the interpreter's own teardown. That takes long with Great Expectations, and DuckDB 2.0 prints reports of
+    leaks if its module is removed before its last object.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself does first
     atexit._run_exitfuncs()

@@ -148,11 +148,10 @@ def parse_line(
     ignored: set[str] | None = None,
     keep: Keep = ALL,
 ) -> Record | None:
-    """Returns the record of one line, None for one that `keep` leaves out.
+    """Return the record of a line, None if `keep` leaves it out.
 
-    `topic` is what the line's own `topic` has to be where it has one; None lets it be any. Adds to `ignored` the names
-    of fields that kcat does not write, up to IGNORED_MAX. Raises ValueError saying which field is wrong, of what kind
-    it is, and what is allowed.
+    If the line has a `topic`, it must equal `topic`; None accepts any. Adds to `ignored` the names of fields that kcat
+    does not write, up to IGNORED_MAX. Raises ValueError with the field, its kind, and what is allowed.
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)

@@ -181,7 +181,7 @@ def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_co
         pytest.param(
             {"registered_twice": ("f/a", "f/b")}, "2 files are registered more than once: a, b. Readers", id="twice"
         ),
-        pytest.param({"vectors_of_gone_files": 2}, "deletion vectors of data files that are gone: 2", id="gone"),
+        pytest.param({"vectors_of_gone_files": 2}, "deletion vectors of data files that no longer exist: 2", id="gone"),
     ],
 )
 def test_what_a_person_should_know_is_told(different, message):

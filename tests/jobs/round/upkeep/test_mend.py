@@ -147,7 +147,7 @@ def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_
     table_now.newRowDelta().validateFromSnapshot(now).addDeletes(orphan).commit()
     left = by_spark(spark, table)
     out = workshop.ok("adopt", table)
-    assert "note: deletion vectors of data files that are gone: 1" in out and f"`cleantail mend {table}`" in out
+    assert "note: deletion vectors of data files that no longer exist: 1" in out and f"`cleantail mend {table}`" in out
     settings(workshop, name)
     workshop.ok("plan", name, "--now", NOW)
     told = workshop.ok("mend", table)
