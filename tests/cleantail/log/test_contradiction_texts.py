@@ -46,6 +46,22 @@ def test_a_refusal_names_files_partition_and_offset_and_where_the_other_record_i
     assert "nothing was appended" in text and "in all" not in text
 
 
-def test_a_refusal_counts_the_offsets_of_all_logs():
-    logs = [Contradiction(0, 2, 7, ("key",)), Contradiction(1, 3, 0, ("value",))]
-    assert "key differs (5 such offsets in 2 partitions in all)" in refusal(logs, FILES)
+@pytest.mark.parametrize(
+    ("logs", "counts"),
+    [
+        pytest.param([Contradiction(0, 2, 7, ("key",))], "(2 such offsets in all)", id="one log"),
+        pytest.param(
+            [Contradiction(0, 2, 7, ("key",)), Contradiction(1, 3, 0, ("value",))],
+            "(5 such offsets in 2 partitions in all)",
+            id="two logs",
+        ),
+    ],
+)
+def test_a_refusal_counts_the_offsets_of_all_logs(logs, counts):
+    assert f"key differs {counts};" in refusal(logs, FILES)
+
+
+def test_a_finding_names_only_the_columns_that_differ():
+    first = {"offset": 7, "part": LIVE, "key": False, "value": True, "timestamp": False, "headers": True}
+    found = Contradiction.of_row({"partition": 4, "offsets": 2, "first": first})
+    assert found == Contradiction(4, 2, 7, ("value", "headers"), LIVE)
