@@ -140,7 +140,7 @@ def _once(datasets: Iterable[LineageDataset]) -> tuple[LineageDataset, ...]:
     return tuple(unique.values())
 
 
-INGESTING = frozenset({"ingest", "ingest_kafka", "ingest_table"})
+INGESTING = frozenset({"ingest"})
 WRITING = INGESTING | {"convert_deletes", "compact", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"}
 """Stations that commit to the topic's table, or to a branch of it."""
 OF_SOURCE = INGESTING | {"reconcile"}

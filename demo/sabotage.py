@@ -1,7 +1,7 @@
-"""Compacts a work unit as spark_jobs/compact.py does, and then deletes winning records from its branch: a defect made
+"""Compacts a work unit as the station compact does, and then deletes winning records from its branch: a defect made
 on purpose, as a mistake in the cleaner itself would be.
 
-    spark-submit demo/sabotage.py --config demo/config --topic sensor-readings --unit '{"round": …}' --result FILE
+    spark-submit demo/sabotage.py compact --config demo/config --topic sensor-readings --unit '{…}' --result FILE
 
 What is on a branch below the clean point after compact is nothing but winners, so any of them will do.
 """
@@ -19,8 +19,9 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import OFFSET
 from cleantail.home.process import run_process
 from cleantail.rounds.checked_round import UNIT
-from spark_jobs import compact
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.run_station import main as run_station
+from spark_jobs.run_station import parse_args
 
 EVERY = 10
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -45,9 +46,9 @@ def delete_where(table: TopicTable, branch: str, condition: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    code = compact.main(argv)
+    code = run_station(argv)
     if code == 0:
-        arguments = compact.parse_args(argv)
+        arguments = parse_args(argv)
         branch = json.loads(Path(arguments.result).read_text())["branch"]
         topic = find_topic(arguments.topic, arguments.config, os.environ)
         platform = load_platform(arguments.config, os.environ)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for spark-submit: notes how it was called, and ends as $STUB/<job>.json says, which is read anew each time.
+"""Stands in for spark-submit: notes how it was called, and ends as $STUB/<station>.json says, which is read anew each time.
 
 {"exit": 0, "result": {...}, "output": "..."}; without the file, exit 0 and {"ok": true}.
 """
@@ -14,7 +14,7 @@ PLACE = Path(os.environ["STUB"])
 
 def main() -> int:
     script = next(i for i, argument in enumerate(sys.argv) if argument.endswith(".py") and i > 0)
-    job, argv = Path(sys.argv[script]).stem, sys.argv[script + 1 :]
+    job, argv = sys.argv[script + 1], sys.argv[script + 2 :]
     arguments = [place_of(a[1:]).read_text() if a.startswith("@") else a for a in argv]  # as argparse does it
     with (PLACE / "calls.jsonl").open("a") as calls:
         call = {

@@ -50,8 +50,6 @@ JobResult: TypeAlias = RoundResult | ReadRecords | UndoneLogs | ReclaimResult | 
 _READ_RECORDS_JSON: Codec[ReadRecords] = Codec(ReadRecords)
 _RESULTS: Mapping[str, Codec[Any]] = {
     "ingest": _READ_RECORDS_JSON,
-    "ingest_kafka": _READ_RECORDS_JSON,
-    "ingest_table": _READ_RECORDS_JSON,
     "check_quality": Codec[CheckedUnits](CheckedUnits),
     "publish": ROUND_RESULT_JSON,
     "expire_tombstones": ROUND_RESULT_JSON,

@@ -16,6 +16,8 @@ from cleantail.home.driver_process import with_own_python
 
 ROOT = INSTALLED_IN
 """The folder of the packages `cleantail` and `spark_jobs`."""
+JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
+"""The file that spark-submit runs, for every station."""
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
 """What stands for a configuration that nobody has named: errors show it, and there is no such directory."""
 
@@ -26,11 +28,6 @@ def config_dir(env: Mapping[str, str]) -> Path:
     if named := env.get(CONFIG_VARIABLE):
         return Path(named).absolute()
     return ROOT / "config" if in_checkout() else NO_CONFIG
-
-
-def job_file(job: str) -> Path:
-    """Returns the file that spark-submit runs."""
-    return ROOT / "spark_jobs" / f"{job}.py"
 
 
 def spark_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -28,8 +28,6 @@ def get_provider_info() -> dict[str, Any]:
                     "cleantail_airflow.tasks.alert_task",
                     "cleantail_airflow.tasks.approve_task",
                     "cleantail_airflow.tasks.evaluate_task",
-                    "cleantail_airflow.tasks.ingest_tasks",
-                    "cleantail_airflow.tasks.reconcile_task",
                     "cleantail_airflow.tasks.spark_tasks",
                 ],
             }

@@ -19,6 +19,7 @@ from cleantail_airflow.task_ids import (
     CONVERT_DELETES,
     EVALUATE,
     EXPIRE_TOMBSTONES,
+    INGEST,
     OUTCOME,
     PUBLISH,
     PUBLISH_EXPIRY,
@@ -27,23 +28,20 @@ from cleantail_airflow.task_ids import (
 )
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
-from cleantail_airflow.tasks.convert_task import ConvertDeletesOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
-from cleantail_airflow.tasks.ingest_tasks import IngestOperator, KafkaIngestOperator, TableIngestOperator
 from cleantail_airflow.tasks.pool import POOL
-from cleantail_airflow.tasks.reconcile_task import ReconcileOperator
 from cleantail_airflow.tasks.spark_operator import OutcomeOperator
 from cleantail_airflow.tasks.spark_tasks import (
     CheckQualityOperator,
     CompactOperator,
+    ConvertDeletesOperator,
     ExpireTombstonesOperator,
+    IngestOperator,
     PublishOperator,
     ReclaimOperator,
+    ReconcileOperator,
     RollbackOperator,
 )
-
-_INGEST = {"files": IngestOperator, "kafka": KafkaIngestOperator, "table": TableIngestOperator}
-"""Type of a source -> what reads it."""
 
 
 def add_tasks(topic: Topic, config_dir: str) -> None:
@@ -76,8 +74,7 @@ def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
     rule: dict[str, Any] = {"trigger_rule": "none_failed"}
     tasks: list[Any] = []
     if topic.source.path or topic.source.kafka or topic.source.table:
-        ingest = _INGEST[topic.source.type]
-        tasks.append(ingest(task_id="ingest", **_on_spark(topic, config_dir)))
+        tasks.append(IngestOperator(task_id=INGEST, **_on_spark(topic, config_dir)))
     if topic.columns is not None:
         tasks.append(ConvertDeletesOperator(task_id=CONVERT_DELETES, **rule, **_on_spark(topic, config_dir)))
     return [*tasks, EvaluateOperator(task_id=EVALUATE, **rule, **_of_topic(topic, config_dir))]

@@ -175,8 +175,9 @@ def test_the_ui_shows_the_arguments_and_which_partitions_a_unit_has(run: Run, jo
     fields = rendered(finished, "compact")
     assert found["units"][0].items() <= {**fields["unit"], "partitions": found["units"][0]["partitions"]}.items()
     assert [work["partition"] for work in fields["unit"]["partitions"]] == [0, 3, 7]
-    assert fields["application"].endswith("spark_jobs/compact.py")
-    assert fields["application_args"][:4] == ["--config", jobs.argument("compact", "--config"), "--topic", "orders"]
+    assert fields["application"].endswith("spark_jobs/run_station.py")
+    assert fields["application_args"][:3] == ["compact", "--config", jobs.argument("compact", "--config")]
+    assert fields["application_args"][3:5] == ["--topic", "orders"]
     assert "spark.sql.catalog.cleantail" in fields["conf"]
     assert instance(finished, "compact").rendered_map_index == "partitions 0, 3, 7"
 

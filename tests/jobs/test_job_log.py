@@ -4,7 +4,7 @@ import logging
 
 import pyarrow as pa
 
-from spark_jobs.job import in_short, parser, run_job
+from spark_jobs.run_station import in_short, parse_args, run_job
 
 
 def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
@@ -31,7 +31,7 @@ def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, mon
     def work(_):
         return {}["a key " + "of a record"]
 
-    code = run_job(parser("x").parse_args([*config, "--result", str(tmp_path / "result.json")]), work)
+    code = run_job(parse_args(["reclaim", *config, "--result", str(tmp_path / "result.json")]), work)
     assert (code, (tmp_path / "result.json").exists()) == (1, False)
     [said] = [r.getMessage() for r in caplog.records if (r.name, r.levelname) == ("cleantail.job", "ERROR")]
     assert "in work" in said and said.rstrip().endswith("KeyError")
@@ -41,7 +41,7 @@ def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, mon
 def test_of_an_error_of_arrow_neither_log_nor_result_have_what_it_quotes(tmp_path, monkeypatch, caplog):
     config = topic_at(tmp_path, monkeypatch)
     code = run_job(
-        parser("x").parse_args([*config, "--result", str(tmp_path / "result.json")]),
+        parse_args(["reclaim", *config, "--result", str(tmp_path / "result.json")]),
         lambda _: pa.array(["of " + "a record"]).cast(pa.int64()),
     )
     assert code == 4
@@ -68,7 +68,7 @@ def test_names_that_others_wrote_command_no_terminal_in_a_jobs_log(tmp_path, mon
         return {"ok": True}
 
     try:
-        assert run_job(parser("x").parse_args(config), work) == 0
+        assert run_job(parse_args(["reclaim", *config]), work) == 0
     finally:
         logging.setLogRecordFactory(usual)
     assert "s3://b/[31m\n  x ERROR forged stays" in caplog.messages

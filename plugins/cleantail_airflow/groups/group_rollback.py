@@ -23,7 +23,7 @@ class GroupRollbackOperator(RollbackOperator):
         super().__init__(topic=group, config_dir=config_dir, **kwargs)
         self.outlets = [alias_of(group)]
         self.group = group
-        self.application_args = ["--config", config_dir]
+        self.application_args = [self.job, "--config", config_dir]
 
     def arguments(self, context: Context) -> list[str]:
         self.topic = str(context["params"][TOPIC] or "")

@@ -36,7 +36,6 @@ from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import cause_of_crash
 from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.task_ids import EVALUATE
-from cleantail_airflow.tasks.handover import is_on_cluster
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 from cleantail_airflow.tasks.spark_operator import as_airflow
 
@@ -62,7 +61,6 @@ class RunPackOperator(SparkJobOperator):
         super().__init__(config_dir=config_dir, of=group, **kwargs)
         self.group = group
         self.pack = pack
-        self.clients: Path | None = None
         self.outcomes = ""
         self.result: PackResult | None = None
 
@@ -72,12 +70,7 @@ class RunPackOperator(SparkJobOperator):
         return str(self.pack["label"])
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
-        clients = self._clients_file(context)
-        try:
-            super().execute(context)
-        finally:
-            with suppress(OSError):
-                clients.unlink()
+        super().execute(context)
         assert self.result is not None, "received has kept it, or has raised"
         return dict(PACK_RESULT_JSON.plain(self.result.in_short()))
 
@@ -91,7 +84,7 @@ class RunPackOperator(SparkJobOperator):
         pack = self._still_of_group(pack)
         self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
         request = plan.request(pack, self.outcomes)
-        return ["--request", PACK_REQUEST_JSON.text(request), *self._client_arguments(context, pack)]
+        return ["--request", PACK_REQUEST_JSON.text(request), *self._settings_of_clients(pack)]
 
     def records(self, context: Context) -> int | None:
         """Returns how many records the largest topic may have at most. Whether generated code pays off goes by that
@@ -120,33 +113,16 @@ class RunPackOperator(SparkJobOperator):
         if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
             self.skip(f"the run has gone on for longer than run.max.ms ({duration(limit_ms)}): left to the next run")
 
-    def _clients_file(self, context: Context) -> Path:
-        """Returns the name of a file of this very try, which does not exist yet."""
-        from tempfile import gettempdir
-
-        self.clients = Path(gettempdir()) / f"cleantail-clients-{_name_of(context)}-{os.getpid()}.json"
-        return self.clients
-
-    def _client_arguments(self, context: Context, pack: PlannedPack) -> list[str]:
-        """Writes the settings of the topics' Kafka clients into a file that only its owner can read, and returns the
-        job's arguments that name it. A topic whose settings are wrong the job finds without them. A driver on a cluster
-        has no file of ours: there they are in its own environment, as for a topic's own DAG."""
-        if is_on_cluster(self._connection()):
-            return []
+    def _settings_of_clients(self, pack: PlannedPack) -> list[str]:
+        """Return the job's arguments with the Kafka settings of the pack's topics. A topic whose settings are wrong is
+        left out: its own station reports that."""
         found = find_topics(pack.topics, Path(self.config_dir), os.environ)
         settings: dict[str, Mapping[str, str]] = {}
         for name, topic in found.items():
             if isinstance(topic, Topic) and topic.source.kafka is not None:
-                with suppress(CleantailError):  # evaluate has told it
+                with suppress(CleantailError):
                     settings[name] = client_settings(topic)
-        if not settings:
-            return []
-        assert self.clients is not None, "execute has named it"
-        with os.fdopen(
-            os.open(self.clients, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-        ) as stream:
-            stream.write(CLIENTS_JSON.text(settings))
-        return ["--client-settings", str(self.clients)]
+        return self.client_arguments(CLIENTS_JSON.text(settings)) if settings else []
 
     def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
         """Raises where the application crashed, or something may be tried again. Its result is an XCom also then."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -26,7 +27,7 @@ from cleantail_airflow.airflow_exceptions import (
     AirflowSkipException,
 )
 from cleantail_airflow.catalog_login import with_login
-from cleantail_airflow.installation import job_file, spark_environment
+from cleantail_airflow.installation import JOB_FILE, spark_environment
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.tasks.driver_hook import DriverHook
@@ -34,7 +35,7 @@ from cleantail_airflow.tasks.handover import RM_ADDRESS, handover, is_on_cluster
 
 
 class SparkJobOperator(LineageOperator, SparkSubmitOperator):
-    """Runs spark_jobs/<job>.py, and returns what it reports.
+    """Run the station `job` by spark_jobs/run_station.py, and return what it reports.
 
     A subclass says with which arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows
     under Rendered Templates. `received` says what becomes of the result.
@@ -48,13 +49,14 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         """Makes the task. `of`: what the application is for, in its name; `named`: the arguments that say it to the
         job."""
         super().__init__(
-            application=str(job_file(self.job)),
-            application_args=["--config", config_dir, *named],
+            application=str(JOB_FILE),
+            application_args=[self.job, "--config", config_dir, *named],
             name=f"cleantail {self.job} {of}",
             **kwargs,
         )
         self.config_dir = config_dir
         self.reason: str | None = None
+        self.private_folder: Path | None = None
         self.note: Path | None = None
         self.clear: Callable[[], None] | None = None
         self.reported_exit_code: int | None = None
@@ -75,8 +77,25 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
-        with noted(context):
+        with noted(context), TemporaryDirectory(prefix="cleantail-private-") as folder:
+            self.private_folder = Path(folder)
             return self._run_job(context)
+
+    def client_arguments(self, settings: str) -> list[str]:
+        """Return the job's arguments that name a file with these settings of Kafka clients (JSON). Only its owner can
+        read the file.
+
+        A driver on a cluster cannot read our files, and no login goes into a store: there the settings come from the
+        driver's own environment.
+        """
+        if is_on_cluster(self._connection()):
+            return []
+        assert self.private_folder is not None, "execute has made it"
+        file = self.private_folder / "clients.json"
+        # opened with its mode, so that no other user can have it open before
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(settings)
+        return ["--client-settings", str(file)]
 
     def _run_job(self, context: Context) -> dict[str, Any]:
         # 1. what the job is to do; a task with nothing to do ends here
@@ -108,7 +127,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
             return
         self.conf = settings_for_cluster(platform, self.conf) | task_settings(os.environ)
         self.application = (
-            f"{platform.spark.jobs.rstrip('/')}/{self.job}.py" if platform.spark.jobs else self.application
+            f"{platform.spark.jobs.rstrip('/')}/{JOB_FILE.name}" if platform.spark.jobs else self.application
         )
         # by these a next try finds an application that goes on
         self._track_driver_via_k8s_api = str(connection.host or "").startswith("k8s://")

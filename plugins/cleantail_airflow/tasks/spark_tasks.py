@@ -1,35 +1,109 @@
-"""The Spark tasks of a topic's DAG after its ingestion, in their order: which arguments each gives its job, and when it
-is skipped.
+"""The Spark tasks of a topic's DAG: which arguments each gives its station, and when the task is skipped.
 
-`topic_tasks` has the order, and what runs besides. The plan that most of them go by is the XCom of `evaluate`.
+`topic_tasks` has their order and the tasks without Spark. Most read the plan of the run, the XCom of `evaluate`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.errors import HeldError
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, HeldError
+from cleantail.human import counted
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import failures_of
 from cleantail_airflow.outcomes.run_xcoms import JobReport, checked_by, plan_of, report_of
 from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
-from cleantail_airflow.tasks.run_params import ROLLBACK_TO
-from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, topic_and_platform
+from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, as_airflow, topic_and_platform
 
 NO_PLAN = "evaluate made no plan"
+IS_ROLLBACK = "the run is a rollback"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
+
+
+class IngestOperator(CleantailSparkOperator):
+    """Append what the topic's source has and its table does not have yet. Reads without Spark what is new, and skips
+    the task if nothing is."""
+
+    job = "ingest"
+
+    def arguments(self, context: Context) -> list[str]:
+        require_known_params(context)
+        if context["params"].get(ROLLBACK_TO):
+            self.skip(IS_ROLLBACK)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        try:
+            if topic.source.kafka is not None:
+                return self._from_kafka(topic, platform)
+            if topic.source.table is not None:
+                return self._from_table(topic, platform)
+            return self._from_files(topic, platform)
+        except CleantailError as e:
+            raise as_airflow(str(e), e.exit_code) from None
+
+    def _from_files(self, topic: Topic, platform: Platform) -> list[str]:
+        from cleantail.lake.runs.new_files import new_files
+
+        files, new = new_files(topic, platform)
+        if not new:
+            counts = f"{topic.source.path} ({counted(len(files), 'file')})"
+            self.skip(f"nothing new: the table already has what matches {counts}")
+        return [argument for file in new for argument in ("--file", str(file))]
+
+    def _from_table(self, topic: Topic, platform: Platform) -> list[str]:
+        from cleantail.lake.source_table.planned_read import planned_read
+
+        planned = planned_read(topic, platform, int(time.time() * 1000))
+        if planned.plan is None:
+            self.skip(f"nothing new: the topic has all that its source table {planned.source.name} has")
+        return []
+
+    def _from_kafka(self, topic: Topic, platform: Platform) -> list[str]:
+        from cleantail.kafka.table_position import is_read
+
+        settings = client_settings(topic)
+        if is_read(topic, platform, settings, int(time.time() * 1000)):
+            self.skip(f"nothing new: the table has all of {topic.kafka_topic} that may be read from Kafka")
+        return self.client_arguments(json.dumps(dict(settings)))
+
+
+class ConvertDeletesOperator(CleantailSparkOperator):
+    """Convert the equality deletes of an adopted table into deletes of one data file each, which a round can read.
+
+    A sink in upsert mode goes on writing them. The task is skipped, without Spark, if the table has none.
+    """
+
+    job = "convert_deletes"
+
+    def arguments(self, context: Context) -> list[str]:
+        from cleantail.lake.catalogs import load_table, open_catalog
+        from cleantail.lake.runs.foreign_deletes import foreign_deletes
+
+        require_known_params(context)
+        if context["params"].get(ROLLBACK_TO):
+            self.skip(IS_ROLLBACK)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        table = load_table(open_catalog(platform, os.environ), topic, platform)
+        if table is None or not foreign_deletes(table).any:
+            self.skip("every delete of the table is of one data file: there is nothing to convert")
+        return []
 
 
 class CompactOperator(CleantailSparkOperator):
@@ -163,6 +237,33 @@ class PublishOperator(PublishingOperator):
             super().failed(context, ended, replace(report, verdicts=new), error)
         else:
             self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
+
+
+class ReconcileOperator(PublishingOperator):
+    """Compare the table with its topic in Kafka, and remove the keys that are gone there: a round of its own.
+
+    The brokers are asked first, without Spark, whether anything forbids the comparison.
+    """
+
+    job = "reconcile"
+    operation = "reconcile"
+
+    def arguments(self, context: Context) -> list[str]:
+        from cleantail.kafka.source_topic import SourceTopic
+        from cleantail.kafka.table_position import table_position
+
+        plan = plan_of(context)
+        if not plan:
+            self.skip(NO_PLAN)
+        if not plan.reconcile.due:
+            self.skip(plan.reconcile.reason)
+        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        try:
+            settings = client_settings(topic)
+            SourceTopic.of(topic, settings).require_comparable(table_position(topic, platform).position)
+        except CleantailError as e:
+            raise as_airflow(str(e), e.exit_code) from None
+        return self.client_arguments(json.dumps(dict(settings)))
 
 
 class ExpireTombstonesOperator(PublishingOperator):

@@ -10,7 +10,6 @@ shows its plan, and carries out that very plan (`rollback_topic`): each call is 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,8 +28,6 @@ from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.undo.evidence_of_undoing import append_rollback, require_new
-
-LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +102,6 @@ def rollback_topic(
     snapshot_id = roll_back(table, planned, by, request)
     append_rollback(table, platform, planned, logs, by, now_ms)
     return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, platform, planned.states))
-
-
-def target(text: str) -> int | None:
-    """Returns the snapshot's id, None for `last`. Raises ArgumentTypeError for what is neither."""
-    if text == LAST:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither {LAST} nor the id of a snapshot")
-    return int(text)
 
 
 def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:

@@ -58,7 +58,7 @@ def test_of_too_many_files_their_folders_are_named() -> None:
 
 
 def test_an_ingestion_reads_the_source_and_writes_the_columns_that_records_have() -> None:
-    told = lineage_of("ingest_kafka", TABLES, StationFacts(written=9, commits=True, records=4), [TOPIC])
+    told = lineage_of("ingest", TABLES, StationFacts(written=9, commits=True, records=4), [TOPIC])
     assert told.inputs == (TOPIC,)
     (output,) = told.outputs
     assert (output.snapshot_id, output.records, output.columns_from) == (9, 4, TOPIC.dataset)
@@ -71,7 +71,7 @@ def test_a_station_that_has_written_nothing_tells_no_output_of_the_table() -> No
     assert told.outputs == (EVIDENCE,)
 
 
-@pytest.mark.parametrize("station", sorted(WRITING - {"ingest", "ingest_kafka", "ingest_table"}))
+@pytest.mark.parametrize("station", sorted(WRITING - {"ingest"}))
 def test_a_station_of_the_table_keeps_every_column_as_it_is(station: str) -> None:
     output = lineage_of(station, TABLES, StationFacts(written=9, commits=True)).outputs[0]
     assert output.copied_columns == tuple(COLUMNS)

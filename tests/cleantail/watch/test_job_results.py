@@ -20,7 +20,7 @@ from cleantail.watch.job_results import CheckedUnits, EndedJob, ReadRecords, Und
 from tests.round_builders import checked_round, partition_work, staged_unit
 
 ROUNDS = ("publish", "expire_tombstones", "reconcile")
-INGESTIONS = ("ingest", "ingest_kafka", "ingest_table")
+INGESTIONS = ("ingest",)
 FILE = IngestedFile("/landing/a.jsonl", "0" * 64, skipped=False)
 
 
@@ -41,11 +41,11 @@ def test_a_check_has_its_units_beside_what_every_round_has():
     ("job", "codec", "written", "read"),
     [
         ("ingest", INGEST_RESULT_JSON, IngestResult((FILE,), 3), ReadRecords(3, (FILE,))),
-        ("ingest_kafka", KAFKA_INGEST_RESULT_JSON, KafkaIngestResult("orders", 4), ReadRecords(4)),
-        ("ingest_table", TABLE_INGEST_RESULT_JSON, TableIngestResult("a.b", 7, 5), ReadRecords(5)),
+        ("ingest", KAFKA_INGEST_RESULT_JSON, KafkaIngestResult("orders", 4), ReadRecords(4)),
+        ("ingest", TABLE_INGEST_RESULT_JSON, TableIngestResult("a.b", 7, 5), ReadRecords(5)),
         ("reclaim", RECLAIM_RESULT_JSON, ReclaimResult(("orphans",), 77), ReclaimResult(("orphans",), 77)),
     ],
-    ids=[*INGESTIONS, "reclaim"],
+    ids=["files", "kafka", "table", "reclaim"],
 )
 def test_what_was_appended_or_freed_is_read_as_its_job_has_written_it(job, codec: Codec, written, read):
     assert EndedJob(job, codec.plain(written)).result == read

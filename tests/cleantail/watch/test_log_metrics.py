@@ -242,7 +242,7 @@ def test_a_reclaim_says_what_it_freed():
 
 
 @pytest.mark.parametrize(
-    "job", ["ingest", "ingest_kafka", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
+    "job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
 )
 def test_a_job_that_came_to_nothing_says_nothing(job):
     assert said(job) == {}

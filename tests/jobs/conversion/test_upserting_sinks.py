@@ -15,7 +15,7 @@ from decimal import Decimal
 import pytest
 
 from cleantail.errors import TableError
-from spark_jobs import convert_deletes
+from spark_jobs import run_station
 from spark_jobs.conversion import convert
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
@@ -128,7 +128,7 @@ def test_the_job_of_the_dags_task_converts_what_the_sink_has_written_since_the_t
     sink.commit(change(2, 1), change(3, 1))
     before, result = rows_of(spark, table), workshop.config / "result.json"
     argv = ["--config", str(workshop.config), "--topic", "in-dag", "--result", str(result)]
-    assert convert_deletes.main(argv) == 0
+    assert run_station.main(["convert_deletes", *argv]) == 0
     done = json.loads(result.read_text())
     assert (done["ok"], done["equality_deletes"], done["live_records"]) == (True, 1, len(before))
     assert rows_of(spark, table) == before

@@ -23,7 +23,7 @@ from tests import model
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "5"))
 pytestmark = pytest.mark.deep
-JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "run_pack.py"
+JOB = Path(__file__).resolve().parents[3] / "spark_jobs" / "run_station.py"
 WELL, FILES, HUGE = 27, 2, 60_000
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 BROKEN = {
@@ -111,7 +111,15 @@ class Site:
         outcomes, config = f"packs/kills-{number}.jsonl", self.workshop.config
         request = PackRequest(tuple(self.names), int(time.time() * 1000), outcomes=outcomes)
         result = config / f"result-{number}.json"
-        command = [sys.executable, str(JOB), "--config", str(config), "--request", PACK_REQUEST_JSON.text(request)]
+        command = [
+            sys.executable,
+            str(JOB),
+            "run_pack",
+            "--config",
+            str(config),
+            "--request",
+            PACK_REQUEST_JSON.text(request),
+        ]
         for kill in range(KILLS + 1):
             with (config / f"log-{number}-{kill}").open("wb") as log:
                 run = subprocess.Popen(

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JNetworkError
 from cleantail.errors import HeldError, OutsideError
 from cleantail.home.home_folder import exclusive
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
-from spark_jobs import run_pack as job
+from spark_jobs import run_station
 from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
@@ -67,7 +67,7 @@ def run(workshop):
         file = workshop.config / "result.json"
         request = PackRequest(topics, now_ms or int(time.time() * 1000), outcomes=outcomes, **more)
         arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-        code = job.main([*arguments, "--result", str(file)])
+        code = run_station.main(["run_pack", *arguments, "--result", str(file)])
         document = json.loads(file.read_text())
         return code, document["reason"], {outcome["topic"]: outcome for outcome in document["topics"]}
 
@@ -111,7 +111,7 @@ def test_a_pack_goes_by_no_clock_from_before_its_run(workshop, made, behind_ms, 
     now_ms = 1_000_000 if behind_ms is None else int(time.time() * 1000) - behind_ms
     result = workshop.config / "result.json"
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(PackRequest((topic,), now_ms))]
-    assert job.main([*arguments, *began, "--result", str(result)]) == HeldError.exit_code
+    assert run_station.main(["run_pack", *arguments, *began, "--result", str(result)]) == HeldError.exit_code
     assert "before the run began" in json.loads(result.read_text())["error"]
     assert offsets(workshop, topic) == [0, 1, 2, 3] and not workshop.evidence(topic)
 
@@ -201,7 +201,7 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
     monkeypatch.setattr(topic_stations, "compact_round", failing(Py4JNetworkError("gone")))
     request = PackRequest((before, first, second), int(time.time() * 1000), outcomes=OUTCOMES)
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert job.main(arguments) != 0
+    assert run_station.main(["run_pack", *arguments]) != 0
     assert offsets(workshop, before) == [2]  # the topics beside it have come to their ends, or will be tried again
     monkeypatch.setattr(topic_stations, "compact_round", failing(ValueError("a value of a record")))
     code, _, outcomes = run(before, first, second)
@@ -245,7 +245,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     file = workshop.config / "result.json"
     request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert job.main([*arguments, "--result", str(file)]) == OutsideError.exit_code
+    assert run_station.main(["run_pack", *arguments, "--result", str(file)]) == OutsideError.exit_code
     told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
     assert re.search("Spark's JVM ended while the pack was at pack-refused(-beside)?", told)
     kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
@@ -266,13 +266,13 @@ def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, ma
     monkeypatch.setattr(topic_stations, "compact_round", dies)
     request = PackRequest((topic,), now_ms, outcomes="packs/staged.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert job.main(arguments) != 0
+    assert run_station.main(["run_pack", *arguments]) != 0
     spark = start_session(workshop.platform(), "any")
     table = TopicTable.of(spark, workshop.find(topic), workshop.platform())
     assert len(table.load().refs()) == 2
     time.sleep(1)  # the next try's branch has another second in its name
     monkeypatch.undo()
-    assert job.main(arguments) == 0
+    assert run_station.main(["run_pack", *arguments]) == 0
     assert [str(name) for name in table.load().refs().keySet()] == ["main"]
     assert offsets(workshop, topic) == [2]
 
@@ -296,7 +296,7 @@ def test_what_was_appended_by_an_application_that_died_later_is_told_by_its_next
     monkeypatch.setattr(topic_stations, "compact_round", dies)
     request = PackRequest((topic,), int(time.time() * 1000), outcomes="packs/appended.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert job.main(arguments) != 0
+    assert run_station.main(["run_pack", *arguments]) != 0
     monkeypatch.undo()
     code, _, outcomes = run(topic, outcomes="packs/appended.jsonl")
     assert (code, outcomes[topic]["ingested"]["records"], published(outcomes[topic])) == (0, 3, [0])
@@ -315,11 +315,11 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 
     monkeypatch.setattr(topic_stations, "compact_round", dies_after)
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert job.main(arguments) != 0
+    assert run_station.main(["run_pack", *arguments]) != 0
     assert offsets(workshop, topic) == [2]
     monkeypatch.undo()
     file = workshop.config / "again.json"
-    assert job.main([*arguments, "--result", str(file)]) == 0
+    assert run_station.main(["run_pack", *arguments, "--result", str(file)]) == 0
     [outcome] = json.loads(file.read_text())["topics"]
     told = outcome["compacted"]
     assert (told["published"], told["checkpoints"], outcome["ingested"]["records"]) == ([0], {"0": 3}, 3)
@@ -387,7 +387,15 @@ def first_try(workshop, *names, now_ms):
     settings = {"limits": {"checks.max.ms": 5_000}, "spark": {"master": "local[1]"}, "allow_clock": True}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
     request = PackRequest(names, now_ms, outcomes=OUTCOMES)
-    command = [sys.executable, job.__file__, "--config", workshop.config, "--request", PACK_REQUEST_JSON.text(request)]
+    command = [
+        sys.executable,
+        run_station.__file__,
+        "run_pack",
+        "--config",
+        workshop.config,
+        "--request",
+        PACK_REQUEST_JSON.text(request),
+    ]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=240)
     assert done.returncode == OutsideError.exit_code, done.stderr
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": True}}))

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from spark_jobs import compact, ingest
+from spark_jobs import run_station
 from tests.jobs.round.test_rounds import record
 
 
@@ -17,10 +17,10 @@ def test_a_job_reads_its_argument_from_the_store_and_reports_there_with_its_exit
     file.parent.mkdir(exist_ok=True)
     workshop.file("a.jsonl", [record(o, "a", "x") for o in range(3)]).rename(file)
     result = ["--result", f"{place}/result.json"]
-    assert ingest.main([*every, "--file", str(file), *result]) == 0
+    assert run_station.main(["ingest", *every, "--file", str(file), *result]) == 0
     reported = json.loads((tmp_path / "exchange" / "result.json").read_text())
     assert reported["exit_code"] == 0 and reported["result"]["ok"]
     (tmp_path / "exchange" / "argument-0.json").write_text("no unit")
-    assert compact.main([*every, "--unit", f"@{place}/argument-0.json", *result]) == 5
+    assert run_station.main(["compact", *every, "--unit", f"@{place}/argument-0.json", *result]) == 5
     reported = json.loads((tmp_path / "exchange" / "result.json").read_text())
     assert reported["exit_code"] == 5 and not reported["result"]["ok"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from cleantail.config.alert_channels import Event
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
+from spark_jobs import run_station
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
@@ -72,7 +72,7 @@ def operations(
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
     def in_this_process(self: Any, _: Any) -> None:
-        if code := importlib.import_module(f"spark_jobs.{self.job}").main(self.application_args):
+        if code := run_station.main(self.application_args):
             raise AirflowException(f"Error code is: {code}")
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", in_this_process)

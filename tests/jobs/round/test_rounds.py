@@ -15,7 +15,7 @@ from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Qu
 from cleantail.log.quarantine import kept_branch, kept_until_ms
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from demo.sabotage import delete_where
-from spark_jobs import publish as publish_job
+from spark_jobs import run_station
 from spark_jobs.round import evidence_store
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
@@ -341,7 +341,7 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
     misplace(200)
     told = REFERENCE_JSON.text(reference_of(checked))
-    assert publish_job.main(["--config", str(workshop.config), "--topic", topic, "--round", told]) == 0
+    assert run_station.main(["publish", "--config", str(workshop.config), "--topic", topic, "--round", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
     rounds.expire_round(Run(table, platform), NOW, [0])

@@ -60,7 +60,7 @@ def test_a_driver_elsewhere_gets_no_place_and_no_variable_of_this_machine(
     execute(operator)
     (call,) = jobs.calls
     told = " ".join(call["submit"])
-    assert operator.application == "local:///opt/cleantail/spark_jobs/publish.py"
+    assert operator.application == "local:///opt/cleantail/spark_jobs/run_station.py"
     assert "--deploy-mode cluster" in told and "appMasterEnv" not in told
     assert "extraClassPath" not in told and "bindAddress" not in told and "log4j2" not in told
 

@@ -16,7 +16,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import SilentBrokersError, SourceError
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail_airflow.groups.new_input import RECORD_BYTES_IN_KAFKA, new_bytes
-from cleantail_airflow.tasks.ingest_tasks import KafkaIngestOperator
+from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient
 from tests.airflow_site import Site, StubbedJobs
@@ -33,15 +33,15 @@ def address(broker_address: str) -> str:
 
 
 @pytest.fixture
-def operator(site: Site, jobs: StubbedJobs) -> KafkaIngestOperator:
-    return KafkaIngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
+def operator(site: Site, jobs: StubbedJobs) -> IngestOperator:
+    return IngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
 
 
 def source(**fields: Any) -> dict[str, Any]:
     return {"kafka": {"stall.timeout.ms": 5000, **fields}}
 
 
-def execute(operator: KafkaIngestOperator, **params: Any) -> Any:
+def execute(operator: IngestOperator, **params: Any) -> Any:
     run = {"dag": SimpleNamespace(params={"rollback_to": None}), "dag_run": SimpleNamespace(conf={})}
     context: Any = {"ti": FakeTask(), "params": params, **run}
     return operator.execute(context)
@@ -53,19 +53,19 @@ def connection(monkeypatch: pytest.MonkeyPatch, conn_type: str = "kafka", **extr
 
 
 def test_the_login_goes_to_the_job_in_a_file_that_only_its_owner_can_read_and_that_is_gone_after(
-    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source=source(connection="kafka_k"))
     connection(monkeypatch, **{"bootstrap.servers": address})
     execute(operator)
     (call,) = jobs.calls
-    assert (call["job"], call["mode"], call["client"]["sasl.password"]) == ("ingest_kafka", "0o600", SECRET)
+    assert (call["job"], call["mode"], call["client"]["sasl.password"]) == ("ingest", "0o600", SECRET)
     assert SECRET not in json.dumps([call["arguments"], call["submit"], operator.application_args])
-    assert not Path(jobs.argument("ingest_kafka", "--client-settings")).parent.exists()
+    assert not Path(jobs.argument("ingest", "--client-settings")).parent.exists()
 
 
 def test_nothing_new_starts_no_spark(
-    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source=source(**{"bootstrap.servers": address}))
     monkeypatch.setattr("cleantail.kafka.table_position.is_read", lambda *_: True)
@@ -77,7 +77,7 @@ def test_nothing_new_starts_no_spark(
 
 
 def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_again(
-    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, address: str
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, address: str
 ) -> None:
     site.topic("orders", source=source(**{"bootstrap.servers": address, "topic": "nowhere"}))
     with pytest.raises(AirflowFailException, match="there is no topic nowhere.*nothing was appended"):
@@ -85,7 +85,7 @@ def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_agai
     assert jobs.calls == []
 
 
-def test_brokers_that_are_away_are_asked_again(operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs) -> None:
+def test_brokers_that_are_away_are_asked_again(operator: IngestOperator, site: Site, jobs: StubbedJobs) -> None:
     away = source(**{"bootstrap.servers": f"127.0.0.1:{free_port()}", "stall.timeout.ms": 1000})
     site.topic("orders", source=away)
     with pytest.raises(AirflowException, match="the brokers do not answer") as caught:
@@ -126,7 +126,7 @@ def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: st
 
 
 def test_a_connection_that_is_not_there_or_of_another_type_is_told(
-    operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source=source(connection="kafka_k"))
     connection(monkeypatch, conn_type="http")
@@ -143,7 +143,7 @@ def test_a_connection_that_is_not_there_or_of_another_type_is_told(
         execute(operator)
 
 
-def test_a_rollback_reads_nothing(operator: KafkaIngestOperator, site: Site, jobs: StubbedJobs) -> None:
+def test_a_rollback_reads_nothing(operator: IngestOperator, site: Site, jobs: StubbedJobs) -> None:
     site.topic("orders", source=source())
     with pytest.raises(AirflowSkipException, match="the run is a rollback"):
         execute(operator, rollback_to="last")
@@ -152,6 +152,6 @@ def test_a_rollback_reads_nothing(operator: KafkaIngestOperator, site: Site, job
 def test_a_topic_in_kafka_has_a_task_that_reads_it(site: Site) -> None:
     site.topic("orders", source=source(connection="kafka_k", topic="prod.orders"))
     dag = site.dag("orders")
-    assert dag.get_task("ingest").task_type == "KafkaIngestOperator"
+    assert dag.get_task("ingest").task_type == "IngestOperator"
     assert dag.get_task("evaluate").upstream_task_ids == {"ingest"}
     assert "connection: kafka_k, topic: prod.orders" in dag.doc_md

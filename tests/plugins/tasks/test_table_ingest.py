@@ -19,7 +19,7 @@ from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGa
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail_airflow.groups.new_input import new_bytes
 from cleantail_airflow.station_lineage import done_by_pack
-from cleantail_airflow.tasks.ingest_tasks import TableIngestOperator
+from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.cleantail.orders_table import OrdersTable
 from tests.plugins.page.test_page_kafka import NOW_MS, shown
@@ -29,8 +29,8 @@ SOURCE = {"table": {"name": "sinks.orders", "columns": {"partition": "p", "offse
 
 
 @pytest.fixture
-def operator(site: Site, jobs: StubbedJobs) -> TableIngestOperator:
-    return TableIngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
+def operator(site: Site, jobs: StubbedJobs) -> IngestOperator:
+    return IngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def read_up_to(site: Site, table: Any, *gaps: SnapshotGap) -> OrdersTable:
     return made.set_properties(**{PROPERTY_SNAPSHOT_POSITION: position.as_json()})
 
 
-def execute(operator: TableIngestOperator, **params: Any) -> Any:
+def execute(operator: IngestOperator, **params: Any) -> Any:
     run = {"dag": SimpleNamespace(params={"rollback_to": None}), "dag_run": SimpleNamespace(conf={})}
     context: Any = {"ti": FakeTask(), "params": params, **run}
     return operator.execute(context)
@@ -70,22 +70,22 @@ def execute(operator: TableIngestOperator, **params: Any) -> Any:
 
 def test_a_topic_that_reads_a_table_has_a_task_that_does_it_and_none_that_compares(site: Site, lake: Any) -> None:
     dag = site.dag("orders")
-    assert dag.get_task("ingest").task_type == "TableIngestOperator"
+    assert dag.get_task("ingest").task_type == "IngestOperator"
     assert dag.get_task("evaluate").upstream_task_ids == {"ingest"} and not dag.has_task("reconcile")
     assert "sinks.orders" in dag.doc_md
 
 
 def test_what_is_new_is_read_by_a_job_that_gets_no_login(
-    operator: TableIngestOperator, site: Site, jobs: StubbedJobs, lake: Any
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, lake: Any
 ) -> None:
     read_up_to(site, lake(0))
     lake(1)
     execute(operator)
     (call,) = jobs.calls
-    assert call["job"] == "ingest_table" and "--client-settings" not in call["arguments"]
+    assert call["job"] == "ingest" and "--client-settings" not in call["arguments"]
 
 
-def test_nothing_new_starts_no_spark(operator: TableIngestOperator, site: Site, jobs: StubbedJobs, lake: Any) -> None:
+def test_nothing_new_starts_no_spark(operator: IngestOperator, site: Site, jobs: StubbedJobs, lake: Any) -> None:
     read_up_to(site, lake(0))
     with pytest.raises(
         AirflowSkipException, match="the topic has all that its source table cleantail.sinks.orders has"
@@ -97,7 +97,7 @@ def test_nothing_new_starts_no_spark(operator: TableIngestOperator, site: Site, 
 
 
 def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_again(
-    operator: TableIngestOperator, site: Site, jobs: StubbedJobs, lake: Any
+    operator: IngestOperator, site: Site, jobs: StubbedJobs, lake: Any
 ) -> None:
     read_up_to(site, lake(0))
     table = lake(1)
@@ -107,7 +107,7 @@ def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_agai
     assert jobs.calls == []
 
 
-def test_a_catalog_that_is_away_is_asked_again(operator: TableIngestOperator, site: Site, jobs: StubbedJobs) -> None:
+def test_a_catalog_that_is_away_is_asked_again(operator: IngestOperator, site: Site, jobs: StubbedJobs) -> None:
     away = {
         "source_catalogs": {"away": {"type": "rest", "uri": "http://127.0.0.1:9"}},
         "source_tables": ["away.sinks.*"],

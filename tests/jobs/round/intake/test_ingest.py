@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.errors import OutsideError
 from cleantail.home.home_folder import make_folder
-from spark_jobs import ingest as ingest_job
+from spark_jobs import run_station
 from spark_jobs.round.intake.ingest import ingest_files
 from tests.jobs.round.test_rounds import offsets, record
 
@@ -144,13 +144,13 @@ def test_the_job_of_the_dag_goes_by_the_yaml_as_well(workshop, tmp_path):
     file = make_folder(workshop.platform().home, "landing") / "own-job.jsonl"
     file.write_bytes(outside.read_bytes())
     arguments = ["--config", str(workshop.config), "--topic", topic, "--file", str(file), "--result", str(result)]
-    assert ingest_job.main(arguments) == 2
+    assert run_station.main(["ingest", *arguments]) == 2
     assert "set source.topic: other in the topic's YAML" in json.loads(result.read_text())["error"]
     workshop.topic("own-job", source={"topic": "other"})
-    assert ingest_job.main(arguments) == 0
+    assert run_station.main(["ingest", *arguments]) == 0
     assert offsets(workshop.read(topic)) == [0]
     arguments[arguments.index(str(file))] = str(outside)
-    assert ingest_job.main(arguments) == 2
+    assert run_station.main(["ingest", *arguments]) == 2
     assert "it is not in one of the folders that platform.sources" in json.loads(result.read_text())["error"]
 
 

@@ -14,7 +14,7 @@ from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, snapshot_position_of
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.watch.alarms import log_alarms
-from spark_jobs import run_pack
+from spark_jobs import run_station
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.source_table.guards import guarded, raised
@@ -510,7 +510,7 @@ def test_a_pack_reads_the_table_and_does_the_round(sink, workshop, reading, reco
     request = PackRequest((topic, broken), 1_800_000_000_000, outcomes="packs/of-tables.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request), "--result", str(file)]
     allow(workshop, allow_clock=True)
-    assert run_pack.main(arguments) == 1
+    assert run_station.main(["run_pack", *arguments]) == 1
     done, failed = json.loads(file.read_text())["topics"]
     assert (done["ok"], done["ingested"]["records"], failed["station"]) == (True, 3, "ingest")
     assert "has no branch none" in failed["error"] and [r[1] for r in records(topic)] == [1, 2]

@@ -12,7 +12,6 @@ from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
-from spark_jobs import check_quality, compact, publish
 from spark_jobs.round import publish as publishing
 from spark_jobs.round import run as round_loop
 from spark_jobs.round.stations import check_station
@@ -29,7 +28,7 @@ def staged(workshop, table_of, call):  # noqa: F811
         topic = workshop.topic(name, config or {}, **more)
         workshop.ok("ingest", topic, "--file", workshop.file(f"{name}.jsonl", lines))
         table = table_of(topic)
-        code, done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table)))
+        code, done = call("compact", topic, "--unit", json.dumps(unit_of(workshop, table)))
         assert code == 0
         return topic, table, json.dumps({"round": done["round"], "branches": [done["branch"]]})
 
@@ -65,7 +64,7 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     told,
 ):
     topic, table, asked = staged("checked-and-published", two_logs(), checks=[ONE_KEY])
-    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, result["ok"]) == (1, False)
     assert offsets(workshop.read(topic)) == [1, 0, 1, 2]
     states = {log["partition"]: log for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]}
@@ -76,14 +75,14 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     published = told(table, result)
     assert (published.ok, published.published, published.held_back) == (False, (0,), (1,))
     assert (published.snapshot_id, published.checkpoints) == (table.load().currentSnapshot().snapshotId(), {0: 2})
-    own = call(publish, topic, "--round", json.dumps(told_by(result)))[1]
+    own = call("publish", topic, "--round", json.dumps(told_by(result)))[1]
     shown = ROUND_RESULT_JSON.plain(published)
     assert own == shown
 
 
 def test_without_the_argument_it_checks_and_no_more(workshop, staged, call):  # noqa: F811
     topic, table, asked = staged("only-checked", two_logs(), checks=[ONE_KEY])
-    code, result = call(check_quality, topic, "--round", asked)
+    code, result = call("check_quality", topic, "--round", asked)
     assert (code, offsets(workshop.read(topic))) == (1, [0, 1, 0, 1, 2])
     assert len(branches(table)) == 1
 
@@ -91,9 +90,9 @@ def test_without_the_argument_it_checks_and_no_more(workshop, staged, call):  # 
 def test_a_round_that_waits_for_a_person_is_not_published(workshop, staged, call):  # noqa: F811
     lines = [record(0, "a", "x"), record(1, "a", "y"), record(2, "b", "z")]
     topic, _, asked = staged("waits", lines, publish="approve", approvers=["anna"])
-    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1, 2])
-    code, result = call(publish, topic, "--round", json.dumps(told_by(result)))
+    code, result = call("publish", topic, "--round", json.dumps(told_by(result)))
     assert (code, offsets(workshop.read(topic))) == (5, [0, 1, 2])
 
 
@@ -104,16 +103,16 @@ def test_a_try_after_one_that_died_past_its_commit_changes_nothing_and_finds_it(
     told,
 ):
     topic, table, asked = staged("died-past-its-commit", two_logs(), checks=[ONE_KEY])
-    first = call(check_quality, topic, "--round", asked, "--publish")[1]
+    first = call("check_quality", topic, "--round", asked, "--publish")[1]
     before, published = summary_of(table), told(table, first)
     assert (published.published, published.red_before) == ((0,), (1,))
     assert told(table).red_before == ()  # nobody has told of it where the check came to no end
-    code, again = call(check_quality, topic, "--round", asked, "--publish")
+    code, again = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, again["ok"], [v["partition"] for v in again["verdicts"] if not v["passed"]]) == (1, False, [1])
     assert (summary_of(table), told(table, again), offsets(workshop.read(topic))) == (before, published, [1, 0, 1, 2])
     # without a check of the round, or of other branches, it is an error
     for changed in ({"round": "20200101T000000_000_1"}, {"branches": ["ct_by_hand_1"]}):
-        code, result = call(check_quality, topic, "--round", json.dumps(json.loads(asked) | changed), "--publish")
+        code, result = call("check_quality", topic, "--round", json.dumps(json.loads(asked) | changed), "--publish")
         assert (code, "is gone" in result["error"]) == (3, True)
 
 
@@ -125,15 +124,15 @@ def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop
     topic, table, asked = staged("nothing-passed", two_logs()[2:], checks=[ONE_KEY])
     with monkeypatch.context() as patch:
         patch.setattr(check_station, "publish_unasked", overtaken)
-        checked = call(check_quality, topic, "--round", asked, "--publish")[1]
+        checked = call("check_quality", topic, "--round", asked, "--publish")[1]
     assert told(table) is None
     for _ in range(2):  # the application of publish, which is left to do it, and a second try of it
-        code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+        code, result = call("publish", topic, "--round", json.dumps(told_by(checked)))
         assert (code, result["held_back"], attempts()) == (1, [1], 1)
     found = told(table)
     assert (found.published, found.held_back, found.snapshot_id) == ((), (1,), None)
     # so does a try of the check
-    assert (call(check_quality, topic, "--round", asked, "--publish")[0], attempts()) == (1, 1)
+    assert (call("check_quality", topic, "--round", asked, "--publish")[0], attempts()) == (1, 1)
 
 
 def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, call, told, monkeypatch):  # noqa: F811
@@ -152,7 +151,7 @@ def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, 
 
     with monkeypatch.context() as patch:
         patch.setattr(round_loop, "publish_round", overtaken_once)
-        code, checked = call(check_quality, topic, "--round", asked, "--publish")
+        code, checked = call("check_quality", topic, "--round", asked, "--publish")
     found = told(table, checked)
     assert (code, len(rounds), checked["round"], found.round) == (0, 2, rounds[0], rounds[1])
     assert (found.published, found.held_back, found.red_before) == ((), (0,), ())
@@ -160,10 +159,10 @@ def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, 
 
 def test_a_no_holds_though_the_yaml_asks_for_no_approval_any_more(workshop, staged, call):  # noqa: F811
     topic, table, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
-    checked = CHECKED_ROUND_JSON.of_plain(call(check_quality, topic, "--round", asked)[1], "XCom")
+    checked = CHECKED_ROUND_JSON.of_plain(call("check_quality", topic, "--round", asked)[1], "XCom")
     answer(workshop, table, checked, ANNA, approved=False)
     workshop.topic(topic)
-    code, result = call(check_quality, topic, "--round", asked, "--publish")
+    code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
 
 
@@ -175,10 +174,10 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
     topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
     with monkeypatch.context() as patch:
         patch.setattr(check_station, "publish_unasked", fails)
-        code, result = call(check_quality, topic, "--round", asked, "--publish")
+        code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
     assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text
-    code, published = call(publish, topic, "--round", json.dumps(told_by(result)))
+    code, published = call("publish", topic, "--round", json.dumps(told_by(result)))
     assert (code, published["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
@@ -191,26 +190,26 @@ def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
         lines = [record(first + n, key, "v", ts=NOW - age * HOUR) for n, key in enumerate(keys)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{name}-{first}.jsonl", lines))
     plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
-    done = call(compact, topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
+    done = call("compact", topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
     return topic, json.dumps({"round": done["round"], "branches": [done["branch"]]})
 
 
 def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
     topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
-    code, result = call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
+    code, result = call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
     for checks_again in (False, True):  # the application of publish tells the same, and so does another check
         if checks_again:
-            assert call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+            assert call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
         found = told(table_of(topic))
         assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
-        code, own = call(publish, topic, "--round", json.dumps(told_by(result)), "--now", NOW)
+        code, own = call("publish", topic, "--round", json.dumps(told_by(result)), "--now", NOW)
         assert (code, own["published"], own["held_back"], own["red_before"]) == (1, [], [0], [0])
 
 
 def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, staged, call, told):  # noqa: F811
     topic, table, asked = staged("of-its-run", two_logs()[:2])
-    call(check_quality, topic, "--round", asked, "--publish")
+    call("check_quality", topic, "--round", asked, "--publish")
     assert told(table).published == (0,)
     assert told(table, run_id="manual__2") is None
     workshop.ok("rollback", topic)
@@ -221,11 +220,11 @@ def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, stag
 
 def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811
     topic, table, asked = staged("expired-meanwhile", two_logs()[:2])
-    checked = call(check_quality, topic, "--round", asked, "--publish")[1]
+    checked = call("check_quality", topic, "--round", asked, "--publish")[1]
     workshop.ok("ingest", topic, "--file", workshop.file("expired-meanwhile-more.jsonl", [record(2, "b", "x")]))
     table.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
     assert told(table, checked) is None
-    code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+    code, result = call("publish", topic, "--round", json.dumps(told_by(checked)))
     assert (code, "is not on main any more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
 
 
@@ -241,8 +240,8 @@ def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_r
     topic, asked = red_log_with_old_segments(workshop, table_of, call, "died-before-retention")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(round_loop, "retain_held_back", dies)
-        call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)
-    assert call(check_quality, topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+        call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)
+    assert call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
     workshop.run("compact", topic, "--now", NOW)
     assert offsets(workshop.read(topic)) == [2, 3]

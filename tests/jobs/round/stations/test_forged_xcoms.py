@@ -18,7 +18,7 @@ from cleantail.rounds.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.evidence_row import CHECKED_ROUND
 from cleantail.rounds.recorded_checks import REFERENCE_JSON, recorded
 from demo.sabotage import delete_where
-from spark_jobs import check_quality, compact, expire_tombstones, publish, rollback
+from spark_jobs import run_station
 from spark_jobs.round.evidence_store import evidence_table
 from spark_jobs.round.undo import rollback as undo
 from tests import round_builders
@@ -39,7 +39,7 @@ def call(workshop):
     def run(job, topic, *argv):
         result = workshop.config / "result.json"
         common = ["--config", str(workshop.config), "--topic", topic, "--result", str(result)]
-        code = job.main([*common, *map(str, argv)])
+        code = run_station.main([job, *common, *map(str, argv)])
         return code, json.loads(result.read_text())
 
     return run
@@ -86,14 +86,14 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     checked = checked_round(workshop, table_of(topic))
     told = told_by(checked)
     assert told["passed"] == [0]
-    code, result = call(publish, topic, "--round", json.dumps(told | {"passed": [0, 1]}))
+    code, result = call("publish", topic, "--round", json.dumps(told | {"passed": [0, 1]}))
     assert (code, "says that partitions [0, 1] passed, but the evidence says [0]" in result["error"]) == (5, True)
-    code, result = call(publish, topic, "--round", json.dumps(told | {"heads": [4711]}))
+    code, result = call("publish", topic, "--round", json.dumps(told | {"heads": [4711]}))
     assert (code, "names snapshots that no check of it has read" in result["error"]) == (5, True)
-    code, result = call(publish, topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
+    code, result = call("publish", topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
     assert (code, "has no check of a round 20200101T000000_000_1" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 0, 1, 2]
-    code, result = call(publish, topic, "--round", json.dumps(told))
+    code, result = call("publish", topic, "--round", json.dumps(told))
     assert (code, result["published"], result["held_back"], result["red_before"]) == (1, [0], [1], [1])
     assert offsets(workshop.read(topic)) == [1, 0, 1, 2]
 
@@ -111,27 +111,27 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
     workshop, table_of, call
 ):
     topic, table, checked, told = held(workshop, table_of, "forged-answer")
-    code, result = call(publish, topic, "--round", told)
+    code, result = call("publish", topic, "--round", told)
     assert (code, "no user was asked about it, whatever an XCom" in result["error"]) == (5, True)
     write_answer(catalog_of(workshop), table.topic, question(checked, TASK, NOW))
-    code, result = call(publish, topic, "--round", told)
+    code, result = call("publish", topic, "--round", told)
     assert (code, "no user has answered" in result["error"]) == (5, True)
     answer(workshop, table, checked, EVE)
-    code, result = call(publish, topic, "--round", told)
+    code, result = call("publish", topic, "--round", told)
     assert (code, "Anna has approved it, who is not among the topic's approvers" in result["error"]) == (5, True)
     answer(workshop, table, replace(checked, round="20200101T000000_000_1"), ANNA)
-    assert call(publish, topic, "--round", told)[0] == 5
+    assert call("publish", topic, "--round", told)[0] == 5
     answer(workshop, table, replace(checked, kind="expire"), ANNA)
-    assert call(publish, topic, "--round", told)[0] == 5
+    assert call("publish", topic, "--round", told)[0] == 5
     assert (offsets(workshop.read(topic)), log_of(workshop, topic)["checkpoint"]) == ([0, 1, 2], None)
     answer(workshop, table, checked, ANNA)
     for _ in range(2):  # a second try of the task
-        code, result = call(publish, topic, "--round", told)
+        code, result = call("publish", topic, "--round", told)
         assert (code, result["published"]) == (0, [0])
     assert (offsets(workshop.read(topic)), branches(table)) == ([1, 2], [])
     assert summary_of(table)["cleantail.approved-by"] == "Anna"
     workshop.ok("rollback", topic)
-    code, result = call(publish, topic, "--round", told)
+    code, result = call("publish", topic, "--round", told)
     assert (code, "was published before and is not on main any more" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
@@ -142,7 +142,7 @@ def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call
     again = checked_round(workshop, table)
     assert (again.round, told_by(again) == json.loads(told)) == (checked.round, False)
     for handed_on in (told, json.dumps(told_by(again))):
-        code, result = call(publish, topic, "--round", handed_on)
+        code, result = call("publish", topic, "--round", handed_on)
         assert (code, "it was made or checked again after the question" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
@@ -151,7 +151,7 @@ def test_a_no_drops_the_round_though_the_yaml_asks_for_no_approval_any_more(work
     topic, table, checked, told = held(workshop, table_of, "said-no")
     answer(workshop, table, checked, ANNA, approved=False)
     workshop.topic(topic)
-    code, result = call(publish, topic, "--round", told)
+    code, result = call("publish", topic, "--round", told)
     assert (code, result["published"], result["rejected"], result["reason"]) == (0, [], [0], "rejected by Anna")
     assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1, 2], [])
 
@@ -169,14 +169,14 @@ def test_an_expiry_is_approved_as_any_other_round(workshop, table_of, call):
     ingest(workshop, topic, "forged-expiry.jsonl", (0, "a", "x"), (1, "b", None))
     workshop.ok("compact", topic, "--now", NOW, "--approve")
     due = {"round": "any", "now_ms": NOW + 2000, "partitions": [0]}
-    code, left = call(expire_tombstones, topic, "--round", json.dumps(due))
+    code, left = call("expire_tombstones", topic, "--round", json.dumps(due))
     assert (code, left["published"]) == (0, [])
     told = json.dumps(told_by(left["checked"]))
-    code, result = call(publish, topic, "--kind", "expire", "--round", told)
+    code, result = call("publish", topic, "--kind", "expire", "--round", told)
     assert (code, "no user was asked about it" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1]
     answer(workshop, table_of(topic), CHECKED_ROUND_JSON.of_plain(left["checked"], "XCom"), ANNA)
-    assert call(publish, topic, "--kind", "expire", "--round", told)[0] == 0
+    assert call("publish", topic, "--kind", "expire", "--round", told)[0] == 0
     assert offsets(workshop.read(topic)) == [0]
 
 
@@ -188,7 +188,7 @@ def test_a_work_unit_with_other_bounds_than_the_tables_own_compacts_nothing(work
     table = table_of(topic)
     honest = unit_of(workshop, table)
     forged = honest | {"partitions": [honest["partitions"][0] | {"end_offset": 3}]}
-    code, result = call(compact, topic, "--unit", json.dumps(forged))
+    code, result = call("compact", topic, "--unit", json.dumps(forged))
     assert (code, "somebody has changed the XCom" in result["error"]) == (5, True)
     assert branches(table) == []
 
@@ -203,10 +203,10 @@ def test_a_clock_from_before_the_run_compacts_and_expires_nothing(workshop, tabl
     began, old_ms = ([], clock_ms - 3_700_000) if began_ms is None else (["--began", clock_ms], clock_ms - 100_000)
     unit = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=old_ms, force=True).units
     forged = WORK_UNIT_JSON.plain(unit[0])
-    code, result = call(compact, topic, "--unit", json.dumps(forged), *began)
+    code, result = call("compact", topic, "--unit", json.dumps(forged), *began)
     assert (code, "before the run began" in result["error"]) == (5, True)
     due = {"round": "any", "now_ms": old_ms, "partitions": [0]}
-    code, result = call(expire_tombstones, topic, "--round", json.dumps(due), *began)
+    code, result = call("expire_tombstones", topic, "--round", json.dumps(due), *began)
     assert (code, "before the run began" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [0, 1, 2] and branches(table_of(topic)) == []
 
@@ -216,41 +216,41 @@ def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table
     ingest(workshop, topic, "branch-units.jsonl", (0, "a", "x"), (1, "a", "y"))
     table = table_of(topic)
     honest = unit_of(workshop, table)
-    code, done = call(compact, topic, "--unit", json.dumps(honest))
+    code, done = call("compact", topic, "--unit", json.dumps(honest))
     assert (code, done["counts"]["deleted"]) == (0, {"superseded": {"0": 1}})
     ours, other = (json.dumps({"round": name, "branches": [done["branch"]]}) for name in (done["round"], "other"))
-    code, result = call(check_quality, topic, "--round", other)
+    code, result = call("check_quality", topic, "--round", other)
     assert (code, f"belong to round {done['round']}, but the run's is other" in result["error"]) == (5, True)
     table.create_branch("ct_by_hand_1", None)
     by_hand = json.dumps({"round": done["round"], "branches": ["ct_by_hand_1"]})
-    code, result = call(check_quality, topic, "--round", by_hand)
+    code, result = call("check_quality", topic, "--round", by_hand)
     assert (code, "does not name its work unit" in result["error"]) == (5, True)
     twice = json.dumps({"round": done["round"], "branches": [done["branch"]] * 2})
-    assert call(check_quality, topic, "--round", twice)[0] == 5
-    assert "in more than one unit" in call(check_quality, topic, "--round", twice)[1]["error"]
-    code, checked = call(check_quality, topic, "--round", ours)
+    assert call("check_quality", topic, "--round", twice)[0] == 5
+    assert "in more than one unit" in call("check_quality", topic, "--round", twice)[1]["error"]
+    code, checked = call("check_quality", topic, "--round", ours)
     assert (code, checked["measures"][0]["deleted"]) == (0, {"superseded": 1})
-    code, result = call(publish, topic, "--round", json.dumps(told_by(checked)))
+    code, result = call("publish", topic, "--round", json.dumps(told_by(checked)))
     assert (code, result["published"], offsets(workshop.read(topic))) == (0, [0], [1])
 
 
 def test_a_unit_that_removes_nothing_is_staged_and_published_too(workshop, table_of, call):
     topic = workshop.topic("nothing-goes")
     ingest(workshop, topic, "nothing-goes.jsonl", (0, "a", "x"), (1, "b", "y"))
-    done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
+    done = call("compact", topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
     round_ = json.dumps({"round": done["round"], "branches": [done["branch"]]})
-    checked = call(check_quality, topic, "--round", round_)[1]
-    assert call(publish, topic, "--round", json.dumps(told_by(checked)))[0] == 0
+    checked = call("check_quality", topic, "--round", round_)[1]
+    assert call("publish", topic, "--round", json.dumps(told_by(checked)))[0] == 0
     assert log_of(workshop, topic)["checkpoint"] == 2
 
 
 def test_a_branch_that_the_demo_has_corrupted_is_red_by_the_rule_that_it_breaks(workshop, table_of, call):
     topic = workshop.topic("sabotaged")
     ingest(workshop, topic, "sabotaged.jsonl", (0, "a", "x"), (1, "b", "y"), (2, "b", "z"))
-    done = call(compact, topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
+    done = call("compact", topic, "--unit", json.dumps(unit_of(workshop, table_of(topic))))[1]
     delete_where(table_of(topic), done["branch"], "t.`offset` = 2")
     code, checked = call(
-        check_quality, topic, "--round", json.dumps({"round": done["round"], "branches": [done["branch"]]})
+        "check_quality", topic, "--round", json.dumps({"round": done["round"], "branches": [done["branch"]]})
     )
     [verdict] = checked["verdicts"]
     assert (code, "missing_winners" in [failure["expectation"] for failure in verdict["failures"]]) == (1, True)
@@ -262,15 +262,15 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     workshop.ok("compact", topic, "--now", NOW)
     published_ms = int(table_of(topic).load().currentSnapshot().timestampMillis())
     argv = ["--to", "last", "--by=anna", "--request=manual__1", "--asked-ms"]
-    code, result = call(rollback, topic, *argv, published_ms - 1)
+    code, result = call("rollback", topic, *argv, published_ms - 1)
     assert (code, "was published after the rollback was asked for" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [1]
     monkeypatch.setenv("AIRFLOW_CTX_DAG_RUN_ID", "manual__1")
-    code, result = call(rollback, topic, *argv, published_ms)
+    code, result = call("rollback", topic, *argv, published_ms)
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
     monkeypatch.setattr(undo, "done_already", lambda *_: None)  # its snapshot has expired
     workshop.ok("compact", topic, "--now", NOW + 1, "--force")
-    code, result = call(rollback, topic, *argv, published_ms + 3_600_000)
+    code, result = call("rollback", topic, *argv, published_ms + 3_600_000)
     assert (code, "run manual__1 has rolled back before" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [1]
 

@@ -10,7 +10,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from cleantail.lake.runs.rollback_preview import preview
 from demo.sabotage import delete_where
-from spark_jobs import rollback
+from spark_jobs import run_station
 from spark_jobs.iceberg import commits
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
@@ -160,7 +160,7 @@ def test_a_task_that_is_tried_again_does_not_go_a_round_further(workshop, compac
     for n, request in enumerate(("run-1", "run-1", "run-2")):
         file = tmp_path / f"{n}.json"
         arguments = ["--config", workshop.config, "--topic", topic, "--by=anna", f"--request={request}"]
-        assert rollback.main([*map(str, arguments), "--to", "last", "--result", str(file)]) == 0
+        assert run_station.main(["rollback", *map(str, arguments), "--to", "last", "--result", str(file)]) == 0
         results.append(json.loads(file.read_text()))
     assert results[1]["done_before"] and results[1]["snapshot_id"] != results[2]["snapshot_id"]
     assert state_of(workshop, topic)["checkpoint"] is None

@@ -1,0 +1,463 @@
+"""Run one station of a topic's run, or all stations of a pack of topics: the one entry of every Spark application.
+
+    spark-submit spark_jobs/run_station.py reclaim --config config --topic orders
+    spark-submit spark_jobs/run_station.py run_pack --config config --request '{"topics": ["orders"], "now_ms": …}'
+
+The first argument names the station (STATIONS). Each has the arguments --config, --now, --began and --result.
+A station writes its result as one JSON object to --result, also if it fails. Exit codes: 0 ok; 1 a check failed or a
+topic of the pack failed; 2 bad input or configuration; 3 another writer was in the way; 4 a system that Cleantail uses
+failed; 5 a person has to decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from cleantail.adopt.equality_deletes import CONVERTED_JSON
+from cleantail.codec import Codec
+from cleantail.config.loading import config_directory, find_topic, load_platform
+from cleantail.config.platform import Platform
+from cleantail.config.source_paths import require_inside
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.home.process import keep_logs_printable, run_process
+from cleantail.human import counted
+from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_of_environment
+from cleantail.kafka.source_topic import SourceTopic
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.clients.exchange import is_address, read_document, write_document
+from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.runs.clocks import SKEW_MS, require_of_run, require_past
+from cleantail.lake.runs.planned_units import parsed_unit
+from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.rounds.checked_round import (
+    CHECK_REQUEST_JSON,
+    CHECKED_ROUND_JSON,
+    EXPIRY_REQUEST_JSON,
+    ROUND_RESULT_JSON,
+    STAGED_UNIT_JSON,
+)
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
+from cleantail.rounds.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.station_results import (
+    INGEST_RESULT_JSON,
+    KAFKA_INGEST_RESULT_JSON,
+    RECLAIM_RESULT_JSON,
+    TABLE_INGEST_RESULT_JSON,
+)
+from cleantail.sources.source_files import require_readable
+from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
+from spark_jobs.iceberg.session import begin_session
+
+if TYPE_CHECKING:
+    from spark_jobs.round.run import Run
+
+logger = logging.getLogger("cleantail.job")
+Document = dict[str, Any]
+"""A job's result as JSON, which its file and the task's XCom hold; codecs write and parse it."""
+
+RED = 1
+"""Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
+
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics")
+"""Of a result: what is long, holds data, or was logged before it."""
+SHORT_LIST, SHORT_CHARS = 20, 200
+"""What is longer is left out of the line that a job ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Holds the resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+
+    topic: Topic
+    platform: Platform
+    now_ms: int
+    arguments: argparse.Namespace
+
+    def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
+        """Begins to start the session for the work, and returns how to get it, as spark_jobs.iceberg.session does.
+        Raises what require_usable raises: before a JVM is started, and under spark-submit, which has started one, while
+        the session starts."""
+        submitted = SUBMITTED in os.environ
+        if not submitted:
+            require_usable(self.topic, self.platform, os.environ)
+        session = begin_session(self.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
+        if submitted:
+            require_usable(self.topic, self.platform, os.environ)
+        return session
+
+
+def _with_ok(codec: Codec[Any], result: Any) -> Document:
+    """Return the result's document, with its `ok`, which its codec does not write."""
+    return {"ok": result.ok, **codec.plain(result)}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reads @ADDRESS, too: an argument that lies in the store that Airflow shares with a driver on a cluster."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments = list(sys.argv[1:] if args is None else args)
+        if not any(argument.startswith("@") and is_address(argument) for argument in arguments):
+            return super().parse_known_args(arguments, namespace)
+        config_dir = (
+            Path(arguments[arguments.index("--config") + 1])
+            if "--config" in arguments
+            else config_directory(os.environ)
+        )
+        platform = load_platform(config_dir, os.environ)
+        return super().parse_known_args([_argument(platform, argument) for argument in arguments], namespace)
+
+
+def _argument(platform: Platform, argument: str) -> str:
+    if not (argument.startswith("@") and is_address(argument)):
+        return argument
+    text = read_document(platform, os.environ, argument[1:])
+    if text is None:
+        raise CleantailError(f"{argument[1:]} is not there: what the job is to do was not written, or removed")
+    return text
+
+
+def parse_args(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line. argparse ends the process with exit code 2 if it is wrong."""
+    plain = argparse.RawDescriptionHelpFormatter
+    # @FILE stands for an argument that is longer than the system takes
+    arguments = _Parser(description=__doc__, formatter_class=plain, fromfile_prefix_chars="@")
+    stations = arguments.add_subparsers(dest="station", required=True, metavar="STATION")
+    for name, station in STATIONS.items():
+        description = (station.work.__doc__ or "").strip()
+        of_station = stations.add_parser(name, help=description.split(".")[0], description=description)
+        where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
+        of_station.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
+        of_station.add_argument("--now", type=int, help="Unix ms; default: the clock")
+        of_station.add_argument("--began", type=int, help="Unix ms: when Airflow began the run; no plan may be older")
+        of_station.add_argument("--result", help="file, or address in a store, for the result: one JSON object")
+        if name != RUN_PACK:
+            of_station.add_argument("--topic", required=True)
+        for flag, options in station.arguments.items():
+            of_station.add_argument(flag, **options)
+    return arguments.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the station that the arguments name, and return the exit code."""
+    arguments = parse_args(argv)
+    if arguments.station == RUN_PACK:
+        return run_work(arguments, lambda: _run_pack(arguments))
+    return run_job(arguments, STATIONS[arguments.station].work)
+
+
+def _client_settings(job: Job) -> Mapping[str, str]:
+    """Return the Kafka client's settings: of --client-settings, else of the environment. Raises CleantailError if the
+    topic has no source.kafka."""
+    source = job.topic.source.kafka
+    if source is None:
+        raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML; nothing was appended")
+    if job.arguments.client_settings is None:
+        return settings_of_environment(source, os.environ)
+    return SETTINGS_JSON.value(job.arguments.client_settings.read_text(encoding="utf-8"), "--client-settings")
+
+
+def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
+    """Return what the rounds of this application share. Great Expectations is imported while the session starts."""
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.quality.judge import preload
+    from spark_jobs.round.run import Run
+
+    preload()
+    return Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
+
+
+def _silent(_: str) -> None:
+    """Show no progress."""
+
+
+def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
+    """Runs the work of one topic, as run_work does."""
+    return run_work(arguments, lambda: work(_resolve(arguments)))
+
+
+def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int:
+    """Does the work, writes the result file also when it fails, and returns the exit code.
+
+    A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
+    a record.
+    """
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    keep_logs_printable()
+    logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
+    logging.getLogger("cleantail").setLevel(logging.INFO)
+    result: Document
+    try:
+        result = work()
+        code = 0 if result.get("ok", True) else RED
+    except CleantailError as e:
+        result, code = {"ok": False, "error": str(e)}, e.exit_code
+        logger.error("%s", e)
+    except Exception as e:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        error = explained(e)
+        logger.error("%s\n%s", error or "a defect of Cleantail", stack_of(e))
+        if error is None:
+            return RED
+        result, code = {"ok": False, "error": str(error)}, error.exit_code
+    if arguments.result:
+        _report(arguments, code, result)
+    logger.info("ended with exit code %s: %s", code, in_short(result))
+    return code
+
+
+def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
+    """Returns the one clock reading of the job, Unix ms. Raises CleantailError as require_clock does."""
+    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
+    require_clock(platform, now_ms)
+    return int(now_ms)
+
+
+def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
+    """Writes the result. In a store its exit code goes with it, which nobody sees of a driver on a cluster."""
+    if not is_address(arguments.result):
+        Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
+        return
+    platform = load_platform(arguments.config, os.environ)
+    write_document(platform, os.environ, arguments.result, json.dumps({"exit_code": code, "result": result}))
+
+
+def require_clock(platform: Platform, now_ms: int) -> None:
+    """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
+    require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
+
+
+def _require_run_clock(arguments: argparse.Namespace, platform: Platform, now_ms: int) -> None:
+    """Raises CleantailError for a clock of a plan, which came through an XCom, that is not the run's."""
+    require_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """Returns a result in one line: its numbers and names. What is nested is in the result file, which the task keeps
+    as its XCom: a wall of JSON would stand before the reason of a failure."""
+    return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
+
+
+def _short(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= SHORT_LIST and all(isinstance(one, int) for one in value)
+    return isinstance(value, (str, int)) and len(str(value)) <= SHORT_CHARS
+
+
+def _resolve(arguments: argparse.Namespace) -> Job:
+    platform = load_platform(arguments.config, os.environ)
+    topic = find_topic(arguments.topic, arguments.config, os.environ)
+    now_ms = clock_of(arguments, platform)
+    logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
+    return Job(topic, platform, now_ms, arguments)
+
+
+def _ingest(job: Job) -> Document:
+    """Append what is new at the topic's source, each record exactly once: the named files, else Kafka or the sink's
+    table."""
+    topic, platform, given = job.topic, job.platform, job.arguments
+    if given.file:
+        require_readable(given.file)
+        files = [require_inside(file, platform) for file in given.file]
+        session = job.begin_session("ingest")
+        from spark_jobs.round.intake.ingest import ingest_files
+
+        encoding = given.encoding or topic.source.encoding
+        appended = ingest_files(session(), topic, platform, files, encoding, _silent, given.any_topic)
+        return dict(INGEST_RESULT_JSON.plain(appended))
+    if topic.source.table is not None:
+        session = job.begin_session("ingest")
+        from spark_jobs.round.source_table.reading import read_source_table
+
+        of_table = read_source_table(session(), topic, platform, job.now_ms, _silent)
+        return dict(TABLE_INGEST_RESULT_JSON.plain(of_table))
+    settings = _client_settings(job)
+    session = job.begin_session("ingest")
+    from spark_jobs.round.kafka.reading import read_topic
+
+    return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, platform, settings, job.now_ms, _silent)))
+
+
+def _convert_deletes(job: Job) -> Document:
+    """Convert the deletes that a sink wrote by values into deletion vectors (position deletes in format version 2)."""
+    session = job.begin_session("convert-deletes")
+    from spark_jobs.conversion.convert import convert_deletes
+
+    return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))
+
+
+def _compact(job: Job) -> Document:
+    """Compact one work unit: find superseded records from key columns, write delete files onto a branch."""
+    requested = parsed_unit(job.arguments.unit)
+    _require_run_clock(job.arguments, job.platform, requested.now_ms)
+    session = job.begin_session("compact")
+    from spark_jobs.round.make import compact_requested
+
+    staged = compact_requested(session, job.topic, job.platform, requested, int(time.time() * 1000))
+    return _with_ok(STAGED_UNIT_JSON, staged)
+
+
+def _check_quality(job: Job) -> Document:
+    """Check a round on its branches before any reader sees it. With --publish, also publish what passed, unless the
+    round waits for a person."""
+    request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
+    session = job.begin_session("check_quality")
+    from spark_jobs.round.stations.check_station import check_and_publish
+
+    checked = check_and_publish(_round_run(job, session), request, job.arguments.publish)
+    return _with_ok(CHECKED_ROUND_JSON, checked)
+
+
+def _publish(job: Job) -> Document:
+    """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`."""
+    reference = REFERENCE_JSON.value(job.arguments.round, "--round")
+    session = job.begin_session("publish", workers=False)
+    from spark_jobs.round.stations.answered_rounds import publish_recorded
+
+    result = publish_recorded(session, job.topic, job.platform, reference, job.arguments.kind)
+    return dict(ROUND_RESULT_JSON.plain(result))
+
+
+def _reconcile(job: Job) -> Document:
+    """Remove the keys that are alive in the table and gone at its source: a round of its own, checked and published."""
+    source = SourceTopic.of(job.topic, _client_settings(job))
+    session = job.begin_session("reconcile")
+    from spark_jobs.round.run import reconcile_round
+
+    result = reconcile_round(_round_run(job, session), source, job.now_ms, wait=True)
+    return dict(ROUND_RESULT_JSON.plain(result))
+
+
+def _expire_tombstones(job: Job) -> Document:
+    """Expire the tombstones that are past their horizon: a round of its own, checked and published."""
+    request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
+    _require_run_clock(job.arguments, job.platform, request.now_ms)
+    session = job.begin_session("expire_tombstones")
+    from spark_jobs.round.run import expire_round
+
+    result = expire_round(_round_run(job, session), request.now_ms, request.partitions, request.fresh_from)
+    return dict(ROUND_RESULT_JSON.plain(result))
+
+
+def _reclaim(job: Job) -> Document:
+    """Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots."""
+    session = job.begin_session("reclaim")
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+
+    result = reclaim_topic(TopicTable.of(session(), job.topic, job.platform), job.platform, job.now_ms)
+    return dict(RECLAIM_RESULT_JSON.plain(result))
+
+
+def _rollback(job: Job) -> Document:
+    """Undo published rounds: restore table and state to before them, in one commit. What was appended since stays."""
+    from spark_jobs.round.undo.rollback import AskedRollback, undo_once
+
+    given = job.arguments
+    asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)
+    begin_session = partial(job.begin_session, "rollback", workers=False)
+    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.platform, job.now_ms, begin_session)))
+
+
+def _target(text: str) -> int | None:
+    """Return the snapshot's id, None for `last`. Raises ArgumentTypeError for any other text."""
+    if text == "last":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither last nor the id of a snapshot")
+    return int(text)
+
+
+def _run_pack(arguments: argparse.Namespace) -> Document:
+    """Do all that is due for a pack of topics in one application. One topic's failure does not stop the others. The
+    exit code is 1 if a topic failed. The same command again does what is still due."""
+    platform = load_platform(arguments.config, os.environ)
+    request = PACK_REQUEST_JSON.value(arguments.request, "--request")
+    _require_run_clock(arguments, platform, request.now_ms)
+    file = arguments.client_settings
+    clients = CLIENTS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else {}
+    session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
+    from spark_jobs.packs.pack_run import run_pack
+    from spark_jobs.quality.judge import preload
+
+    preload()
+    return dict(PACK_RESULT_JSON.plain(run_pack(session(), platform, request, clients)))
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """Describes one station: what runs it, and its own command-line arguments (flag -> options of argparse)."""
+
+    work: Callable[..., Document]
+    arguments: Mapping[str, dict[str, Any]]
+
+
+RUN_PACK = "run_pack"
+_CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
+STATIONS: Mapping[str, Station] = {
+    "ingest": Station(
+        _ingest,
+        {
+            "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
+            "--encoding": {"choices": ["text", "base64"], "help": "of key, payload and header values"},
+            "--any-topic": {"action": "store_true", "help": "take lines whatever topic they name"},
+            **_CLIENT,
+        },
+    ),
+    "convert_deletes": Station(_convert_deletes, {}),
+    "compact": Station(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
+    "check_quality": Station(
+        _check_quality,
+        {
+            "--round": {"required": True, "help": 'JSON: {"round", "branches": those that compact has made}'},
+            "--publish": {"action": "store_true", "help": "publish what passed, unless the round waits for a person"},
+        },
+    ),
+    "publish": Station(
+        _publish,
+        {
+            "--round": {"required": True, "help": "JSON: the round, its branches' heads, the logs that passed"},
+            "--kind": {"choices": (COMPACT, EXPIRE, RECONCILE), "default": COMPACT, "help": "default: %(default)s"},
+        },
+    ),
+    "reconcile": Station(_reconcile, _CLIENT),
+    "expire_tombstones": Station(
+        _expire_tombstones, {"--round": {"required": True, "help": 'JSON: {"now_ms", "partitions", "fresh_from"}'}}
+    ),
+    "reclaim": Station(_reclaim, {}),
+    "rollback": Station(
+        _rollback,
+        {
+            "--to": {"type": _target, "default": "last", "help": "last, or a snapshot's id"},
+            "--by": {"required": True, "help": "who asked for it; recorded in the snapshot"},
+            "--request": {"default": "", "help": "a name for the request: it is done once, however often it is tried"},
+            "--asked-ms": {"type": int, "help": "when it was asked for, Unix ms; no later round is undone"},
+        },
+    ),
+    RUN_PACK: Station(
+        _run_pack,
+        {
+            "--request": {"required": True, "help": "JSON: {topics, now_ms, …}; @FILE"},
+            "--client-settings": {"type": Path, "metavar": "F", "help": "JSON: topic -> settings of its client"},
+        },
+    ),
+}
+"""In the order in which a run goes through them."""
+
+
+if __name__ == "__main__":
+    run_process(main)
