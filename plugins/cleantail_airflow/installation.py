@@ -1,4 +1,4 @@
-"""Says where the parts of this installation are: the configuration, the job files, and the Python that runs them.
+"""Says where the parts of this installation are: the configuration, the job file, and the Python that runs them.
 
 The packages lie in a checkout of the repository, or in site-packages where the wheel is installed.
 """

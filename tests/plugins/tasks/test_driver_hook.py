@@ -24,7 +24,7 @@ from pathlib import Path
 from cleantail.config.loading import load_platform
 from spark_jobs.iceberg.session import start_session
 given = argparse.ArgumentParser()
-for name in ("--config", "--topic", "--result"):
+for name in ("station", "--config", "--topic", "--result"):
     given.add_argument(name)
 given = given.parse_args()
 spark = start_session(load_platform(Path(given.config), os.environ), "environment")
