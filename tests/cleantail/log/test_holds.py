@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.log.horizons import Reader, ReaderHold, resolve_holds, slowest, waiting_text
+from cleantail.human import LAST_MOMENT_MS
+from cleantail.log.horizons import Reader, ReaderHold, hold_lines, resolve_holds, slowest, waiting_text
 from cleantail.log.partition_state import Horizon
 from tests.cleantail.kernel_builders import configs, log_state
 
@@ -106,3 +107,34 @@ def test_what_waits_is_said_with_the_reader_its_position_and_the_end(holds, text
 )
 def test_beside_what_goes_the_rest_is_said_shorter(hold, text):
     assert waiting_text([hold], beside_due=True).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "at_most", "until_ms", "says"),
+    [
+        pytest.param(0, False, None, "blocks nothing", id="none"),
+        pytest.param(1, False, 10_000, "blocks 1 tombstone until 1970-01-01 00:00:10 UTC", id="one"),
+        pytest.param(2, True, None, "blocks up to 2 tombstones", id="some, for ever"),
+    ],
+)
+def test_a_line_says_what_a_reader_blocks_and_until_when(tombstones, at_most, until_ms, says):
+    [line] = hold_lines([ReaderHold("idx", 0, 3, 7, 30, tombstones, at_most, until_ms)])
+    assert line == f"reader idx: next offset 3 of partition 0, behind by 30; {says}"
+
+
+def test_of_several_holds_the_latest_end_is_named_and_no_more_readers_than_there_are():
+    holds = [
+        ReaderHold(name, 0, 0, 7, 30, 1, False, until_ms) for name, until_ms in (("a", 1), ("b", 20_000), ("c", 2))
+    ]
+    text = waiting_text(holds)
+    assert text.endswith("until 1970-01-01 00:00:20 UTC at the latest") and "more" not in text
+
+
+def test_the_last_moment_of_the_calendar_is_still_named():
+    assert ReaderHold("a", 0, 0, 7, 30, 1, False, LAST_MOMENT_MS).until_text
+    assert not ReaderHold("a", 0, 0, 7, 30, 1, False, LAST_MOMENT_MS + 1).until_text
+
+
+def test_an_entry_without_a_live_tombstone_blocks_nobody():
+    [hold] = holds_of(("a", 0, 0), horizons=(Horizon(10, 4_500, 0),))
+    assert (hold.tombstones, hold.until_ms) == (0, None)
