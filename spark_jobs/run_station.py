@@ -391,8 +391,8 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
     file = arguments.client_settings
     clients = CLIENTS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else {}
     session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
-    from spark_jobs.packs.pack_run import run_pack
     from spark_jobs.quality.judge import preload
+    from spark_jobs.run.pack_run import run_pack
 
     preload()
     return dict(PACK_RESULT_JSON.plain(run_pack(session(), platform, request, clients)))

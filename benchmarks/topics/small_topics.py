@@ -107,8 +107,8 @@ def measure_packs(lake: Lake) -> list[float]:
 
 def _one_pack(lake: Lake, pack: int) -> float:
     from cleantail.rounds.pack_results import PackRequest
-    from spark_jobs.packs.pack_run import run_pack
     from spark_jobs.round.intake.ingest import ingest_files
+    from spark_jobs.run.pack_run import run_pack
 
     names, watch = tuple(f"bench_pack_{pack}_{number}" for number in range(PACKED)), Stopwatch()
     for part in range(2):

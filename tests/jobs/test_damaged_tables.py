@@ -18,7 +18,7 @@ from cleantail.lake.kept.kept_facts import KeptFacts
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.pack_results import PackRequest
 from cleantail_airflow.page.page_content import Content
-from spark_jobs.packs.pack_run import run_pack
+from spark_jobs.run.pack_run import run_pack
 from tests.jobs.round.test_rounds import NOW, record
 
 COMMANDS = [

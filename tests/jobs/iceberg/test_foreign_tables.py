@@ -21,7 +21,7 @@ from cleantail.lake.runs.evaluate import read_facts
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.past_ingestions import SourceFile, Sources
 from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.packs.pack_run import run_pack
+from spark_jobs.run.pack_run import run_pack
 from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
 from tests.jobs.round.test_rounds import record
 from tests.jobs.upsert_sink import UpsertSink

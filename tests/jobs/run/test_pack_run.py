@@ -22,9 +22,9 @@ from spark_jobs import run_station
 from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.packs import checked_together, pack_run, topic_batch, topic_ingestion, topic_stations
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.quality.time_limit import IN_PACKS_MS
+from spark_jobs.run import checked_together, pack_run, topic_batch, topic_ingestion, topic_run
 from tests.jobs.round.test_rounds import NOW, record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
@@ -188,7 +188,7 @@ def test_only_what_was_asked_for_is_done(workshop, made, run):
 
 def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(workshop, made, run, monkeypatch):
     before, first, second = made("pack-before"), made("pack-defect"), made("pack-after")
-    real = topic_stations.compact_round
+    real = topic_run.compact_round
 
     def failing(error):
         def compact(running, plan, checked):
@@ -198,12 +198,12 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
 
         return compact
 
-    monkeypatch.setattr(topic_stations, "compact_round", failing(Py4JNetworkError("gone")))
+    monkeypatch.setattr(topic_run, "compact_round", failing(Py4JNetworkError("gone")))
     request = PackRequest((before, first, second), int(time.time() * 1000), outcomes=OUTCOMES)
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments]) != 0
     assert offsets(workshop, before) == [2]  # the topics beside it have come to their ends, or will be tried again
-    monkeypatch.setattr(topic_stations, "compact_round", failing(ValueError("a value of a record")))
+    monkeypatch.setattr(topic_run, "compact_round", failing(ValueError("a value of a record")))
     code, _, outcomes = run(before, first, second)
     assert (code, outcomes[first]["error"]) == (1, "a defect of Cleantail: ValueError")
     assert offsets(workshop, second) == [2]
@@ -218,14 +218,14 @@ def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(wo
 def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(workshop, made, run, monkeypatch):
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
     names, met, masters = [made(f"pack-beside-{n}") for n in range(4)], threading.Barrier(2, timeout=60), set()
-    real = topic_stations.compact_round
+    real = topic_run.compact_round
 
     def compact(running, plan, checked):
         masters.add(running.platform.spark.master)
         met.wait()  # raises where no other topic is at its round at the same time
         return real(running, plan, checked)
 
-    monkeypatch.setattr(topic_stations, "compact_round", compact)
+    monkeypatch.setattr(topic_run, "compact_round", compact)
     code, _, outcomes = run(*names)
     assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 4)
     assert masters == {"local[1]"}
@@ -240,7 +240,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
         met.wait()  # both are at their rounds, side by side
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(topic_stations, "compact_round", refused)
+    monkeypatch.setattr(topic_run, "compact_round", refused)
     monkeypatch.setattr(topic_batch, "is_gone", lambda _: True)
     file = workshop.config / "result.json"
     request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
@@ -263,7 +263,7 @@ def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, ma
     def dies(*_):
         raise Py4JNetworkError("gone")
 
-    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    monkeypatch.setattr(topic_run, "compact_round", dies)
     request = PackRequest((topic,), now_ms, outcomes="packs/staged.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments]) != 0
@@ -293,7 +293,7 @@ def test_what_was_appended_by_an_application_that_died_later_is_told_by_its_next
     def dies(*_):
         raise Py4JNetworkError("gone")
 
-    monkeypatch.setattr(topic_stations, "compact_round", dies)
+    monkeypatch.setattr(topic_run, "compact_round", dies)
     request = PackRequest((topic,), int(time.time() * 1000), outcomes="packs/appended.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments]) != 0
@@ -307,13 +307,13 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 ):
     """Nothing is due by then: without it no event of the asset would ever tell of what was published."""
     topic = landed("pack-untold")
-    real, request = topic_stations.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
+    real, request = topic_run.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
 
     def dies_after(running, plan, checked):
         real(running, plan, checked)
         raise Py4JNetworkError("gone")
 
-    monkeypatch.setattr(topic_stations, "compact_round", dies_after)
+    monkeypatch.setattr(topic_run, "compact_round", dies_after)
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments]) != 0
     assert offsets(workshop, topic) == [2]

@@ -1,4 +1,4 @@
-"""The due work of many topics in one Spark application, each topic by its own stations (topic_stations).
+"""The due work of many topics in one Spark application, each topic by its own stations (topic_run).
 
 1. Topics are worked on in batches, in their order, some of a batch side by side: one of them seldom keeps all cores
    busy. Their rounds are checked at once, and the evidence gets their rows together.
@@ -32,12 +32,12 @@ from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackOutcomes, P
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.packs.topic_batch import run_batch
-from spark_jobs.packs.topic_ingestion import Settings
-from spark_jobs.packs.topic_stations import TopicStations
-from spark_jobs.packs.untold_rounds import tell_evidence
 from spark_jobs.quality.lost_cores import LostCoresError
 from spark_jobs.quality.time_limit import IN_PACKS_MS
+from spark_jobs.run.next_try import tell_evidence
+from spark_jobs.run.topic_batch import run_batch
+from spark_jobs.run.topic_ingestion import Settings
+from spark_jobs.run.topic_run import TopicRun
 
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
@@ -69,7 +69,7 @@ def run_pack(
             threads = min(most, len(names))
             of_each = bounded.model_copy(update={"spark": one_of(platform.spark, threads)})
             topics = [
-                TopicStations(
+                TopicRun(
                     spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name), silent
                 )
                 for name in names

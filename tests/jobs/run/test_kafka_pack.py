@@ -11,9 +11,9 @@ from cleantail.errors import SourceError
 from cleantail.kafka import read_plan
 from cleantail.rounds.pack_results import PackRequest
 from differential.broker import free_port
-from spark_jobs.packs.pack_run import run_pack
 from spark_jobs.round.kafka.log_source import BrokerLogs
 from spark_jobs.round.kafka.reading import read_topic
+from spark_jobs.run.pack_run import run_pack
 
 pytestmark = pytest.mark.integration
 

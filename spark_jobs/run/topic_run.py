@@ -44,14 +44,14 @@ from cleantail.rounds.pack_results import (
 )
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.packs.topic_ingestion import Settings, client_of, ingest_topic
-from spark_jobs.packs.untold_rounds import tell_evidence, with_untold
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.publish import Answer, publish_round
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
 from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, stage_units
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
+from spark_jobs.run.next_try import tell_evidence, with_untold
+from spark_jobs.run.topic_ingestion import Settings, client_of, ingest_topic
 
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]
@@ -71,7 +71,7 @@ class StationError(Exception):
 
 
 @dataclass(slots=True)
-class TopicStations:
+class TopicRun:
     """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where none came;
     `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
     same run came to tell that ended while it was at the topic, None where none did; `silent_brokers`: those of all

@@ -17,16 +17,16 @@ from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, PackOutcomes, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
-from spark_jobs.packs.checked_together import Answers, check_together
-from spark_jobs.packs.topic_stations import StationError, TopicStations
 from spark_jobs.quality.judge import imported
 from spark_jobs.quality.lost_cores import GRACE_S, LostCoresError, are_cores_lost
+from spark_jobs.run.checked_together import Answers, check_together
+from spark_jobs.run.topic_run import StationError, TopicRun
 
 logger = logging.getLogger("cleantail.packs")
 
 
 def run_batch(
-    platform: Platform, topics: Sequence[TopicStations], outcomes: PackOutcomes, pool: Executor | None
+    platform: Platform, topics: Sequence[TopicRun], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
     """Takes topics through their stations together, side by side in the threads of the pool, where there is one.
 
@@ -35,7 +35,7 @@ def run_batch(
     """
     ended: set[str] = set()
 
-    def prepare(stations: TopicStations) -> None:
+    def prepare(stations: TopicRun) -> None:
         def work() -> None:
             if (earlier := stations.look_back()) is not None:
                 outcomes.found(earlier)
@@ -47,7 +47,7 @@ def run_batch(
         else:
             outcomes.waits(stations.outcome, COMPACT)
 
-    def finish(stations: TopicStations) -> None:
+    def finish(stations: TopicRun) -> None:
         round_or_error = checked.get(stations.topic.topic)
         if isinstance(round_or_error, Exception):
             stations.outcome = _failed(stations, COMPACT, round_or_error)
@@ -81,16 +81,14 @@ def run_batch(
     return len(going) - len(ended) if lost else None
 
 
-def _held_by_own_checks(stations: TopicStations, checked: Mapping[str, CheckedRound | Exception]) -> bool:
+def _held_by_own_checks(stations: TopicRun, checked: Mapping[str, CheckedRound | Exception]) -> bool:
     """Returns whether a log of a topic with checks of its own is held back, or its check has failed."""
     round_or_error = checked.get(stations.topic.topic)
     failed = isinstance(round_or_error, Exception) or (round_or_error is not None and bool(round_or_error.red))
     return bool(stations.topic.checks) and failed
 
 
-def _side_by_side(
-    work: Callable[[TopicStations], None], topics: Sequence[TopicStations], pool: Executor | None
-) -> None:
+def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], pool: Executor | None) -> None:
     """Does the work for each topic. After an error, which only the end of the application is, no further one is
     begun. Those that are under way come to their ends; where cores are lost, as far as they need none of these."""
     if pool is None:
@@ -124,7 +122,7 @@ def _import_beforehand() -> None:
 
 
 def _checked(
-    platform: Platform, waiting: Sequence[TopicStations], outcomes: PackOutcomes
+    platform: Platform, waiting: Sequence[TopicRun], outcomes: PackOutcomes
 ) -> tuple[dict[str, CheckedRound | Exception], bool]:
     """Returns the checked round of each topic, or why its check failed, and whether cores are lost: then some were not
     checked. Where they could not be checked together nothing: each is made and checked anew then. While Spark goes by
@@ -150,7 +148,7 @@ def _checked(
     return dict(zip(rounds, results, strict=False)), lost
 
 
-def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:
+def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
     """Does a part of a topic's work. Raises only what ends the application."""
     try:
         work()
@@ -158,14 +156,14 @@ def _guarded(stations: TopicStations, work: Callable[[], None]) -> None:
         stations.outcome = _failed(stations, failed.station, failed.__cause__)
 
 
-def _failed(stations: TopicStations, station: str, error: BaseException | None) -> TopicOutcome:
+def _failed(stations: TopicRun, station: str, error: BaseException | None) -> TopicOutcome:
     """Returns the outcome of a topic whose station raised this. Raises what ends the application, as _cause_of does."""
     cause = _cause_of(stations, error or StationError(station))
     exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
     return stations.outcome.failed_at(station, str(cause), exit_code)
 
 
-def _cause_of(stations: TopicStations, error: BaseException) -> CleantailError | str:
+def _cause_of(stations: TopicRun, error: BaseException) -> CleantailError | str:
     """Returns what to say of an error. Raises it anew where the JVM is gone, and with it the application. Of an error
     that nobody foresaw the log has the frames, and no text that may quote a record."""
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
