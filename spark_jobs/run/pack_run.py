@@ -36,8 +36,7 @@ from spark_jobs.quality.lost_cores import LostCoresError
 from spark_jobs.quality.time_limit import IN_PACKS_MS
 from spark_jobs.run.next_try import tell_evidence
 from spark_jobs.run.topic_batch import run_batch
-from spark_jobs.run.topic_ingestion import Settings
-from spark_jobs.run.topic_run import TopicRun
+from spark_jobs.run.topic_run import Settings, TopicRun
 
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4

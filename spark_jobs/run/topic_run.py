@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -22,11 +22,15 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import ConflictError
+from cleantail.errors import CleantailError, ConflictError
+from cleantail.human import counted
+from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import require_usable
+from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.runs.foreign_deletes import foreign_deletes
+from cleantail.lake.runs.new_files import new_files
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
@@ -38,20 +42,81 @@ from cleantail.rounds.pack_results import (
     NOTHING_DUE,
     RECLAIM,
     RECONCILE,
+    Ingested,
     PackRequest,
     TopicOutcome,
     done,
 )
+from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
+from spark_jobs.conversion.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
+from spark_jobs.round.intake.ingest import ingest_files
+from spark_jobs.round.kafka.reading import read_topic
 from spark_jobs.round.publish import Answer, publish_round
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
-from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, stage_units
+from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, silent, stage_units
+from spark_jobs.round.source_table.reading import read_source_table
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 from spark_jobs.run.next_try import tell_evidence, with_untold
-from spark_jobs.run.topic_ingestion import Settings, client_of, ingest_topic
+
+Settings = Mapping[str, str]
+"""Settings of a Kafka client."""
+LOCK_S = 10
+"""So long (s) another ingestion of the topic is waited for, since the others of the pack wait as well."""
+
+
+def ingest_topic(
+    spark: SparkSession,
+    topic: Topic,
+    platform: Platform,
+    client: Settings | None,
+    now_ms: int,
+    silent_brokers: SilentBrokers,
+) -> Ingested | None:
+    """Returns how much was appended; None where the topic has no source that runs read. `client`: as in client_of.
+    Raises CleantailError, and whatever Spark raises."""
+    source, of_topic = topic.source, (spark, topic, platform)
+    if source.kafka is not None:
+        settings = client_of(topic, client)
+        with silent_brokers.asked(settings, topic.stall_timeout_ms):
+            return _ingested(read_topic(*of_topic, settings, now_ms, silent, LOCK_S, platform.limits.ingest_max_ms))
+    if source.table is not None:
+        return _ingested(read_source_table(*of_topic, now_ms, silent, LOCK_S))
+    if topic.columns is not None:
+        return _converted(*of_topic)
+    if not source.path:
+        return None
+    _, new = new_files(topic, platform)
+    if not new:
+        return Ingested(0)
+    return _ingested(ingest_files(*of_topic, new, source.encoding, silent, lock_within_s=LOCK_S))
+
+
+def _converted(spark: SparkSession, topic: Topic, platform: Platform) -> Ingested | None:
+    """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    if table is None or not foreign_deletes(table).any:
+        return None
+    converted = convert_deletes(spark, platform, topic.table)
+    return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
+
+
+def client_of(topic: Topic, handed_on: Settings | None) -> Settings:
+    """Returns the settings that were handed on, else those of the driver's environment, as a topic's own job. Raises
+    CleantailError for a topic that is not in Kafka."""
+    if handed_on is not None:
+        return handed_on
+    if topic.source.kafka is None:
+        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML; nothing was appended")
+    return settings_of_environment(topic.source.kafka, os.environ)
+
+
+def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:
+    return Ingested(result.records, result.warnings)
+
 
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]

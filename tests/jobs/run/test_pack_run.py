@@ -24,7 +24,7 @@ from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.quality.time_limit import IN_PACKS_MS
-from spark_jobs.run import checked_together, pack_run, topic_batch, topic_ingestion, topic_run
+from spark_jobs.run import checked_together, pack_run, topic_batch, topic_run
 from tests.jobs.round.test_rounds import NOW, record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
@@ -372,7 +372,7 @@ def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_pu
 
 
 def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(workshop, landed, run, monkeypatch):
-    monkeypatch.setattr(topic_ingestion, "LOCK_S", 0.3)
+    monkeypatch.setattr(topic_run, "LOCK_S", 0.3)
     names = [landed(f"pack-locked-{n}") for n in range(2)]
     with exclusive(workshop.platform().home, f"ingest-{names[0]}"):
         code, _, outcomes = run(*names)
