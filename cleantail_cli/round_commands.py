@@ -16,7 +16,8 @@ from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RUN_RESULT_JSON, RoundResult, RunResult
+from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RoundResult
+from cleantail.rounds.pack_results import COMPACT, EXPIRE_TOMBSTONES, PackRequest, TopicOutcome
 from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
@@ -52,26 +53,37 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         planned = evaluated(configured, call.platform, now, force, partition)
         approved_by = getpass.getuser() if approve else None
         due = planned.due or planned.repairs  # only then is Spark started
-        result = _run(configured, call.platform, planned, progress, approved_by) if due else RunResult()
+        result = (
+            _run(configured, call.platform, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
+        )
     call.output.show(Compacted(planned, result))
     # a round that needs approval is dropped: a command cannot wait for an answer
-    if approved_by is None and tell_waiting(configured, call.platform, result.rounds, call.output, "compact"):
+    if approved_by is None and tell_waiting(
+        configured, call.platform, list(result.rounds.values()), call.output, "compact"
+    ):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
 
-def _run(topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None) -> RunResult:
-    """Run the rounds of the plan in Spark, by the loop that a DAG's tasks use (spark_jobs.round.run)."""
-    from spark_jobs.iceberg.tables import TopicTable
+def _run(
+    topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None
+) -> TopicOutcome:
+    """Run the rounds of the plan in Spark, by the stations that a pack of a group's DAG uses."""
     from spark_jobs.quality.judge import preload
-    from spark_jobs.round.run import Run, run_plan
+    from spark_jobs.run.topic_run import StationError, TopicRun
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
     progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
     preload()
     with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
-        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
-        return run_plan(run, planned)
+        request = PackRequest((topic.topic,), planned.now_ms)
+        run = TopicRun(spark, platform, topic, request, progress=progress, by_person=True, approved_by=approved_by)
+        run.take(planned)
+        try:
+            run.finish(stations=(COMPACT, EXPIRE_TOMBSTONES))
+        except StationError as failed:
+            raise (failed.__cause__ or failed) from None
+        return run.outcome
 
 
 @command(
@@ -153,11 +165,14 @@ class Compacted:
     """Answer of `compact`: what the run did to each log, and the results of its checks."""
 
     planned: RunPlan
-    result: RunResult
+    result: TopicOutcome
 
     def document(self) -> dict[str, Any]:
-        rounds = {name: value for name, value in RUN_RESULT_JSON.plain(self.result).items() if value is not None}
-        return {"plan": self.planned.as_json(), **rounds}
+        nothing = RoundResult()
+        ran = self.planned.due or self.planned.repairs
+        rounds = {"compacted": self.result.compacted, "expired": self.result.expired} if ran else {}
+        results = {name: ROUND_RESULT_JSON.plain(result or nothing) for name, result in rounds.items()}
+        return {"plan": self.planned.as_json(), "ok": self.result.ok, **results}
 
     def tell(self, page: Page) -> None:
         planned, result = self.planned, self.result
@@ -168,11 +183,12 @@ class Compacted:
         columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
         page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
         rows = []
-        for round_ in result.rounds:
+        rounds = list(result.rounds.values())
+        for round_ in rounds:
             passed = {v.partition: v.passed for v in round_.verdicts}
             rows += [_run_row(measure, passed[measure.partition]) for measure in round_.measures]
         page.table(columns, rows)
-        tell_checks(result.rounds, page)
+        tell_checks(rounds, page)
 
 
 def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:

@@ -71,11 +71,12 @@ def measure(lake: Lake) -> dict[str, list[float]]:
 
 def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
     from cleantail.lake.runs.evaluate import evaluate_topic
+    from cleantail.rounds.pack_results import PackRequest
     from spark_jobs.round.check import check_round
     from spark_jobs.round.intake.ingest import ingest_files
     from spark_jobs.round.make import compact_unit
     from spark_jobs.round.publish import publish_round
-    from spark_jobs.round.run import Run, run_plan
+    from spark_jobs.run.topic_run import TopicRun
 
     platform = lake.platform
     lake.write_topic(name, {"segment.ms": 1})
@@ -83,7 +84,10 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
     first, second = (write_file(lake.directory / f"{name}_{part}.jsonl", name, part) for part in range(2))
     # 1. what was there before
     ingest_files(spark, topic, platform, [first], "text", lambda _: None)
-    run_plan(Run(table, platform), evaluate_topic(topic, platform, now_ms=_now_ms(), force=True))
+    plan = evaluate_topic(topic, platform, now_ms=_now_ms(), force=True)
+    before = TopicRun(spark, platform, topic, PackRequest((name,), plan.now_ms))
+    before.take(plan)
+    before.finish()
     # 2. what comes
     with watch(INGEST):
         ingest_files(spark, topic, platform, [second], "text", lambda _: None)

@@ -323,22 +323,7 @@ class RoundResult:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of a run. `compacted` and `expired` are None if nothing was due, so that Spark was not started."""
-
-    ok: bool = True
-    compacted: RoundResult | None = None
-    expired: RoundResult | None = None
-
-    @property
-    def rounds(self) -> list[RoundResult]:
-        """Return the rounds of the run, in their order."""
-        return [result for result in (self.compacted, self.expired) if result is not None]
-
-
 ROUND_RESULT_JSON: Codec[RoundResult] = Codec(RoundResult)
-RUN_RESULT_JSON: Codec[RunResult] = Codec(RunResult)
 
 
 def _added(first: LogMeasure, second: LogMeasure) -> LogMeasure:

@@ -24,7 +24,7 @@ from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
-from cleantail.rounds.checked_round import CheckedRound, RoundResult, RunResult, StagedUnit
+from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost
@@ -41,7 +41,6 @@ from spark_jobs.round.round_kinds import (
     expiry,
     planned_compaction,
     reconciliation,
-    write_back,
 )
 
 logger = logging.getLogger("cleantail.rounds")
@@ -64,21 +63,6 @@ class Run:
     progress: Progress = silent
     approved_by: str | None = None
     answer: Answer | None = None
-
-
-def run_plan(run: Run, plan: RunPlan) -> RunResult:
-    """Does a whole run: the plan's units, then the tombstones that are due, also those of logs without new data.
-
-    A round that waits for approval is dropped. A person calls it, so logs in quarantine are tried at once, but not one
-    that this very run has held back.
-    """
-    write_back(run.table, plan)
-    compacted = drop_if_waiting(run, compact_round(run, plan))
-    sweep = [p for p in plan.sweep if p not in compacted.held_back]
-    expired = expire_round(run, plan.now_ms, sweep, plan.fresh_from, retry_quarantined=True)
-    expired = drop_if_waiting(run, expired)
-    run.table.drop_stale_branches()
-    return RunResult(compacted.ok and expired.ok, compacted, expired)
 
 
 def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) -> RoundResult:

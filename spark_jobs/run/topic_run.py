@@ -1,20 +1,28 @@
-"""All stations of one topic in an application that is running already: new records, rounds, tombstones, space.
+"""One run of one topic, station by station, in a running Spark application: the whole algorithm.
 
-1. `ingest`: files that the table does not have yet, or what is new in Kafka or in a source table; of an adopted table,
-   deletes by values are converted.
-2. `evaluate`: from the metadata as it is now. A topic of which nothing is due ends here.
-3. `compact`: the round of the due logs is made and measured (`prepare`). It is checked together with those of other
-   topics, and then published (`finish`), by the one loop of a round (spark_jobs.round.run).
-4. `reconcile`, `expire_tombstones`, `reclaim`: where they are due.
+`TopicRun` takes a topic through its stations. A pack of a group's DAG does so for many topics in one application, and
+`cleantail compact` for one topic in its own process. In a topic's DAG each station is a task with an application of
+its own (spark_jobs/run_station.py); these call the same rounds (spark_jobs.round.run).
 
-A station that fails ends the topic's work; what earlier stations did stays.
+1. `ingest`: append the files that the table does not have yet, or the new records of Kafka or of a source table.
+   In an adopted table, convert deletes by values.
+2. `evaluate`: plan the run from the table's current metadata. A topic with nothing due ends here.
+3. `compact`: find the superseded records of each due log and write delete files onto branches, one branch per unit.
+4. `check_quality`: count and compare on the branches, before any reader sees them. A log whose check fails is blocked.
+5. `publish`: put what passed on `main` in one commit: delete files, checkpoints, horizons, log starts. If another
+   writer changed what the round had read, the round is withdrawn and starts again.
+6. `reconcile`: remove keys that were deleted at the source and whose tombstones were cleaned before they were read.
+7. `expire_tombstones`: delete tombstones past their horizon, in a round of its own.
+8. `reclaim`: rewrite files, expire snapshots and remove orphans, if due.
+
+A station that fails ends the topic's run. What earlier stations did stays, and the next run does the rest.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -57,7 +65,16 @@ from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.kafka.reading import read_topic
 from spark_jobs.round.publish import Answer, publish_round
 from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
-from spark_jobs.round.run import Run, compact_round, expire_round, reconcile_round, silent, stage_units
+from spark_jobs.round.run import (
+    Progress,
+    Run,
+    compact_round,
+    drop_if_waiting,
+    expire_round,
+    reconcile_round,
+    silent,
+    stage_units,
+)
 from spark_jobs.round.source_table.reading import read_source_table
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 from spark_jobs.run.next_try import tell_evidence, with_untold
@@ -121,6 +138,8 @@ def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> I
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]
 """Takes the outcome of a topic so far, and the station that begins."""
+AFTER_CHECK = (COMPACT, RECONCILE, EXPIRE_TOMBSTONES, RECLAIM)
+"""The stations of `finish`, in their order."""
 
 
 def _to_nobody(outcome: TopicOutcome, station: str) -> None:
@@ -137,11 +156,15 @@ class StationError(Exception):
 
 @dataclass(slots=True)
 class TopicRun:
-    """Takes one topic through its stations, once. `client`: the settings of its Kafka client, None where none came;
-    `begun`: is told how far the topic has come, and with which station it goes on; `died`: what an earlier try of the
-    same run came to tell that ended while it was at the topic, None where none did; `silent_brokers`: those of all
-    topics; `outcome`: what became of it so far; `measured`: its round, once it waits to be checked; `lost_cores`:
-    whether its work ended early, since a check that was given up keeps cores."""
+    """Takes one topic through its stations, once.
+
+    `client`: settings of its Kafka client, None if none were handed on. `begun`: called with the outcome so far when a
+    station begins. `died`: what an earlier try reported that ended during this topic, None if none did.
+    `silent_brokers`: shared by all topics. `by_person`: a user called the run. Then logs in quarantine are tried at
+    once, and a round that waits for approval is dropped, because the command ends. `approved_by`: who approved every
+    round. `outcome`: the results so far. `measured`: the round, once it waits to be checked. `lost_cores`: whether the
+    run ended early because a check that was given up keeps its cores.
+    """
 
     spark: SparkSession
     platform: Platform
@@ -151,6 +174,9 @@ class TopicRun:
     begun: Begun = _to_nobody
     died: TopicOutcome | None = None
     silent_brokers: SilentBrokers = field(default_factory=SilentBrokers)
+    progress: Progress = silent
+    by_person: bool = False
+    approved_by: str | None = None
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
     plan: RunPlan | None = None
@@ -188,11 +214,15 @@ class TopicRun:
         if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
             return
-        self.plan = plan
         with self._at(COMPACT):
+            self.take(plan)
             self._drop_branches_of_the_dead()
-            write_back(self.table, plan)
             self.measured = self._measured(plan) if plan.units else None
+
+    def take(self, plan: RunPlan) -> None:
+        """Accept the plan of the run, and repair the checkpoints that it found outside their log."""
+        self.plan = plan
+        write_back(self.table, plan)
 
     def _measured(self, plan: RunPlan) -> MeasuredRound | None:
         """Makes and measures the round of the plan; None where the table changed under it, so that `finish` begins
@@ -214,33 +244,63 @@ class TopicRun:
             compacted = publish_round(self.table, self.platform, checked, None, answer)
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
 
-    def finish(self, checked: CheckedRound | None, answer: Answer) -> None:
-        """Publishes the round, where it was checked, and goes on to the last station, or to the first after which cores
-        are lost. `answer`: says in the evidence that a round is published. Raises StationError."""
+    def finish(
+        self, checked: CheckedRound | None = None, answer: Answer | None = None, stations: Collection[str] = AFTER_CHECK
+    ) -> None:
+        """Publish the round if it was checked, else make, check and publish it; then run the later stations.
+
+        Stops after the first station that loses cores. `answer` says in the evidence that a round is published.
+        `stations`: those to run, of AFTER_CHECK. Raises StationError.
+        """
         if self.plan is None:
             return
-        plan, run = self.plan, Run(self.table, self.platform)
-        with self._at(COMPACT):
-            compacted = compact_round(replace(run, answer=answer), plan, checked)
-            self.outcome = replace(self.outcome, compacted=done(compacted))
-        if self._loses_cores():
-            return
-        with self._at(RECONCILE):
-            self.outcome = replace(self.outcome, reconciled=self._reconcile(run, plan))
-        if self._loses_cores():
-            return
-        with self._at(EXPIRE_TOMBSTONES):
-            sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
-            expired = expire_round(run, self.request.now_ms, sweep, plan.fresh_from)
-            self.outcome = replace(self.outcome, expired=done(expired))
-            run.table.drop_stale_branches()
-        if self._loses_cores():
-            return
-        with self._at(RECLAIM):
-            if plan.reclaim.due:
-                reclaimed = reclaim_topic(run.table, self.platform, self.request.now_ms)
-                self.outcome = replace(self.outcome, reclaimed=reclaimed)
+        run = Run(self.table, self.platform, self.progress, self.approved_by, answer)
+        work = {
+            COMPACT: lambda: self._compact(run, checked),
+            RECONCILE: lambda: self._reconcile(replace(run, answer=None)),
+            EXPIRE_TOMBSTONES: lambda: self._expire(replace(run, answer=None)),
+            RECLAIM: self._reclaim,
+        }
+        for station in (name for name in AFTER_CHECK if name in stations):
+            with self._at(station):
+                work[station]()
+            if self._loses_cores():
+                return
         self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
+
+    def _compact(self, run: Run, checked: CheckedRound | None) -> None:
+        compacted = compact_round(run, self._due_plan, checked)
+        self.outcome = replace(self.outcome, compacted=done(self._dropped_if_waiting(run, compacted)))
+
+    def _reconcile(self, run: Run) -> None:
+        if not self._due_plan.reconcile.due:
+            return
+        client = client_of(self.topic, self.client)
+        with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
+            source = SourceTopic.of(self.topic, client, self.platform.limits.ingest_max_ms)
+            reconciled = reconcile_round(run, source, self.request.now_ms)
+        self.outcome = replace(self.outcome, reconciled=done(reconciled))
+
+    def _expire(self, run: Run) -> None:
+        plan = self._due_plan
+        sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
+        expired = expire_round(run, plan.now_ms, sweep, plan.fresh_from, retry_quarantined=self.by_person)
+        self.outcome = replace(self.outcome, expired=done(self._dropped_if_waiting(run, expired)))
+        run.table.drop_stale_branches()
+
+    def _reclaim(self) -> None:
+        if self._due_plan.reclaim.due:
+            reclaimed = reclaim_topic(self.table, self.platform, self.request.now_ms)
+            self.outcome = replace(self.outcome, reclaimed=reclaimed)
+
+    @property
+    def _due_plan(self) -> RunPlan:
+        assert self.plan is not None, "finish returns before its stations if there is no plan"
+        return self.plan
+
+    def _dropped_if_waiting(self, run: Run, result: RoundResult) -> RoundResult:
+        """Return the result. If its round waits for approval and a user called the run, drop the round first."""
+        return drop_if_waiting(run, result) if self.by_person else result
 
     def _loses_cores(self) -> bool:
         """Returns whether a check of the topic's own was given up, and keeps its cores."""
@@ -269,14 +329,6 @@ class TopicRun:
             partition=request.partition,
             reconcile=request.reconcile,
         )
-
-    def _reconcile(self, run: Run, plan: RunPlan) -> RoundResult | None:
-        if not plan.reconcile.due:
-            return None
-        client = client_of(self.topic, self.client)
-        with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
-            source = SourceTopic.of(self.topic, client, self.platform.limits.ingest_max_ms)
-            return done(reconcile_round(run, source, self.request.now_ms))
 
     @contextmanager
     def _at(self, station: str) -> Iterator[None]:

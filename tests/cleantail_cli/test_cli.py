@@ -11,7 +11,7 @@ import pytest
 from cleantail.errors import ConflictError
 from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rounds.checked_round import RunResult
+from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_cli import main, plan_command, round_commands
 from cleantail_cli.parameters import CLOCK
 
@@ -412,7 +412,7 @@ def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
 def test_a_failed_check_exits_1(run, filled, monkeypatch, ok, code):
-    monkeypatch.setattr(round_commands, "_run", lambda *_: RunResult(ok))
+    monkeypatch.setattr(round_commands, "_run", lambda *_: TopicOutcome("orders", ok))
     found, out, _ = run("compact", "orders", "--json", "--now", "1001")
     assert (found, json.loads(out)["ok"]) == (code, ok)
 

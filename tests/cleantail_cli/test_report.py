@@ -13,7 +13,8 @@ from cleantail.log.due_work import Retention
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
-from cleantail.rounds.checked_round import RoundResult, RunResult, Verdict
+from cleantail.rounds.checked_round import RoundResult, Verdict
+from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
 from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import output, plan_command, round_commands, status_command
@@ -159,9 +160,9 @@ def test_ingested_files_are_listed(capsys):
 
 
 def test_a_run_with_nothing_due_says_why(capsys):
-    PEOPLE.show(Compacted(EMPTY, RunResult()))
+    PEOPLE.show(Compacted(EMPTY, TopicOutcome("orders")))
     assert capsys.readouterr().out == "orders: the table has no records yet\nsweep: no tombstone waits for a horizon\n"
-    MACHINES.show(Compacted(EMPTY, RunResult()))
+    MACHINES.show(Compacted(EMPTY, TopicOutcome("orders")))
     assert json.loads(capsys.readouterr().out) == {"plan": EMPTY.as_json(), "ok": True}
 
 
@@ -179,7 +180,7 @@ def test_a_row_of_a_run_counts_what_went_and_why(passed, word):
 
 
 def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
-    result = RunResult(False, stage(False, "/docs"), RoundResult())
+    result = TopicOutcome("orders", False, compacted=stage(False, "/docs"))
     PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), result))
     out, err = capsys.readouterr()
     assert "7 of 8 checks passed\ndata docs: /docs\n" in out
@@ -192,7 +193,7 @@ def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_
     )
     other = check_result("expect_y", rule="2", severity="warning", observed="3")
     held = replace(stage(False), verdicts=(Verdict(0, False, (unevaluated,), (other,)),))
-    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), RunResult(False, held, RoundResult())))
+    PEOPLE.show(Compacted(replace(EMPTY, sweep=(0,)), TopicOutcome("orders", False, compacted=held)))
     assert capsys.readouterr().err == (
         "warning, but blocked: partition 0: expect_x (1.4): could not be evaluated: x\n"
         "warning: partition 0: expect_y (2): 3\n"

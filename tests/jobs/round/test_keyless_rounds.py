@@ -4,10 +4,8 @@ import json
 
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
-from spark_jobs.round import run as rounds
-from spark_jobs.round.run import Run
 from tests.jobs.engine.test_late_versions import in_rounds
-from tests.jobs.round.test_rounds import NOW, branches, offsets, record
+from tests.jobs.round.test_rounds import NOW, branches, offsets, record, run_of
 
 REASON = "1 record without a key, the first at offset 1; cleantail.keyless.policy is fail"
 WARNING = "the next round will block this partition: 1 record without a key (cleantail.keyless.policy: fail)"
@@ -107,5 +105,5 @@ def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     assert offsets(workshop.read(topic)) == [2, 3]
     plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=NOW + 1000)  # the scheduler: in the pause
-    assert rounds.run_plan(Run(table_of(topic), workshop.platform()), plan).ok
+    assert run_of(workshop, topic, plan).ok
     assert offsets(workshop.read(topic)) == [2, 3]

@@ -7,12 +7,14 @@ import os
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from cleantail.log.quarantine import kept_branch, kept_until_ms
+from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from demo.sabotage import delete_where
 from spark_jobs import run_station
@@ -26,11 +28,21 @@ from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
 from spark_jobs.round.stations.answered_rounds import publish_or_start_over
 from spark_jobs.round.upkeep import staged_rewrites
+from spark_jobs.run.topic_run import TopicRun
 from tests.jobs.conftest import places
 from tests.round_builders import reference_of
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
+
+
+def run_of(workshop, topic, plan):
+    """Runs the rounds of a plan as `cleantail compact` does, and returns what became of the topic."""
+    request = PackRequest((topic,), plan.now_ms)
+    run = TopicRun(SparkSession.active(), workshop.platform(), workshop.find(topic), request, by_person=True)
+    run.take(plan)
+    run.finish()
+    return run.outcome
 
 
 def record(offset, key, payload, partition=0, ts=None, **more):
@@ -213,7 +225,7 @@ def test_a_quarantine_never_stops_retention(workshop, table_of):
     table, later = table_of(topic), NOW + 1000
     workshop.topic("retained", config | {"retention.ms": 5 * HOUR}, checks=[check])
     plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=later)  # as the scheduler: in the pause
-    assert rounds.run_plan(Run(table, workshop.platform()), plan).ok
+    assert run_of(workshop, topic, plan).ok
     assert offsets(workshop.read(topic)) == [4, 5]
     [log] = workshop.json("status", topic, "--now", later)["topics"][topic]
     assert (log["log_start_offset"], log["state"]["quarantine"]["attempts"]) == (4, 1)
@@ -290,7 +302,7 @@ def test_a_broken_file_leaves_an_empty_table(workshop):
 
 
 def test_a_side_table_is_never_another_topics(workshop, table_of):
-    other = workshop.topic("orders-keyless")
+    other = workshop.topic("orders-keyless", table="cleantail.orders_keyless")
     workshop.ok("ingest", other, "--file", workshop.file("o.jsonl", [record(0, "a", "x")]))
     (workshop.config / "topics" / f"{other}.yaml").unlink()  # with both of them neither has its table
     topic = workshop.topic("orders", {"cleantail.keyless.policy": "quarantine"})
@@ -299,7 +311,7 @@ def test_a_side_table_is_never_another_topics(workshop, table_of):
     assert code == 2 and "is not of topic orders" in err
     assert offsets(workshop.read(topic)) == [0, 1]
     (workshop.config / "topics" / f"{topic}.yaml").unlink()
-    assert offsets(workshop.read(workshop.topic(other))) == [0]
+    assert offsets(workshop.read(workshop.topic(other, table="cleantail.orders_keyless"))) == [0]
 
 
 def test_a_check_whose_column_does_not_exist_is_told_before_anything_is_done(workshop):

@@ -163,7 +163,7 @@ def test_a_log_that_was_released_is_published_by_the_same_run_tried_again(worksh
 def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
     asked = made("pack-asked", publish="approve")
     code, _, outcomes = run(asked)
-    assert (code, outcomes[asked]["reason"][:30]) == (0, "its rounds may wait for a pers")
+    assert (code, outcomes[asked]["reason"][:30]) == (0, "its rounds may wait for approv")
     assert offsets(workshop, asked) == [0, 1, 2]
 
 
