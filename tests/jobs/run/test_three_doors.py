@@ -1,0 +1,110 @@
+"""The same history through the command line, a topic's DAG and a group's DAG ends in the same table and evidence.
+
+The two DAGs send the same alerts and asset events. The command line has neither: they belong to Airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from cleantail.config.alert_channels import Event
+from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.evidence_table import evidence_rows, load_evidence
+from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
+from tests.alert_sinks import hook  # noqa: F401
+from tests.jobs.round.test_alerts import NO_RECLAIM, Operations, operations  # noqa: F401
+from tests.jobs.round.test_rounds import NOW, record
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
+EVENTS = (Event.CHECK_FAILED, Event.QUARANTINED)
+BY = ("command_line", "own_dag", "group_dag")
+HISTORY = (
+    # what is appended, and the clock of the run after it
+    ([record(0, "a", "1"), record(1, "b", "1"), record(2, "a", "2"), record(3, "c", None)], NOW),
+    ([record(0, "a", "1", partition=1), record(1, "A1", "1", partition=1), record(4, "b", None)], NOW + 100_000),
+    ([record(5, "d", "1"), record(6, "a", None)], NOW + 200_000),
+    ([], NOW + 300_000),
+)
+"""Superseded records; a log whose check is red (its key is not of letters); tombstones, which expire in later runs."""
+SAME = [
+    "partition",
+    "kind",
+    "outcome",
+    "first_dirty_offset",
+    "end_offset",
+    "records_in",
+    "records_out",
+    "tombstones_in",
+    "tombstones_out",
+    "deleted",
+    "passed",
+]
+
+
+def evidence_of(operations: Operations, topic: str) -> list[tuple[Any, ...]]:  # noqa: F811
+    """The evidence of a topic, without names, times of the wall clock and ids of snapshots."""
+    platform = operations.workshop.platform()
+    table = load_evidence(open_catalog(platform, os.environ), platform)
+    assert table is not None
+    rows = evidence_rows(table, EqualTo("topic", topic))
+    checks = [sorted((c["expectation"], c["passed"]) for c in json.loads(row["checks"])) for row in rows]
+    found = [(row["now_ms"], *(row[name] for name in SAME)) for row in rows]
+    return sorted(zip(map(str, found), map(str, checks), strict=True))
+
+
+def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations: Operations) -> None:  # noqa: F811
+    workshop = operations.workshop
+    (workshop.config / "groups").mkdir(exist_ok=True)
+    (workshop.config / "groups" / "doors.yaml").write_text(json.dumps({"group": "doors"}))
+    topics = {}
+    for door in BY:
+        more = {"group": "doors"} if door == "group_dag" else {}
+        name = f"doors-{door.replace('_', '-')}"
+        topics[door] = operations.topic(name, {"delete.retention.ms": 50_000}, *EVENTS, checks=[LETTERS], **more)
+    told: dict[str, list[tuple[int, str, str]]] = {door: [] for door in BY}
+    events: dict[str, list[Any]] = {door: [] for door in BY}
+    for number, (records, now_ms) in enumerate(HISTORY):
+        for door, topic in topics.items():
+            if records:
+                file = workshop.file(f"{topic}-{number}.jsonl", records)
+                workshop.ok("ingest", topic, "--file", file)
+            if door == "command_line":
+                code, _, _ = workshop.run("compact", topic, "--now", now_ms)
+                assert code in (0, 1)
+                continue
+            before = len(operations.hook.posts)
+            dag = operations.site.dag("doors" if door == "group_dag" else topic)
+            finished = dag.test(run_conf={"now_ms": now_ms})
+            told[door] += [(number, body["event"], body["state"]) for _, body in operations.hook.posts[before:]]
+            events[door] += [
+                (number, event.extra["operation"], event.extra["partitions"], event.extra["checkpoints"])
+                for event in asset_events(finished.run_id)
+            ]
+    first, *others = topics.values()
+    assert [evidence_of(operations, other) for other in others] == [evidence_of(operations, first)] * 2
+    kept = [(r["partition"], r["offset"], r["key"]) for r in workshop.read(first)]
+    assert [[(r["partition"], r["offset"], r["key"]) for r in workshop.read(other)] for other in others] == [kept] * 2
+    states = [
+        [log["state"] for log in workshop.json("status", t, "--now", NOW + 300_000)["topics"][t]]
+        for t in topics.values()
+    ]
+    assert states[1:] == [states[0]] * 2
+    assert told["own_dag"] == told["group_dag"] != []
+    assert events["own_dag"] == events["group_dag"] != []
+
+
+def asset_events(run_id: str) -> list[Any]:
+    """The asset events of a run, in their order."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        rows = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run_id).order_by(AssetEvent.id))
+        return list(rows)
