@@ -245,6 +245,12 @@ def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
             f"{path} cannot be read: {type(e).__name__}. It may be metadata of another table; nothing was changed. "
             f"Give the login of the warehouse the right to read it, or move it out of the folder"
         ) from None
+    return uuid_in(head, path)
+
+
+def uuid_in(head: bytes, path: str) -> str | None:
+    """Return the UUID of the table that a metadata file is of, by its first HEAD_BYTES; None if it names none. Raise
+    TableError if the file is packed and damaged."""
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)

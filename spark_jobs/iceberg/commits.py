@@ -8,6 +8,10 @@
 4. Not found, and the catalog refused it because another commit came first: the change is staged again (COMMITS). Not
    found, and the answer says nothing: the same, because at most one of two tries on one state can be taken.
 5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
+6. A commit deletes no old metadata file, whatever the table's metadata name, unless the table is a topic's own in
+   Cleantail's own namespace: only there does Cleantail alone write the metadata. `reclaim` deletes what is surely a
+   table's own. The server of a REST catalog deletes by itself: a commit by which it would delete a file of another
+   table is not sent.
 
 A crash leaves all that was old or all that is new, and appends to `main` meanwhile neither block nor break a change.
 """
@@ -26,7 +30,7 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
-from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
+from cleantail.lake.table_folder import DELETES_OLD_METADATA, HEAD_BYTES, uuid_in
 from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
@@ -44,6 +48,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     texts,
 )
 from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.main_history import is_ancestor, marked, properties_after, require_history
@@ -88,13 +93,14 @@ class Committed(Protocol):
 # 1. how a change is sent
 
 
-def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception] | None = None) -> Any:
+def send(to: Committed | Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception] | None = None) -> Any:
     """Commit what `stage` stages, and return the metadata that was taken, or the table's own if there is no change.
 
-    `refused` returns what an exception of Iceberg means (default: `conflict`). Raises what it returns, the errors of
-    `stage`, and UnknownCommitError.
+    `to`: a topic's table, or what loads another one. `refused` returns what an exception of Iceberg means (default:
+    `conflict`). Raises what it returns, the errors of `stage`, and UnknownCommitError.
     """
     refused, sent = refused or conflict, list[Any]()
+    load, deletes_old = (to, False) if callable(to) else (to.load, _is_own(to.topic))
 
     def once() -> Any:
         try:
@@ -110,10 +116,16 @@ def send(load: Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception]
             start, metadata = transaction.startMetadata(), transaction.currentMetadata()
             if metadata.changes().isEmpty():
                 return metadata
-            _require_own_log(str(iceberg), start, metadata)
+            operations = transaction.underlyingOps()
+            keeps = not deletes_old and can_keep(operations)
+            if not (deletes_old or keeps):
+                _require_own_deletions(iceberg, start, metadata)
             sent.append(metadata)
             before_commit(iceberg, metadata)
-            transaction.underlyingOps().commit(start, metadata)
+            if keeps:
+                commit_and_keep(operations, start, metadata)
+            else:
+                operations.commit(start, metadata)
             return metadata
         except IllegalArgumentException as e:
             error = void(e)
@@ -136,13 +148,34 @@ def before_commit(iceberg: Any, metadata: Any) -> None:
     and then nothing is committed."""
 
 
-def _require_own_log(name: str, start: Any, metadata: Any) -> None:
-    """Raise TableError if this very commit would delete metadata files outside the table's location.
-    `start`: the metadata that `metadata` replaces. Its writer may have changed them since the table was loaded."""
-    properties = metadata.properties()
-    if deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
-        log = ask(list(each(start.previousFiles())), "file")
-        require_inner_log(name, str(metadata.location()), [str(file) for file in log])
+def _is_own(topic: Topic) -> bool:
+    """Return whether Cleantail alone writes the metadata of the topic's table."""
+    return topic.columns is None and topic.table.rpartition(".")[0] == topic.own_namespace
+
+
+def _require_own_deletions(iceberg: Any, start: Any, metadata: Any) -> None:
+    """Raise TableError if a file that leaves the log of metadata by this commit is not surely metadata of the table.
+    Costs the first bytes of one such file, if the table has the property by which the catalog deletes it."""
+    if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
+        return
+    before, after = (list(map(str, ask(list(each(log.previousFiles())), "file"))) for log in (start, metadata))
+    for path in sorted({*before} - {*after}):
+        try:
+            stream = iceberg.io().newInputFile(path).newStream()
+            try:
+                head = bytes(stream.readNBytes(HEAD_BYTES))
+            finally:
+                stream.close()
+        except Py4JJavaError as e:
+            if "NotFoundException" in kinds_of(e):  # deleted before
+                continue
+            raise TableError(f"{path}, which {iceberg} names, cannot be read: {java_message(e)}") from None
+        if uuid_in(head, path) != str(start.uuid()).lower():
+            raise TableError(
+                f"table {iceberg} has {DELETES_OLD_METADATA}=true, and its log of metadata names {path}, which is not "
+                f"surely its own: a commit would delete it; nothing was changed. Set the property to false until the "
+                f"log names no such file"
+            )
 
 
 def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:
@@ -263,23 +296,23 @@ def _unknown(error: Exception) -> UnknownCommitError:
 # 3. branches and properties
 
 
-def create_branch(load: Load, branch: str, snapshot_id: int | None) -> None:
+def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) -> None:
     """Create a branch at the snapshot, or at `main`, in place of one that a killed run left behind."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, snapshot_id)
 
-    send(load, stage)
+    send(to, stage)
 
 
-def drop_branches(load: Load, branches: Collection[str]) -> None:
+def drop_branches(to: Committed | Load, branches: Collection[str]) -> None:
     """Drop the branches that are still there, in one commit."""
-    send(load, lambda iceberg, transaction: _drop(iceberg, transaction, branches))
+    send(to, lambda iceberg, transaction: _drop(iceberg, transaction, branches))
 
 
-def change_properties(load: Load, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
+def change_properties(to: Committed | Load, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
     """Set and remove properties in one commit."""
-    send(load, lambda _, transaction: _set(transaction, updates, removals))
+    send(to, lambda _, transaction: _set(transaction, updates, removals))
 
 
 def _create_branch(iceberg: Any, transaction: Any, branch: str, snapshot_id: int | None) -> None:
@@ -337,7 +370,7 @@ def note_history(table: Committed, at_ms: int) -> bool:
         if properties or removed:
             _set(transaction, properties, removed)
 
-    send(table.load, stage)
+    send(table, stage)
     return gone
 
 
@@ -365,7 +398,7 @@ def append_files(
         marks = marked(transaction, table.topic.table, ingested=True)
         _set(transaction, {**properties, **with_left_out(there, table.topic.table, left_out), **marks})
 
-    send(table.load, stage)
+    send(table, stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +439,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         marks = marked(transaction, table.topic.table, ingested=True)
         _set(transaction, {advance.name: advance.after, **left_out, **marks})
 
-    send(table.load, stage)
+    send(table, stage)
 
 
 def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> None:
@@ -416,7 +449,7 @@ def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> Non
         _create_branch(iceberg, transaction, branch, None)
         _append(transaction, transaction.newFastAppend().toBranch(branch), files, {})
 
-    send(table.load, stage)
+    send(table, stage)
 
 
 def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
@@ -457,7 +490,7 @@ def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mappin
 
 def stage_deletes(
     jvm: Any,
-    load: Load,
+    to: Committed | Load,
     branch: str,
     base_snapshot_id: int,
     change: BranchChange,
@@ -476,7 +509,7 @@ def stage_deletes(
         if properties:
             _set(transaction, properties)
 
-    send(load, stage)
+    send(to, stage)
 
 
 def publish_deletes(
@@ -526,7 +559,7 @@ def publish_deletes(
         marks = marked(transaction, table.topic.table, published=True) if partitions else {}
         _set(transaction, {**properties, **marks})
 
-    return _snapshot_of(send(table.load, stage, overtaken if by_position else conflict))
+    return _snapshot_of(send(table, stage, overtaken if by_position else conflict))
 
 
 def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) -> None:
@@ -726,7 +759,7 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
         marks = marked(transaction, table.topic.table, published=True, ingested=True)
         _set(transaction, {**rollback.properties, **marks}, rollback.removed)
 
-    return _snapshot_of(send(table.load, stage))
+    return _snapshot_of(send(table, stage))
 
 
 def _go_back(table: Committed, transaction: Any, snapshot_id: int | None) -> None:

@@ -192,14 +192,14 @@ class TopicTable:
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
         """Creates a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
-        create_branch(self.load, branch, snapshot_id)
+        create_branch(self, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:
         """Drop the branches that are still there. If the catalog does not do it, they are left, and a later run drops
         them: nothing depends on it."""
         if names := list(branches):
             try:
-                drop_branches(self.load, names)
+                drop_branches(self, names)
             except CleantailError as e:
                 logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
@@ -253,7 +253,7 @@ class TopicTable:
         if not (change.added or change.kept or summary or properties):
             self.create_branch(branch, files.snapshot_id)
             return
-        stage_deletes(self.jvm, self.load, branch, files.snapshot_id, change, summary or {}, properties or {})
+        stage_deletes(self.jvm, self, branch, files.snapshot_id, change, summary or {}, properties or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
@@ -286,7 +286,7 @@ class TopicTable:
         return list(rows)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        change_properties(self.load, properties)
+        change_properties(self, properties)
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
         """Returns the data files of a log that were appended after a round which had read up to `sequence_number`; in

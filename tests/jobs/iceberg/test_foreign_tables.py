@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import time
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from cleantail.errors import TableError
 from cleantail.lake.runs.evaluate import read_facts
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.past_ingestions import SourceFile, Sources
+from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.run.pack_run import run_pack
 from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
@@ -27,6 +29,10 @@ from tests.jobs.round.test_rounds import record
 from tests.jobs.upsert_sink import UpsertSink
 
 AHEAD = int(time.time() * 1000) + 100 * 86_400_000
+DELETES_OLD = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "1",
+}
 REMOVES = {"cleantail.adopted.orphans": "remove"}
 
 
@@ -111,21 +117,21 @@ def test_orphans_of_an_adopted_table_stay_until_a_person_says_remove(
 
 @pytest.fixture
 def forge(workshop, spark, victim):
-    """forge(table): its log of metadata names another table's, which its next commit would delete."""
+    """forge(table): its log of metadata names files of another table, which a commit by Iceberg would delete, and it
+    says that it lies where that one does."""
     made = []
 
-    def make(table):
+    def make(table, moved=False):
         name = table.partition(".")[2]
         full = f"cleantail.{table.partition('.')[0]}.`{name}`"
-        spark.sql(
-            f"ALTER TABLE {full} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled'='true',"
-            "'write.metadata.previous-versions-max'='1')"
-        )
         loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, full)
         metadata = local(loaded.operations().current().metadataFileLocation())
         document = json.loads(metadata.read_text())
         document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": victim.metadata_location}]
-        forged = metadata.with_name("00099-forged.metadata.json")
+        document["properties"] |= DELETES_OLD
+        if moved:
+            document["location"], document["table-uuid"] = victim.location(), str(victim.metadata.table_uuid)
+        forged = metadata.with_name(f"00099-{uuid.uuid4()}.metadata.json")
         forged.write_text(json.dumps(document))
         with sqlite3.connect(load_platform(workshop.config, os.environ).home / "catalog.db") as database:
             changed = database.execute(
@@ -140,6 +146,32 @@ def forge(workshop, spark, victim):
             database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (name,))
 
 
+@pytest.fixture
+def forge_at_commit(forge, monkeypatch):
+    """forge_at_commit(table): the same, by the time that the first commit to it is sent, with the location and the
+    UUID of the other table. Returns what counts the forgeries."""
+
+    def at_commit(table):
+        done = []
+
+        def before_commit(iceberg, metadata):
+            if not done:
+                done.append(table)
+                forge(table, moved=True)
+
+        monkeypatch.setattr(commits, "before_commit", before_commit)
+        return done
+
+    return at_commit
+
+
+COMMANDS = {
+    "compact": ("--force",),
+    "rollback": (),
+    "reclaim": ("--now", AHEAD),
+}
+
+
 @pytest.mark.parametrize("command", [("compact", "--force"), ("rollback",)])
 def test_no_command_commits_where_the_commit_would_delete_another_tables_metadata(
     workshop, adopted, victim, forge, command
@@ -151,6 +183,19 @@ def test_no_command_commits_where_the_commit_would_delete_another_tables_metadat
     code, _, err = workshop.run(command[0], topic, *command[1:])
     assert code == 2 and "a commit would delete it; nothing was changed" in err, err
     assert local(victim.metadata_location).exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commit_deletes_no_file_that_the_log_names_since_the_table_was_looked_at(
+    workshop, adopted, victim, forge_at_commit, command
+):
+    topic, table = adopted(f"swapped_{command}", [(0, offset, 1, "k", "v") for offset in range(3)])
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
+    if command != "compact":
+        workshop.ok("compact", topic, "--force")
+    done = forge_at_commit(table)
+    workshop.run(command, topic, *COMMANDS[command])
+    assert done and local(victim.metadata_location).exists()
 
 
 @pytest.fixture
