@@ -1,95 +1,94 @@
-"""Kafka's log compaction of one changelog topic that is kept in an Iceberg table.
+"""Kafka's log compaction of one changelog topic, kept in an Iceberg table.
 
 ## What a run does, task by task
-- `ingest` (only where the topic has a `source.path`, `source.kafka` or `source.table`): appends the files that the
-  table does not have yet, reads every partition in Kafka on to its last stable offset, or reads what the snapshots of a
-  sink's table have brought; each record exactly once. Skipped where nothing is new.
-- `convert_deletes` (only where a sink fills the topic's table): turns deletes by values of columns, as sinks in upsert
-  mode write them, into deletion vectors (position deletes in format version 2). Skipped where there are none.
-- `evaluate`: reads the table's metadata, without Spark: which partitions are due, and why. Its log shows the decision
-  for each of them.
-- `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch, of which
-  readers see nothing.
-- `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`. Where nobody has to
-  approve the topic's rounds, its application makes the commit of `publish` as well, right after the check.
-- `publish`: one commit on `main` with deletes, checkpoints and horizons of the partitions that passed. It asks evidence
-  and table what became of the round, and starts an application of its own only where they do not say. Updates the
-  topic's asset, for DAGs that run after a compaction; skipped where nothing was published.
-- `reconcile` (only of a topic with `source.kafka`): removes keys that are alive here and gone in Kafka, through a
-  branch and checks of its own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is
-  `needed` and the broker may have removed deletions before they were read.
-- `expire_tombstones`: removes tombstones past their horizon, through a branch and checks of its own.
-- `approve` and, for tombstones, `approve_expiry` with `publish_expiry`, for keys that are gone in Kafka
-  `approve_reconcile` with `publish_reconcile` (only where the topic's YAML says `publish:
-  approve` or sets `cleantail.max.drop.ratio`): a round that has to be approved waits here, and holds no process and no
-  slot meanwhile.
-- `reclaim`: rewrites files with many deleted records, merges small ones, expires snapshots, removes orphans.
-- `rollback`: only in a run that was triggered with `rollback_to`; nothing else happens in it.
-- `outcome`: turns the run red where a task failed; skipped when all went well.
-- `alert`: tells the channels of the topic's `alerts` what began and what is over, each once. Told before: a red check,
-  by the task that saw it; a deadline that the run before was to keep, by `evaluate`; that a round waits and that it was
-  answered, by `approve`; and where a round can wait for a person `alert_early` tells the rest before it waits.
+- `ingest` (topics with a `source.path`, `source.kafka` or `source.table`): appends new files, new records of Kafka up
+  to the last stable offset, or the new snapshots of a sink's table. Each record is appended exactly once. Skipped if
+  nothing is new.
+- `convert_deletes` (tables that a sink fills): converts deletes by values, as sinks in upsert mode write them, into
+  deletion vectors (position deletes in format version 2). Skipped if the table has none.
+- `evaluate`: reads the table's metadata, without Spark, and decides which partitions are due. Its log shows the
+  decision and the reason for each partition.
+- `compact`, one Spark application per work unit: finds the superseded offsets and deletes them on a branch. Readers do
+  not see the branch.
+- `check_quality`: checks the branches by the built-in rules and by the topic's own `checks`. If no approval is needed,
+  the same application also publishes, right after the check.
+- `publish`: one commit on `main` with the deletes, checkpoints and horizons of the partitions that passed. If the
+  evidence and the table show that `check_quality` has published, it starts no application. It updates the topic's
+  asset, for DAGs that run after a compaction. Skipped if nothing was published.
+- `reconcile` (topics with `source.kafka`): removes keys that are alive here and deleted in Kafka, in a round of its
+  own. Skipped unless the run was triggered with `reconcile`, or `cleantail.reconcile` is `needed` and the broker may
+  have removed tombstones before they were read.
+- `expire_tombstones`: deletes tombstones past their horizon, in a round of its own.
+- `approve`, and `approve_expiry` with `publish_expiry` for tombstones, and `approve_reconcile` with
+  `publish_reconcile` for keys deleted in Kafka (topics with `publish: approve` or `cleantail.max.drop.ratio`): a round
+  that needs approval waits here. It holds no process and no slot while it waits.
+- `reclaim`: rewrites files with many deleted records, merges small files, expires snapshots, removes orphans.
+- `rollback`: runs only if the run was triggered with `rollback_to`. All other tasks are skipped then.
+- `outcome`: fails the run if a task failed. Skipped otherwise.
+- `alert`: sends what began and what is over to the channels of the topic's `alerts`, each once. Three alerts are sent
+  earlier: a red check by its own task, a missed deadline by `evaluate`, a waiting or answered round by `approve`. If a
+  round may wait for approval, `alert_early` sends the other alerts before the wait.
 
-The grid shows the tasks in groups, which open by a click: `round` (compact to publish), `upkeep` (keys that are gone
-in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). Tasks keep their names without the group's.
+The grid shows the tasks in three groups, which open by a click: `round` (compact to publish), `upkeep` (keys deleted
+in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). The names of the tasks do not contain the
+group.
 
-Skipped is calm: what has nothing to do is skipped by `evaluate`, without a process. Nothing due at all: the run is
-green and says so in its note, and all tasks after `evaluate` are skipped, but for `alert` where there is something to
-tell. Why is in the log of `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped
-task.
+A skipped task had nothing to do: `evaluate` skips it without a process. If nothing is due, the run is green, its note
+says so, and all later tasks are skipped, except `alert` if there is something to send. The reason is in the log of
+`evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
 
 ## When a task is red
-- `ingest`: a line of a file is not a record, or names another topic (`source.topic`), and nothing of the run was
-  appended. The log names file and line: correct or remove the file, then clear the task. From Kafka: the message says
-  what is wrong with the topic (not there, no right, made anew, records gone before they were read, a partition that
-  stands still), and nothing of the portion at hand was appended. Brokers that do not answer are asked again. From a
-  table: it names the snapshot that removed records or is gone, or column, partition and offset of what is no record.
-- `convert_deletes`: the deletes cannot be read, or Spark sees other records deleted than were found: the message says
-  in which file, and nothing was changed. Or others changed the table every time: clear the task.
-- `evaluate`: catalog or table cannot be used; nothing was changed. The log says which; clear the task when it can be
+- `ingest`: a line of a file is not a record, or names another topic (`source.topic`). Nothing of the run was appended.
+  The log names file and line: correct or remove the file, then clear the task. From Kafka: the message names the
+  problem of the topic (it is missing, access is denied, it was recreated, records were deleted before they were read,
+  a partition does not answer). Nothing of the current portion was appended. Brokers that do not answer are tried
+  again. From a table: the message names the snapshot that removed records or is gone, or the column, partition and
+  offset of what is not a record.
+- `convert_deletes`: the deletes cannot be read, or Spark finds other records deleted. The message names the file.
+  Nothing was changed. Or other writers changed the table at every try: clear the task.
+- `evaluate`: catalog or table cannot be used. Nothing was changed. The log names which; clear the task when it can be
   reached again.
-- `compact`: the Spark application failed; `main` is untouched. Where the message names bad input, correct that. Else
+- `compact`: the Spark application failed. `main` is unchanged. If the message names bad input, correct that. Otherwise
   clear the task: it repeats safely.
-- `check_quality`: the partitions in the message are held back and `main` has nothing of them; the others are
-  published. The message lists partition, expectation, counts and offsets; the topic's page shows the records.
-  What was held back stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name.
-  Correct the data or the check. The partition is tried again by itself after a pause, at the next run after **Release**
-  on the tab Compaction, or at once by **Trigger** with `force`.
-- `publish`: other writers rewrote the same files more often than the round was started over. Nothing is lost: the
-  next run does it.
-  Or what somebody approved cannot be published as it was shown: nothing was, the next run asks again.
-  Or nobody who may has approved it, or an XCom says else than the evidence: the message says which, and what to clear.
-- `reconcile`: as `check_quality`, for keys that are gone in Kafka. Or the message says why the table cannot be compared
-  with its topic there, as where that has `delete` in its cleanup.policy: then nothing was removed.
+- `check_quality`: the partitions in the message are blocked, and nothing of them is on `main`. The others are
+  published. The message lists partition, expectation, counts and offsets; the topic's page shows the records. The
+  blocked round stays on a branch `failed_…`, which the tab Compaction and `cleantail status` name. Correct the data or
+  the check. The partition is tried again after a pause, at the next run after **Release** on the tab Compaction, or at
+  once by **Trigger** with `force`.
+- `publish`: other writers rewrote the same files at every try. Nothing is lost: the next run does the round again. Or
+  an approved round cannot be published as it was shown: nothing was published, and the next run asks again. Or the
+  round has no valid approval, or an XCom contradicts the evidence: the message names which, and what to clear.
+- `reconcile`: as `check_quality`, for keys deleted in Kafka. Or the table cannot be compared with its topic, for
+  example because the topic has `delete` in its cleanup.policy: the message names the reason, and nothing was removed.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
-- `rollback`: the message says why nothing was undone, as a snapshot that has expired, or a user who is not among the
-  approvers of a topic with `publish: approve`.
-- `reclaim`: files could not be rewritten. The data is right, the space not yet free: clear the task.
-- `alert`, `alert_early`: a channel in the message could not be reached: look at its Airflow connection. The next run
-  tells it.
+- `rollback`: the message names why nothing was undone: a snapshot has expired, or the user is not an approver of a
+  topic with `publish: approve`.
+- `reclaim`: files could not be rewritten. The data is right, but the space is not free yet: clear the task.
+- `alert`, `alert_early`: the channel in the message could not be reached: check its Airflow connection. The next run
+  sends the alert.
 
-A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools): as many Spark
-applications run at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml` says.
+A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools). The pool allows as many
+Spark applications at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml`.
 
 ## A round waits for approval
-**Browse → Required Actions**, or the tab of the task `approve`: until when an answer is awaited, why, the counts by
-partition, a sample of the records that would go with the offset that stays in their place, links to page and Data Docs.
-**Approve** publishes exactly what was shown; what was appended meanwhile is untouched. **Reject**, and no answer in
-time, drops it; the partitions rest for `cleantail.approval.pause.ms` or until they are released. The topic's next runs
-wait behind it, other topics do not. Where nothing had to be asked the task is skipped, never green.
+Open **Browse → Required Actions**, or the tab of the task `approve`. It shows the deadline, the reason, the counts by
+partition, a sample of the records that would be removed with the offset that stays in their place, and links to page
+and Data Docs. **Approve** publishes exactly what was shown; records appended since then are untouched. **Reject**, or
+no answer in time, drops the round; the partitions rest for `cleantail.approval.pause.ms` or until they are released.
+The topic's next runs wait behind it; other topics do not. If no approval was needed, the task is skipped, never green.
 
 ## By hand
-**Trigger** asks for `force` (pass over the dirty ratio, never over the bounds), `partition` (only this one), `now_ms`
-(another clock, in trials), of a topic with `source.kafka` for `reconcile` (compare with Kafka), and for `rollback_to`
-(undo: `last` is to before the last published round; what was appended since stays; the next run compacts anew, so
-correct the YAML first). A run that is triggered with any other name ends at its first task. A wrong file that was
-ingested is taken back on the command line alone. The same code without Airflow:
+**Trigger** takes `force` (ignore the dirty ratio, never the bounds), `partition` (only this one), `now_ms` (another
+clock, in trials), for a topic with `source.kafka` also `reconcile` (compare with Kafka), and `rollback_to` (undo:
+`last` is the state before the last published round; records appended since then stay; the next run compacts again, so
+correct the YAML first). A run that is triggered with any other name ends at its first task. Only the command line
+takes back a wrong file that was ingested. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
 cleantail plan TOPIC                   # what a run would do now, and why; changes nothing
 cleantail compact TOPIC --force        # the whole round
-cleantail reconcile TOPIC --dry-run    # keys that are alive here and gone in Kafka
+cleantail reconcile TOPIC --dry-run    # keys that are alive here and deleted in Kafka
 cleantail release TOPIC PARTITION      # out of quarantine
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
 cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
@@ -119,8 +118,10 @@ from cleantail_airflow.topic_tasks import add_tasks
 
 
 def topic_dag(topic: Topic, platform: Platform, group: TopicGroup | None = None) -> DAG:
-    """Makes the DAG of one topic. The same YAML makes the same DAG, so that Airflow keeps one version of it. `group`:
-    on whose schedule it runs, of a topic that has a DAG of its own though it is in a group."""
+    """Make the DAG of one topic. Equal YAML makes an equal DAG, so that Airflow keeps one version of it.
+
+    `group`: the group whose schedule it follows, for a topic of a group that has a DAG of its own.
+    """
     with DAG(
         dag_id=dag_id_of(topic.topic, platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
@@ -138,7 +139,7 @@ def topic_dag(topic: Topic, platform: Platform, group: TopicGroup | None = None)
 
 
 def _params(topic: Topic) -> dict[str, Param]:
-    """Returns the parameters of a topic's runs: only one that is read from Kafka can be compared with its source."""
+    """Return the parameters of a topic's runs. Only a topic that is read from Kafka can be compared with its source."""
     described = PARAMS if topic.source.kafka is None else {**PARAMS, RECONCILE: RECONCILE_PARAM}
     return {name: Param(**values) for name, values in described.items()}
 
