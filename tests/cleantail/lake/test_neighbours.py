@@ -217,8 +217,8 @@ def test_files_that_only_a_branch_names_are_seen(table):
 @pytest.mark.parametrize(
     ("name", "properties", "reason"),
     [
-        ("orders_keyless", {"cleantail.side-of": "orders"}, "kept by Cleantail beside the table of topic orders"),
-        ("cleantail_evidence", {}, "named as the evidence of all topics"),
+        ("orders_keyless", {"cleantail.side-of": "orders"}, "a side table that Cleantail keeps for topic orders"),
+        ("cleantail_evidence", {}, "the name of the evidence table"),
     ],
 )
 def test_a_table_that_cleantail_keeps_for_itself_is_not_adopted(project, table, capsys, name, properties, reason):
