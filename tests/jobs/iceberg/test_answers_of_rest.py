@@ -4,12 +4,15 @@ gets it twice: each command ends as if every answer had been good."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from spark_jobs.iceberg import commits
 from tests.catalog_door import FAULTS, Fault
 from tests.jobs.catalog_sites import site
-from tests.jobs.iceberg.stations import STATIONS, end
+from tests.jobs.iceberg.stations import STATIONS, adopted, end
 
 pytestmark = pytest.mark.integration
 
@@ -70,3 +73,34 @@ def test_a_command_ends_the_same_whatever_a_rest_catalog_answers(shop, catalog, 
         catalog.door.fault = None
     assert wrong, "no commit went wrong"
     assert end(shop, table_of(topic), topic, done) == good[station], (done, wrong)
+
+
+@pytest.mark.parametrize("by", ["before the command", "before its commit"])
+def test_no_commit_is_sent_by_which_a_rest_catalog_would_delete_metadata_of_another_table(
+    shop, table_of, tmp_path, monkeypatch, by
+):
+    topic = f"rest-log-{by.split()[-1]}"
+    adopted(shop, topic)
+    other = tmp_path / "00001-x.metadata.json"
+    other.write_text('{"table-uuid": "another"}')
+    table = table_of(topic)
+
+    def forge():
+        metadata = Path(str(table.load().operations().current().metadataFileLocation()).removeprefix("file:"))
+        document = json.loads(metadata.read_text())
+        document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": str(other)}]
+        document["properties"] |= {
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "1",
+        }
+        metadata.write_text(json.dumps(document))
+        metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)  # the sum of what was there
+
+    real = commits.COMMITS.run
+    if by == "before the command":
+        forge()
+    else:  # when the round is made, and its first commit is not yet staged
+        monkeypatch.setattr(commits, "COMMITS", SimpleNamespace(run=lambda once: (forge(), real(once))[1]))
+    code, _, err = shop.run("compact", topic, "--force")
+    assert (code, "which is not surely its own: a commit would delete it" in err) == (2, True), err
+    assert other.exists()
