@@ -724,7 +724,7 @@ def replace_files(
         answers([*((rewrite.deleteFile, (file,)) for file in gone), *((rewrite.addFile, (file,)) for file in added)])
         with_summary(rewrite, summary).commit()
 
-    return texts(send(load or table.load, stage).currentSnapshot().summary())
+    return texts(send(load or table, stage).currentSnapshot().summary())
 
 
 @dataclass(frozen=True, slots=True)
