@@ -253,6 +253,7 @@ class PlatformSettings(Model):
 class DefaultsFile(Model):
     """The whole config/defaults.yaml."""
 
+    format: Literal[1] = Field(default=1, description="Format of the configuration: this version reads 1.")
     platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
     groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
     topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")

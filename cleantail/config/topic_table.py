@@ -14,6 +14,8 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 
 from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.errors import TableError
+from cleantail.human import one_line
 
 PARTITION = "partition"
 OFFSET = "offset"
@@ -42,6 +44,10 @@ COLUMNS = {
 
 PROPERTY_TOPIC = "cleantail.topic"
 """Table property with the topic of a topic table. Cleantail changes no table without it."""
+PROPERTY_FORMAT = "cleantail.format"
+"""Property of a topic table and of the evidence: the number of the format of what Cleantail keeps there."""
+STATE_FORMAT = 1
+"""The format that this version reads and writes. A table without the number is of format 1."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Table property of a side table with the topic that it belongs to."""
 LEDGER_SUFFIX = "_deleted_versions"
@@ -67,10 +73,21 @@ RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 """Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
 
 
+def require_known_format(table: str, properties: Mapping[str, str | None]) -> None:
+    """Raise TableError if a table has the number of a format that this version does not read."""
+    found = properties.get(PROPERTY_FORMAT)
+    if found not in (None, str(STATE_FORMAT)):
+        raise TableError(
+            f"table {table} has {PROPERTY_FORMAT}={one_line(str(found))}, and this version of Cleantail reads format "
+            f"{STATE_FORMAT}; nothing was changed. Install the version that wrote it, or a later one"
+        )
+
+
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
     """Return the properties of a new topic table."""
     return {
         PROPERTY_TOPIC: topic,
+        PROPERTY_FORMAT: str(STATE_FORMAT),
         "format-version": "3",
         FILE_FORMAT: "parquet",
         "write.delete.mode": "merge-on-read",

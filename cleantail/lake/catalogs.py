@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_TOPIC
+from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_FORMAT, PROPERTY_TOPIC, require_known_format
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.home_folder import exclusive, make_home
 from cleantail.human import one_line
@@ -243,12 +243,12 @@ def store_properties(table: Table) -> dict[str, str]:
     return {**kept, **limit, "py-io-impl": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS)
+OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS, PROPERTY_FORMAT)
 """The properties that require_ours asks for."""
 
 
 def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
-    """Raises TableError unless the table says that it belongs to this topic."""
+    """Raises TableError unless the table says that it belongs to this topic, and its format is known."""
     owner = properties.get(PROPERTY_TOPIC)
     if owner != topic.topic:
         fact = f"belongs to topic {one_line(owner)}" if owner else f"has no property {PROPERTY_TOPIC}"
@@ -256,6 +256,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
             f"table {topic.table} is not the table of topic {topic.topic}: it {fact}; nothing was changed. "
             f"Name another `table:` in the topic's YAML, or take it over with `cleantail adopt {topic.table}`."
         )
+    require_known_format(topic.table, properties)
     table_columns = properties.get(PROPERTY_COLUMNS)
     topic_columns = property_of_columns(topic.columns) if topic.columns else None
     if table_columns != topic_columns:

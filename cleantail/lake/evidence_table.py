@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.topic_table import EVIDENCE, require_known_format
 from cleantail.lake.catalogs import load_any
 from cleantail.lake.delete_entries import named_if_damaged
 from cleantail.rounds.evidence_row import COLUMNS, EvidenceRow
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 
 def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
-    """Returns the evidence table, None before the first round. Raises TableError if its metadata is damaged."""
-    return load_any(catalog, f"{platform.catalog.namespace}.{EVIDENCE}", platform)
+    """Return the evidence table, None before the first round. Raises TableError if its metadata is damaged, or if its
+    format is not known."""
+    name = f"{platform.catalog.namespace}.{EVIDENCE}"
+    table = load_any(catalog, name, platform)
+    if table is not None:
+        require_known_format(name, table.properties)
+    return table
 
 
 def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:

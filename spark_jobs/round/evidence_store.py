@@ -18,7 +18,7 @@ from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT
+from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.evidence_table import evidence_rows, load_evidence
@@ -41,6 +41,7 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, each of which takes milliseconds
     "write.metadata.delete-after-commit.enabled": "true",
+    PROPERTY_FORMAT: str(STATE_FORMAT),
 }
 SNAPSHOTS_KEPT = 5
 MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes")

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cleantail.adopt.adoption import version_after
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import PROPERTY_TOPIC, RETRIES
+from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, STATE_FORMAT, require_known_format
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
@@ -40,9 +40,14 @@ def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
     table = load()
     version = format_version(table)
     new_version = version_after(version, upgrade)
-    properties = {PROPERTY_TOPIC: topic.topic, PROPERTY_COLUMNS: property_of_columns(topic.columns)}
+    properties = {
+        PROPERTY_TOPIC: topic.topic,
+        PROPERTY_FORMAT: str(STATE_FORMAT),
+        PROPERTY_COLUMNS: property_of_columns(topic.columns),
+    }
     properties |= {"format-version": str(new_version)} if version < new_version else {}
     present = texts(table.properties())
+    require_known_format(topic.table, present)
     properties |= {name: value for name, value in RETRIES.items() if name not in present}
     lacks_ids = not topic.columns.has_offsets and _lacks_row_ids(table)
     if all(present.get(key) == value for key, value in properties.items()) and not lacks_ids:

@@ -1,0 +1,63 @@
+"""State and configuration carry the number of their format. A number that this version does not read is refused."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
+from cleantail.config.loading import load_platform
+from cleantail.config.topic_table import table_properties
+from cleantail.errors import ConfigError, TableError
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.evidence_table import load_evidence
+from cleantail_cli import main
+
+COMMANDS = (
+    ("status", "orders"),
+    ("plan", "orders"),
+    ("compact", "orders", "--force"),
+    ("read", "orders"),
+    ("latest", "orders"),
+    ("rollback", "orders", "--to", "last"),
+    ("release", "orders", "0"),
+    ("reclaim", "orders"),
+    ("reader", "set", "orders", "r", "--partition", "0", "--offset", "0"),
+)
+
+
+@pytest.mark.parametrize("number", ["2", "0", "x"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
+def test_a_table_of_an_unknown_format_is_refused_by_name_before_anything_is_changed(
+    orders_table, project, capsys, command, number
+):
+    orders_table.append((0, 0, 1, b"a", b"x")).set_properties(**{"cleantail.format": number})
+    before = orders_table.table.refresh().metadata_location
+    code = main([*command, "--config", str(project / "config")])
+    err = capsys.readouterr().err
+    assert code == 2 and f"table cleantail.orders has cleantail.format={number}" in err and "reads format 1" in err
+    assert orders_table.table.refresh().metadata_location == before
+
+
+@pytest.mark.parametrize("properties", [{}, {"cleantail.format": "1"}], ids=["without a number", "1"])
+def test_format_1_is_read_with_and_without_its_number(orders_table, properties):
+    orders_table.append((0, 0, 1, b"a", b"x"))
+    if properties:
+        orders_table.set_properties(**properties)
+    require_usable(orders_table.topic, orders_table.platform, {})
+    assert table_properties("orders", orders_table.topic.config)["cleantail.format"] == "1"
+
+
+def test_evidence_of_an_unknown_format_is_refused(orders_table):
+    schema = Schema(NestedField(1, "topic", StringType()))
+    orders_table.catalog.create_table("cleantail.cleantail_evidence", schema, properties={"cleantail.format": "2"})
+    with pytest.raises(TableError, match=r"table cleantail\.cleantail_evidence has cleantail\.format=2"):
+        load_evidence(orders_table.catalog, orders_table.platform)
+
+
+def test_a_configuration_of_an_unknown_format_is_refused_with_what_is_allowed(project):
+    (project / "config" / "defaults.yaml").write_text("format: 2\n")
+    with pytest.raises(ConfigError, match=r"(?s)defaults\.yaml.*format.*2.*1"):
+        load_platform(project / "config", {})
+    (project / "config" / "defaults.yaml").write_text("format: 1\n")
+    assert load_platform(project / "config", {}) is not None
