@@ -78,7 +78,8 @@ def keep_logs_printable(*loggers: str) -> None:
 
     def printable_record(*arguments: Any, **named: Any) -> logging.LogRecord:
         record = usual(*arguments, **named)
-        if loggers and record.name.partition(".")[0] not in loggers:
+        # logging.makeLogRecord makes a record without a name, and fills it afterwards
+        if loggers and str(record.name).partition(".")[0] not in loggers:
             return record
         try:
             text = record.getMessage()

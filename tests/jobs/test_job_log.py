@@ -4,6 +4,7 @@ import logging
 
 import pyarrow as pa
 
+from cleantail.home.process import keep_logs_printable
 from spark_jobs.run_station import in_short, parse_args, run_job
 
 
@@ -72,3 +73,14 @@ def test_names_that_others_wrote_command_no_terminal_in_a_jobs_log(tmp_path, mon
     finally:
         logging.setLogRecordFactory(usual)
     assert "s3://b/[31m\n  x ERROR forged stays" in caplog.messages
+
+
+def test_a_record_that_is_made_of_another_one_is_logged():
+    """structlog, and so each process of Airflow, makes records without a name and fills them afterwards."""
+    usual = logging.getLogRecordFactory()
+    try:
+        keep_logs_printable("cleantail")
+        record = logging.makeLogRecord({"name": "aiosmtpd.smtp", "msg": "%r EOF", "args": (("127.0.0.1", 1),)})
+        assert record.getMessage() == "('127.0.0.1', 1) EOF"
+    finally:
+        logging.setLogRecordFactory(usual)

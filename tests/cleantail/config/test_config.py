@@ -582,8 +582,9 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     (config_dir / "defaults.yaml").write_text("topik: {}")
     (config_dir / "topics" / "a.yaml").write_text("topic: a")
     ((_, error),) = scan_topics(config_dir)
-    assert "topik: unknown key, with a mapping of 0 keys: known: format, platform, groups, topic (did you mean topic?)" in str(
-        error
+    assert (
+        "topik: unknown key, with a mapping of 0 keys: known: format, platform, groups, topic (did you mean topic?)"
+        in str(error)
     )
 
 
