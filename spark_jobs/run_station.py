@@ -141,7 +141,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
         of_station = stations.add_parser(name, help=description.split(".")[0], description=description)
         where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
         of_station.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
-        of_station.add_argument("--now", type=int, help="Unix ms; default: the clock")
+        of_station.add_argument("--now", type=int, help="Unix ms, if platform.allow_clock; default: the clock")
         of_station.add_argument("--began", type=int, help="Unix ms: when Airflow began the run; no plan may be older")
         of_station.add_argument("--result", help="file, or address in a store, for the result: one JSON object")
         if name != RUN_PACK:
@@ -221,10 +221,13 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
 
 
 def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Returns the one clock reading of the job, Unix ms. Raises CleantailError as require_clock does."""
-    now_ms = arguments.now if arguments.now is not None else int(time.time() * 1000)
-    require_clock(platform, now_ms)
-    return int(now_ms)
+    """Return the one clock reading of the job, Unix ms. `--now` came through an XCom: it counts only if the platform
+    allows another clock. Raises CleantailError as require_clock does."""
+    clock_ms = int(time.time() * 1000)
+    if arguments.now is None:
+        return clock_ms
+    require_clock(platform, arguments.now)
+    return int(arguments.now) if platform.allow_clock else clock_ms
 
 
 def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:

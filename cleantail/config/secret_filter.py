@@ -75,6 +75,12 @@ _SECRET_VALUE = re.compile(
     # xAI, NVIDIA, Notion, Figma, Replicate, Perplexity, Sentry, Tailscale, New Relic, Pulumi, 1Password
     r"|(?-i:\bxai-[0-9A-Za-z]{32}|\bnvapi-[\w-]{32}|\bntn_[0-9A-Za-z]{32}|\bfigd_[\w-]{32}|\br8_[0-9A-Za-z]{32}|\bpplx-[0-9A-Za-z]{32})"
     r"|(?-i:\bsntrys_eyJ[\w+/=-]{16}|\btskey-(?:auth|api|client)-[\w-]{16}|\bNRAK-[0-9A-Z]{20}|\bpul-[0-9a-f]{32}|\bops_eyJ[\w-]{16})"
+    # Aiven, Confluent Cloud, OpenRouter and DeepSeek, Bedrock, Grafana Cloud, Supabase, Postman, LangSmith
+    r"|(?-i:\bAVNS_[\w-]{16}|\bcflt[\w/+]{20}|\bsk-(?:or-v1-)?[0-9a-f]{32}|\bABSK[\w+/=]{20}|\bbedrock-api-key-\w{16})"
+    r"|(?-i:\bglc_eyJ[\w+/=]{16}|\bsbp_[0-9a-f]{20}|\bsb_secret_\w{16}|\bPMAK-[0-9a-f]{20}|\blsv2_[ps]t_[0-9a-f]{20})"
+    # PlanetScale, Brevo, Dynatrace, Bitbucket, Atlassian, CircleCI, Heroku, Terraform Cloud, Azure AD, JFrog
+    r"|(?-i:\bpscale_(?:pw|tkn)_\w{16}|\bxkeysib-[0-9a-f]{20}|\bdt0c01\.[\w.]{20}|\bATBB[\w=]{20}|\bATCTT3[\w=-]{20})"
+    r"|(?-i:\bCCIPAT_\w{16}|\bHRKU-[\w-]{20}|\.atlasv1\.[\w-]{20}|\b[\w.~-]{3}[78]Q~[\w.~-]{30}|\bAKCp[0-9A-Za-z]{20})"
     r"|(?-i:\bAGE-SECRET-KEY-1|\bAccountKey=)"
     r"|\bgh[pousr]_[A-Za-z0-9]{20}|\bgithub_pat_\w{20}|\bglpat-[\w-]{16}|\b[sr]k_live_[0-9A-Za-z]{16}"
     r"|\bnpm_[0-9A-Za-z]{36}|(?-i:\bAIza[\w-]{35}|\bA[KS]IA[0-9A-Z]{16}\b)"

@@ -82,7 +82,24 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
             f"source.path {pattern}: {e.filename} cannot be read ({e.strerror}), so new files cannot be found; nothing "
             "was appended. Give the user of Airflow's workers the rights to list and enter it, or name another path"
         ) from None
-    return list(dict.fromkeys(require_inside(file, platform) for file in files))
+    beginning = _beginning(platform.home / pattern).resolve()
+    found = []
+    for file in files:
+        real = require_inside(file, platform)
+        if not _inside(real, [beginning]):
+            raise CleantailError(
+                f"{file}, a link to {real}, is not a file of this topic: it is not in {beginning}, where its "
+                "source.path begins; nothing was appended"
+            )
+        found.append(real)
+    return list(dict.fromkeys(found))
+
+
+def _beginning(pattern: Path) -> Path:
+    """Return the folder of a pattern before its first part with a * ? or [; of a plain file its folder."""
+    parts = pattern.parts
+    plain = next((n for n, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
+    return Path(*parts[:plain])
 
 
 def require_inside(file: Path, platform: Platform) -> Path:

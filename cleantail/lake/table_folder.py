@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 READ_THREADS = 16
 DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
-_METADATA = re.compile(rf"\.avro$|{METADATA_FILE.pattern}")
 HEAD_BYTES = 65_536
 """Every known writer puts the UUID into the first kilobyte of the text."""
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
@@ -128,7 +127,7 @@ class OwnFolders:
     imported: Sequence[str]
 
     def require(self, files: Iterable[str]) -> None:
-        """Raise TableError if a data file or delete file lies elsewhere."""
+        """Raise TableError if one of the files lies elsewhere."""
         foreign_files = files_outside(set(files), self.location)
         for folder in self.imported:
             foreign_files = files_outside(foreign_files, folder)
@@ -141,7 +140,10 @@ class OwnFolders:
 
 
 def only_own_files(table: Table, imported: Sequence[str]) -> None:
-    """Let the FileIO of an adopted table open no data file or delete file that is not in its own folders."""
+    """Let the FileIO of an adopted table open no manifest, data file or delete file that is not in its own folders.
+
+    Its owner could name a file on any store or host, which the platform's logins would be sent to.
+    """
     io: Any = table.io
     io.__class__ = _of_own_folders(type(table.io))
     io.own_folders = OwnFolders(".".join(table.name()[-2:]), table.location(), imported)
@@ -156,13 +158,14 @@ def require_own_files(table: Table, files: Iterable[str]) -> None:
 
 @lru_cache
 def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
-    """Return a FileIO of that kind, which asks its `own_folders` before it opens a file that is not metadata."""
+    """Return a FileIO of that kind, which asks its `own_folders` before it opens any file but a metadata file: the
+    catalog names that."""
 
     class OwnFiles(kind):  # type: ignore[misc, valid-type]
         own_folders: OwnFolders
 
         def new_input(self, location: str) -> Any:
-            if CUTS.search(location) or not _METADATA.search(location):
+            if CUTS.search(location) or not METADATA_FILE.search(location):
                 self.own_folders.require([location])
             return super().new_input(location)
 

@@ -1,11 +1,14 @@
 """What a job says in its log when it ends: one line of numbers and names, no wall of JSON before a reason."""
 
 import logging
+import os
+import time
 
 import pyarrow as pa
 
+from cleantail.config.loading import load_platform
 from cleantail.home.process import keep_logs_printable
-from spark_jobs.run_station import in_short, parse_args, run_job
+from spark_jobs.run_station import clock_of, in_short, parse_args, run_job
 
 
 def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
@@ -84,3 +87,13 @@ def test_a_record_that_is_made_of_another_one_is_logged():
         assert record.getMessage() == "('127.0.0.1', 1) EOF"
     finally:
         logging.setLogRecordFactory(usual)
+
+
+def test_a_clock_that_came_through_an_xcom_counts_only_if_the_platform_allows_one(tmp_path, monkeypatch):
+    """`reclaim` went by it: nothing expired, and its evidence said 1970."""
+    config = topic_at(tmp_path, monkeypatch)
+    arguments = parse_args(["reclaim", *config, "--now", "1000000"])
+    before_ms = int(time.time() * 1000)
+    assert clock_of(arguments, load_platform(arguments.config, os.environ)) >= before_ms
+    (arguments.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
+    assert clock_of(arguments, load_platform(arguments.config, os.environ)) == 1_000_000

@@ -84,10 +84,20 @@ Layout = Mapping[str, ColumnPath]
 def layout_of_schema(schema: Mapping[str, Any], name_mapping: str | None, paths: Mapping[str, str]) -> Layout:
     """Returns the layout of a table whose columns lie at these paths; a path that its schema has not is left out.
     `schema`, `name_mapping`: as Iceberg writes them in JSON."""
-    names = None if name_mapping is None else _names_by_id(json.loads(name_mapping))
+    names = None if name_mapping is None else _names_of_mapping(name_mapping)
     fields = _fields(schema, names)
     found = {column: _steps(fields, path.split(".")) for column, path in paths.items()}
     return {column: ColumnPath(steps) for column, steps in found.items() if steps}
+
+
+def _names_of_mapping(name_mapping: str) -> dict[int, tuple[str, ...]]:
+    try:
+        return _names_by_id(json.loads(name_mapping))
+    except (ValueError, TypeError, AttributeError, RecursionError) as e:
+        raise TableError(
+            f"the table's property schema.name-mapping.default is not a name mapping of Iceberg ({type(e).__name__}); "
+            f"nothing was read. Remove the property, or set it to a JSON list of fields"
+        ) from None
 
 
 def _names_by_id(mapping: Iterable[Mapping[str, Any]]) -> dict[int, tuple[str, ...]]:

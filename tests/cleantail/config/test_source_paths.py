@@ -129,6 +129,21 @@ def test_a_link_within_the_landing_folder_is_the_file_that_it_leads_to_once(plat
     assert names(platform, "landing/current/*.jsonl") == ["landing/b/deep/3.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("link", "to", "pattern"),
+    [
+        ("landing/a/0.jsonl", "../b/deep/3.jsonl", "landing/a/*.jsonl"),
+        ("landing/a/sub", "../b", "landing/a/*/deep/*.jsonl"),
+        ("landing/a/0.jsonl", "../b/deep/3.jsonl", "landing/a/0.jsonl"),
+    ],
+    ids=["file", "folder", "no star"],
+)
+def test_a_link_to_what_another_topic_has_landed_is_refused_by_name(platform, link, to, pattern):
+    (platform.home / link).symlink_to(to)
+    with pytest.raises(CleantailError, match=r"a link to .*3\.jsonl, is not a file of this topic: .*/landing/a, where"):
+        matching_files(platform, pattern)
+
+
 def test_a_landing_folder_that_is_a_link_is_what_it_leads_to(config, tmp_path, home):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "x.jsonl").write_text(LINE)

@@ -147,7 +147,9 @@ def test_a_file_of_an_adopted_table_lies_in_its_folder_or_where_the_platform_say
     OwnFolders("sinks.t", "s3://b/t", (file.rpartition("/")[0],)).require(["s3a://b/t/data/f", file])
 
 
-@pytest.mark.parametrize("name", ["f.parquet", "deletes.parquet", "vector.puffin", "f", "f.parquet#.avro", "f?.avro"])
+@pytest.mark.parametrize(
+    "name", ["f.parquet", "deletes.parquet", "vector.puffin", "f", "m.avro", "f.parquet#.avro", "f?.avro"]
+)
 def test_the_files_of_an_adopted_table_are_opened_in_its_own_folders_only(name):
     io, table = PyArrowFileIO(), SimpleNamespace()
     table.io, table.name, table.location = io, lambda: ("c", "sinks", "t"), lambda: "s3://b/t"
@@ -157,7 +159,7 @@ def test_the_files_of_an_adopted_table_are_opened_in_its_own_folders_only(name):
         io.new_input(f"file:/victim/{name}")
     with pytest.raises(TableError, match="list its folder in platform.imported_folders"):
         require_own_files(table, [f"s3://b/t/{name}", f"s3://b/x/{name}"])
-    io.new_input("file:/elsewhere/metadata/m.avro")
+    io.new_input("file:/elsewhere/metadata/v1.metadata.json")  # the catalog names it
 
 
 @pytest.fixture

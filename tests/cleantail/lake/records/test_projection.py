@@ -114,6 +114,16 @@ def test_a_file_without_ids_needs_a_name_mapping():
         read(struct(column(1, "c")), "c", BARE)
 
 
+@pytest.mark.parametrize(
+    "mapping",
+    ["", "null", "-1", "[1]", '[{"field-id": "x"}]', '[{"field-id": 1, "names": 5}]', "[" * 100_000],
+    ids=["empty", "null", "number", "list of numbers", "id of text", "names of a number", "deep"],
+)
+def test_a_name_mapping_that_is_none_is_an_error_of_its_table(mapping):
+    with pytest.raises(TableError, match=r"schema\.name-mapping\.default is not a name mapping"):
+        layout_of_schema(struct(column(1, "c")), mapping, {"key": "c"})
+
+
 INNER = struct(column(2, "a"), column(3, "b", **{"initial-default": "eu"}))
 
 
