@@ -247,6 +247,8 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
         require_data_alone(name, table.properties)
         require_safe_commits(table)
         if neighbours.may_delete_files(table.properties):
+            # before a manifest is opened: its list could be named on any store or host
+            neighbours.require_inner_files(name, location, neighbours.named_by_metadata(table))
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
         else:
             files = (task.file.file_path for task in table.scan().plan_files())
