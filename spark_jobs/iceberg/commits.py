@@ -30,7 +30,7 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
-from cleantail.lake.table_folder import DELETES_OLD_METADATA, HEAD_BYTES, uuid_in
+from cleantail.lake.table_folder import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
 from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS
@@ -118,8 +118,8 @@ def send(to: Committed | Load, stage: Stage, refused: Callable[[Py4JJavaError], 
                 return metadata
             operations = transaction.underlyingOps()
             keeps = not deletes_old and can_keep(operations)
-            if not (deletes_old or keeps):
-                _require_own_deletions(iceberg, start, metadata)
+            if not keeps:
+                _require_own_deletions(iceberg, start, metadata, reads=not deletes_old)
             sent.append(metadata)
             before_commit(iceberg, metadata)
             if keeps:
@@ -153,13 +153,15 @@ def _is_own(topic: Topic) -> bool:
     return topic.columns is None and topic.table.rpartition(".")[0] == topic.own_namespace
 
 
-def _require_own_deletions(iceberg: Any, start: Any, metadata: Any) -> None:
-    """Raise TableError if a file that leaves the log of metadata by this commit is not surely metadata of the table.
-    Costs the first bytes of one such file, if the table has the property by which the catalog deletes it."""
+def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool) -> None:
+    """Raise TableError if a file of the metadata log lies outside the table's location, or if one that leaves the log
+    by this commit has another UUID. That costs the first bytes of one file, and only with `reads`. A table without the
+    property by which a catalog deletes such files passes."""
     if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
         return
     before, after = (list(map(str, ask(list(each(log.previousFiles())), "file"))) for log in (start, metadata))
-    for path in sorted({*before} - {*after}):
+    require_inner_log(str(iceberg), str(metadata.location()), before)
+    for path in sorted({*before} - {*after}) if reads else ():
         try:
             stream = iceberg.io().newInputFile(path).newStream()
             try:

@@ -63,7 +63,6 @@ OWNED = {
         "DELETE FROM": "digests of files that are gone",
         "unlink": "a cache that SQLite calls damaged",
     },
-    "plugins/cleantail_airflow/groups/run_pack_task.py": {"unlink": "the file that this very try has written"},
     "spark_jobs/conversion/convert.py": {
         "removeBranch": "has this conversion's name, with the nanosecond of its start"
     },

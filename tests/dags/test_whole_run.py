@@ -195,7 +195,7 @@ def test_the_round_is_published_by_the_application_of_its_check(run: WholeRun) -
 
 
 def _was_started(run: WholeRun, job: str) -> bool:
-    return any(f"spark_jobs/{job}.py" in line for line in run.command_lines)
+    return any(f"spark_jobs/run_station.py {job} " in line for line in run.command_lines)
 
 
 def test_the_run_sends_its_metrics(run: WholeRun) -> None:

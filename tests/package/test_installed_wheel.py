@@ -140,7 +140,7 @@ def test_three_lines_make_the_dags_beside_those_of_the_team(everything: CleanEnv
     parsed = seen["parsed"][0]
     assert (parsed["dags"], parsed["errors"]) == (sorted([TOPIC, "their_own"]), {})
     files = [Path(file) for file in parsed["files"][TOPIC]]
-    assert everything.site / "spark_jobs" / "publish.py" in files
+    assert everything.site / "spark_jobs" / "run_station.py" in files
     assert all(file.is_file() for file in files)
 
 

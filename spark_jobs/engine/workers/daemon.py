@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from cleantail.home.process import leave_out
-
 ARCHIVES = (".zip", ".jar")
 
 
@@ -40,7 +38,9 @@ def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]
 
 
 if __name__ == "__main__":
-    leave_archives()
+    leave_archives()  # before any other import: `copy` looks for Jython's package `org`, which a jar seems to have
+    from cleantail.home.process import leave_out
+
     leave_out("pandas")
 
     import duckdb  # noqa: F401  # which a task imports with its database

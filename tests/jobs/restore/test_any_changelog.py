@@ -147,7 +147,7 @@ def hashable(value):
         (["--column", "key=source.tenant,nothing"], "key: the table has no column nothing"),
         (
             ["--column", "key=name", "--column", "value=name,note"],
-            "of several columns none says that the record deletes its key",
+            "several columns do not show that a record deletes its key",
         ),
         (["--column", "key=name", "--deleted", "amount=1"], "text, a boolean or a whole number is needed"),
         (["--column", "key=name", "--deleted", "gone=1"], "deleted: the table has no column gone"),

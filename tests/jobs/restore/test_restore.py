@@ -342,7 +342,7 @@ def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
     workshop.ok("ingest", topic, "--file", workshop.file("append.jsonl", [line]))
     kafka.create("restored-append-2")
     code, out, err = workshop.run("restore", topic, "--bootstrap-server", kafka.address, "--to", "restored-append-2")
-    assert code == 0 and "1 record had a timestamp of the broker's own" in err
+    assert code == 0 and "1 record had a timestamp set by the broker (LogAppendTime)" in err
     assert [r.timestamp_ms for r in kafka.consumed("restored-append-2")] == [AT]
 
 

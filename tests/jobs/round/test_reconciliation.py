@@ -141,7 +141,7 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     # 2. a round that needs approval
     workshop.topic(topic, source=kafka.source(), publish="approve")
     code, _, err = workshop.run("reconcile", topic)
-    assert code == 5 and f"cleantail reconcile {topic} --approve makes the round anew" in err
+    assert code == 5 and f"cleantail reconcile {topic} --approve makes the round again" in err
     assert_unchanged()
     workshop.topic(topic, source=kafka.source())
     # 3. a round that removes anything but what is gone: a key of the source goes as well (of log 0), or one that is gone

@@ -188,7 +188,7 @@ REFUSED = {
     ),
     "types of times beyond Kafka's": Refused(
         Table(columns={"t": ("bigint", "o + 9000000000")}, arguments=("--column", "timestamp_type=t")),
-        ("timestamp_type: t has numbers that are no timestamp types",),
+        ("timestamp_type: t has numbers that are not timestamp types",),
         arguments=("--column", "timestamp_type="),
     ),
     "headers that a person has mapped to a map": Refused(
@@ -313,7 +313,7 @@ def test_a_column_that_every_record_needs_cannot_be_left_out(workshop, spark, la
         code, _, err = workshop.run("adopt", table, "--column", f"{column}=")
         assert code == 2 and f"no column is known to hold the {column}" in err
     code, _, err = workshop.run("adopt", table, "--column", "header=")
-    assert code == 2 and "NAME= for none, where NAME is one of partition, offset" in err
+    assert code == 2 and "NAME= for none; NAME is one of partition, offset" in err
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])

@@ -571,6 +571,6 @@ def test_segments_and_files_are_not_ingested_in_one_go(broker, workshop):
     topic = workshop.topic("seg-and-files")
     file = workshop.file("none.jsonl", [])
     code, _, err = workshop.run("ingest", topic, "--file", file, "--segments", broker.logs)
-    assert code == 2 and "ingest one after the other" in err
+    assert code == 2 and "run ingest once for each" in err
     code, _, err = workshop.run("ingest", topic, "--segments", broker.logs)
     assert code == 2 and "has no folder of topic seg-and-files" in err
