@@ -151,7 +151,7 @@ def test_a_table_without_offsets_is_adopted_compacted_checked_and_read(workshop,
     table = lake("orderless", COLUMNS, groups, SELECT, "", V3)
     found = workshop.json("adopt", table, "--topic", "orderless", *arguments(), "--dry-run")
     assert found["records"] == 36 and found["mapped"]["order"] == "ver" and not found["lacks_row_ids"]
-    assert any("the highest ver of a key wins, ties go to what was committed later" in note for note in found["notes"])
+    assert any("the highest ver of a key wins, then the later commit" in note for note in found["notes"])
     out = workshop.ok("adopt", table, "--topic", "orderless", *arguments())
     assert "partition 0: 36 records, without offsets" in out
     settings(workshop, "orderless")
