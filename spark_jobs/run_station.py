@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from cleantail.adopt.equality_deletes import CONVERTED_JSON
 from cleantail.codec import Codec
 from cleantail.config.loading import config_directory, find_topic, load_platform
 from cleantail.config.platform import Platform
@@ -34,13 +33,11 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
-from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_of_environment
-from cleantail.kafka.source_topic import SourceTopic
+from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.clients.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_of_run, require_past
-from cleantail.lake.runs.planned_units import parsed_unit
 from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked_round import (
@@ -160,14 +157,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _client_settings(job: Job) -> Mapping[str, str]:
-    """Return the Kafka client's settings: of --client-settings, else of the environment. Raises CleantailError if the
-    topic has no source.kafka."""
-    source = job.topic.source.kafka
-    if source is None:
-        raise CleantailError(f"topic {job.topic.topic} has no source.kafka in its YAML; nothing was appended")
-    if job.arguments.client_settings is None:
-        return settings_of_environment(source, os.environ)
-    return SETTINGS_JSON.value(job.arguments.client_settings.read_text(encoding="utf-8"), "--client-settings")
+    """Return the Kafka client's settings: of --client-settings, else of the environment."""
+    file = job.arguments.client_settings
+    handed_on = SETTINGS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else None
+    return settings_in_driver(job.topic, handed_on, os.environ)
 
 
 def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
@@ -298,6 +291,7 @@ def _ingest(job: Job) -> Document:
 def _convert_deletes(job: Job) -> Document:
     """Convert the deletes that a sink wrote by values into deletion vectors (position deletes in format version 2)."""
     session = job.begin_session("convert-deletes")
+    from cleantail.adopt.equality_deletes import CONVERTED_JSON
     from spark_jobs.conversion.convert import convert_deletes
 
     return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))
@@ -305,6 +299,8 @@ def _convert_deletes(job: Job) -> Document:
 
 def _compact(job: Job) -> Document:
     """Compact one work unit: find superseded records from key columns, write delete files onto a branch."""
+    from cleantail.lake.runs.planned_units import parsed_unit
+
     requested = parsed_unit(job.arguments.unit)
     _require_run_clock(job.arguments, job.platform, requested.now_ms)
     session = job.begin_session("compact")
@@ -337,6 +333,8 @@ def _publish(job: Job) -> Document:
 
 def _reconcile(job: Job) -> Document:
     """Remove the keys that are alive in the table and gone at its source: a round of its own, checked and published."""
+    from cleantail.kafka.source_topic import SourceTopic
+
     source = SourceTopic.of(job.topic, _client_settings(job))
     session = job.begin_session("reconcile")
     from spark_jobs.round.run import reconcile_round

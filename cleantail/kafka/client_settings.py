@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cleantail.codec import Codec
+from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError
 
@@ -112,6 +113,16 @@ def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[
             f"{PREFIX}BOOTSTRAP_SERVERS in the environment"
         )
     return _complete(source, {ADDRESS: address or "", **settings}, "the environment")
+
+
+def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None, env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings that a task handed on, else those of the driver's environment.
+
+    Raises CleantailError if the topic has no source.kafka.
+    """
+    if topic.source.kafka is None:
+        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML; nothing was appended")
+    return settings_of_environment(topic.source.kafka, env) if handed_on is None else handed_on
 
 
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:

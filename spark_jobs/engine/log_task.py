@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from pyroaring import BitMap64
 
-from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.task_shares import bucket_count
 from cleantail.log.winners import Longs
@@ -158,11 +157,6 @@ class EntryCounts:
             self.guards + other.guards,
             min(first, default=None),
         )
-
-    @property
-    def first_guard(self) -> int:
-        """Returns the offset of the first guard that the branch still has; LONG_MAX without one."""
-        return LONG_MAX if self.guard_from is None or not self.guards else self.guard_from
 
 
 @dataclass(frozen=True, slots=True)

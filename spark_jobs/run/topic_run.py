@@ -30,9 +30,9 @@ from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConflictError
+from cleantail.errors import ConflictError
 from cleantail.human import counted
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
@@ -79,10 +79,15 @@ from spark_jobs.round.source_table.reading import read_source_table
 from spark_jobs.round.upkeep.reclaim import reclaim_topic
 from spark_jobs.run.next_try import tell_evidence, with_untold
 
+logger = logging.getLogger("cleantail.packs")
+Begun = Callable[[TopicOutcome, str], None]
+"""Takes the outcome of a topic so far, and the station that begins."""
+AFTER_CHECK = (COMPACT, RECONCILE, EXPIRE_TOMBSTONES, RECLAIM)
+"""The stations of `finish`, in their order."""
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 LOCK_S = 10
-"""So long (s) another ingestion of the topic is waited for, since the others of the pack wait as well."""
+"""How long another ingestion of the topic is waited for, in seconds: the pack's other topics wait too."""
 
 
 def ingest_topic(
@@ -93,11 +98,11 @@ def ingest_topic(
     now_ms: int,
     silent_brokers: SilentBrokers,
 ) -> Ingested | None:
-    """Returns how much was appended; None where the topic has no source that runs read. `client`: as in client_of.
-    Raises CleantailError, and whatever Spark raises."""
+    """Return how much was appended, None if the topic has no source that runs read. `client`: the settings of its
+    Kafka client that a task handed on. Raises CleantailError, and whatever Spark raises."""
     source, of_topic = topic.source, (spark, topic, platform)
     if source.kafka is not None:
-        settings = client_of(topic, client)
+        settings = settings_in_driver(topic, client, os.environ)
         with silent_brokers.asked(settings, topic.stall_timeout_ms):
             return _ingested(read_topic(*of_topic, settings, now_ms, silent, LOCK_S, platform.limits.ingest_max_ms))
     if source.table is not None:
@@ -121,25 +126,8 @@ def _converted(spark: SparkSession, topic: Topic, platform: Platform) -> Ingeste
     return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
 
 
-def client_of(topic: Topic, handed_on: Settings | None) -> Settings:
-    """Returns the settings that were handed on, else those of the driver's environment, as a topic's own job. Raises
-    CleantailError for a topic that is not in Kafka."""
-    if handed_on is not None:
-        return handed_on
-    if topic.source.kafka is None:
-        raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML; nothing was appended")
-    return settings_of_environment(topic.source.kafka, os.environ)
-
-
 def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:
     return Ingested(result.records, result.warnings)
-
-
-logger = logging.getLogger("cleantail.packs")
-Begun = Callable[[TopicOutcome, str], None]
-"""Takes the outcome of a topic so far, and the station that begins."""
-AFTER_CHECK = (COMPACT, RECONCILE, EXPIRE_TOMBSTONES, RECLAIM)
-"""The stations of `finish`, in their order."""
 
 
 def _to_nobody(outcome: TopicOutcome, station: str) -> None:
@@ -275,7 +263,7 @@ class TopicRun:
     def _reconcile(self, run: Run) -> None:
         if not self._due_plan.reconcile.due:
             return
-        client = client_of(self.topic, self.client)
+        client = settings_in_driver(self.topic, self.client, os.environ)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
             source = SourceTopic.of(self.topic, client, self.platform.limits.ingest_max_ms)
             reconciled = reconcile_round(run, source, self.request.now_ms)

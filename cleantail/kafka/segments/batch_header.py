@@ -15,7 +15,6 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 COUNTED_FROM = 12
 """Where the bytes begin that the length of a batch counts: after offset and length."""
-MAGIC_AT = 16
 ATTRIBUTES_AT = 21
 MAGIC = 2
 OLD_LENGTH = 14
