@@ -36,6 +36,8 @@ _ADDRESSES = (
 """Hosts of http addresses -> the store that they are of."""
 _DEFAULT_PORT = re.compile(r":(8020|9870|9871|50070|50470)$")
 _PORT = re.compile(r":\d+$")
+_FINAL_DOT = re.compile(r"\.(?=:\d+$|$)")
+"""The dot that ends a complete host name in DNS: with and without it the host is the same."""
 DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 METADATA_PATH = "write.metadata.path"
 PATHS = (*DATA_PATHS, METADATA_PATH)
@@ -67,6 +69,8 @@ def location_of(location: str) -> StorageLocation:
         rest = slash + path
     if store == "file":
         return StorageLocation(store, "", (_local(rest), _local(unquote(rest))))
+    if store in ("http", "https", "hdfs", "abfs"):
+        authority = _FINAL_DOT.sub("", authority)
     if store in ("http", "https"):
         store, authority, rest = _of_address(store, authority.lower(), rest)
     if store == "hdfs":

@@ -47,6 +47,11 @@ def lake(tmp_path):
         pytest.param("viewfs://cluster/mounted/x/data", "hdfs://nn/wh/x", id="below a mount of ViewFs"),
         pytest.param("abfss://c@h.dfs.core.windows.net/x", "https://H.blob.core.windows.net/c/x", id="Azure by http"),
         pytest.param("abfss://c@h.dfs.core.windows.net:443/x", "abfs://c@h.dfs.core.windows.net/x", id="Azure's port"),
+        pytest.param(
+            "abfss://c@h.dfs.core.windows.net./x", "abfs://c@h.dfs.core.windows.net/x", id="Azure's final dot"
+        ),
+        pytest.param("hdfs://nn.:8020/wh/x", "hdfs://nn/wh/x", id="a final dot"),
+        pytest.param("https://h.blob.core.windows.net./c/x", "abfs://c@h.dfs.core.windows.net/x", id="by http"),
         pytest.param("s3://b/x", "https://b.s3.eu-west-1.amazonaws.com/x/y", id="a bucket as a host"),
         pytest.param("s3://b/x", "https://s3.amazonaws.com/b/x", id="a bucket as a path"),
         pytest.param("gs://b/x", "https://storage.googleapis.com/b/x", id="Google by http"),
