@@ -132,7 +132,7 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
 def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
     """Append the new records in segments of the topic's logs in a directory."""
-    from cleantail.kafka.segments.log_folders import find_logs
+    from cleantail.kafka.segment_files import find_logs
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.round.kafka.segment_logs import read_segments, segment_topic
 

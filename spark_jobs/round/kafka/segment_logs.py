@@ -1,6 +1,6 @@
 """Append what the segments of a broker's log have and the table has not, all of it in one commit.
 
-1. The segments are found (cleantail.kafka.segments). Those that lie wholly below the table's position are left out.
+1. The segments are found (cleantail.kafka.segment_files). Those that lie wholly below the table's position are left out.
 2. Spark tasks go through the others from end to end: what is cut off, damaged or missing is told with file and position
    before a record is staged.
 3. The log ends that follow take the place of what brokers would say, and everything else is as it is for these
@@ -35,11 +35,20 @@ from cleantail.config.unholdable import (
 from cleantail.errors import UnholdableError
 from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
-from cleantail.kafka.segments.batch_records import RawRecord, SegmentRecord
-from cleantail.kafka.segments.log_folders import LogFolder, TopicFolders, find_logs
-from cleantail.kafka.segments.log_reader import LogReader
-from cleantail.kafka.segments.scanned_log import ScannedLog, scan_requests, scanned_log, settled
-from cleantail.kafka.segments.segment_scan import ScanRequest, SegmentScan, scan_segment
+from cleantail.kafka.record_batches import RawRecord, SegmentRecord
+from cleantail.kafka.segment_files import (
+    LogFolder,
+    LogReader,
+    ScannedLog,
+    ScanRequest,
+    SegmentScan,
+    TopicFolders,
+    find_logs,
+    scan_requests,
+    scan_segment,
+    scanned_log,
+    settled,
+)
 from cleantail.kafka.table_position import TablePosition, position_after_files, require_own_table
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.station_results import KafkaIngestResult

@@ -1,4 +1,4 @@
-from cleantail.kafka.segments.aborted_records import AbortedRecords
+from cleantail.kafka.record_batches import AbortedRecords
 
 
 def told(*events):

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from cleantail.kafka.segments.batch_header import (
+from cleantail.kafka.record_batches import (
     APPEND_TIME_BIT,
     GZIP,
     HEADER_BYTES,
@@ -12,9 +12,12 @@ from cleantail.kafka.segments.batch_header import (
     NO_CODEC,
     SNAPPY,
     ZSTD,
+    BatchProblem,
+    _require_few_headers,
+    is_abort,
     parse_header,
+    records_of,
 )
-from cleantail.kafka.segments.batch_records import BatchProblem, _require_few_headers, is_abort, records_of
 from tests.segment_builders import ABORT, COMMIT, append_time, batch, emptied, marker, packed, sealed
 
 RECORDS = [

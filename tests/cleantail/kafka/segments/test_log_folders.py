@@ -3,7 +3,7 @@ import os
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.segments.log_folders import find_logs, require_same_file
+from cleantail.kafka.segment_files import find_logs, require_same_file
 from tests.segment_builders import batch, segment
 
 ID, OTHER_ID = "LWgrMmVrT0a__7a4SasuPA", "oAtiIQ95REujbuzNd_lkLQ"

@@ -2,10 +2,7 @@ import pytest
 
 from cleantail.errors import CleantailError, SegmentError
 from cleantail.kafka.read_plan import COMMITTED, UNCOMMITTED, Range
-from cleantail.kafka.segments.log_folders import find_logs
-from cleantail.kafka.segments.log_reader import LogReader
-from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, settled
-from cleantail.kafka.segments.segment_scan import scan_segment
+from cleantail.kafka.segment_files import LogReader, find_logs, scan_requests, scan_segment, scanned_log, settled
 from tests.segment_builders import ABORT, COMMIT, batch, emptied, marker, segment, transactional
 
 LIMIT = 1 << 20
@@ -70,8 +67,8 @@ def test_what_a_later_leader_never_had_is_not_read_from_the_copies_of_the_earlie
 
 
 def test_records_come_in_lists_of_a_bounded_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("cleantail.kafka.segments.log_reader.CHUNK_RECORDS", 4)
-    monkeypatch.setattr("cleantail.kafka.segments.log_reader.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("cleantail.kafka.segment_files.CHUNK_RECORDS", 4)
+    monkeypatch.setattr("cleantail.kafka.segment_files.CHUNK_BYTES", 1000)
     segment(tmp_path / "t-0", 0, batch(0, [(b"a", b"")] * 9), batch(9, [(b"a", bytes(600))] * 5))
     [folder] = find_logs(tmp_path, "t").logs
     log = scanned_log(folder, [scan_segment(request, LIMIT) for request in scan_requests(folder)])

@@ -3,9 +3,17 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import SegmentError
-from cleantail.kafka.segments.log_folders import LogFolder, SegmentFile, find_logs
-from cleantail.kafka.segments.scanned_log import scan_requests, scanned_log, settled, without_overlaps
-from cleantail.kafka.segments.segment_scan import SegmentScan, scan_segment
+from cleantail.kafka.segment_files import (
+    LogFolder,
+    SegmentFile,
+    SegmentScan,
+    find_logs,
+    scan_requests,
+    scan_segment,
+    scanned_log,
+    settled,
+    without_overlaps,
+)
 from tests.segment_builders import batch, emptied, segment
 
 

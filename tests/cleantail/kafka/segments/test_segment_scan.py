@@ -1,8 +1,7 @@
 import pytest
 
 from cleantail.errors import CleantailError, SegmentError
-from cleantail.kafka.segments.log_folders import find_logs
-from cleantail.kafka.segments.segment_scan import ScanRequest, scan_segment
+from cleantail.kafka.segment_files import ScanRequest, find_logs, scan_segment
 from tests.segment_builders import ABORT, COMMIT, batch, emptied, marker, segment, transactional
 
 LIMIT = 1 << 20

@@ -1,30 +1,119 @@
-"""The records of one batch: its checksum verified, unpacked in bounded memory, byte for byte.
+"""A record batch of Kafka's message format version 2 (`DefaultRecordBatch`), as a segment has it: its header, its records.
 
-aiokafka, the client of the aio-libs project, computes the checksum (CRC-32C) and takes the records apart, both in C.
-pyarrow unpacks, in pieces, so that a batch which unpacks to more than a worker can hold is told in time.
+A header has 61 bytes. The checksum covers only what comes after it. Offset, length, leader epoch and magic byte are
+compared with their neighbours instead.
+
+aiokafka computes the checksum (CRC-32C) and parses the records, both in C. pyarrow unpacks in pieces. So a batch that
+unpacks to more than a worker can hold is refused in time.
+
+A producer has one transaction at a time. Its next marker ends what it appended since its last one. The broker's own
+list of aborted transactions (`.txnindex`) says the same and is not needed.
 """
 
 from __future__ import annotations
 
+import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from cleantail.config.input_limits import BATCH_BYTES, DEFAULT_LIMITS, HEADERS, limit_text
-from cleantail.kafka.segments.batch_header import (
-    ATTRIBUTES_AT,
-    CODEC_BITS,
-    GZIP,
-    HEADER_BYTES,
-    LZ4,
-    NO_CODEC,
-    SNAPPY,
-    ZSTD,
-    BatchHeader,
-)
 
 if TYPE_CHECKING:
     from aiokafka.record._protocols import DefaultRecordProtocol
+
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+COUNTED_FROM = 12
+"""Where the bytes begin that the length of a batch counts: after offset and length."""
+ATTRIBUTES_AT = 21
+MAGIC = 2
+OLD_LENGTH = 14
+"""The shortest length of a message before version 2."""
+NO_CODEC, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_BITS, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+
+
+class BatchHeader(NamedTuple):
+    """Describes one batch. `base_offset` and `last_offset_delta` are those of the batch as it was appended: the
+    broker's cleaner takes records out, and leaves both as they are."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def next_offset(self) -> int:
+        """Returns the offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns how many bytes the batch has in the file, with its header."""
+        return COUNTED_FROM + self.length
+
+    @property
+    def codec(self) -> int:
+        """Returns the number of the codec that its records are packed with."""
+        return self.attributes & CODEC_BITS
+
+    @property
+    def has_append_time(self) -> bool:
+        """Returns whether its records have the time at which the broker appended them."""
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Returns whether the batch is part of a transaction, or ends one."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Returns whether the batch is a marker of the broker, which no consumer is shown."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def was_cleaned(self) -> bool:
+        """Returns whether the batch has fewer records than offsets: only the broker's cleaner takes records out."""
+        return self.record_count <= self.last_offset_delta
+
+
+def parse_header(data: bytes) -> BatchHeader:
+    """Returns the header of a batch from its first HEADER_BYTES."""
+    return BatchHeader(*HEADER.unpack(data))
+
+
+def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> str | None:
+    """Returns what is wrong with a header by itself, None where nothing is. `left_bytes` is what the file has from the
+    batch on."""
+    if header.length < OLD_LENGTH:
+        return "no record batch begins here"
+    if header.magic in (0, 1):
+        return f"a batch of message format version {header.magic}, which Kafka 4 has no more: only version 2 is read"
+    if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+        return "no record batch begins here"
+    if header.size_bytes > left_bytes:
+        return f"the batch has {header.size_bytes} bytes and the file only {left_bytes} more: it is cut off"
+    if header.size_bytes > limit_bytes:
+        return f"a batch of {header.size_bytes} bytes; {limit_text(BATCH_BYTES)}"
+    if header.codec > ZSTD:
+        return f"codec {header.codec} is unknown"
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return f"a batch of {header.record_count} records at {header.last_offset_delta + 1} offsets"
+    return None
+
 
 SegmentRecord: TypeAlias = "DefaultRecordProtocol | RawRecord"
 STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
@@ -237,3 +326,38 @@ def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
         raise BatchProblem(f"a batch that unpacks to {size} bytes; {limit_text(BATCH_BYTES)}")
     unpacked: bytes = pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
     return unpacked
+
+
+Span = tuple[int, int]
+"""Offsets [from the first record, to the marker) of a transaction that was taken back."""
+
+
+class AbortedRecords:
+    """Is told of batches and markers in the order of their offsets, and asked of the batches in the same order."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        self._aborted: dict[int, deque[Span]] = {}
+
+    @property
+    def are_known(self) -> bool:
+        """Returns whether the end of every transaction is known that was begun by what was told so far."""
+        return not self._open
+
+    def begin(self, producer_id: int, offset: int) -> None:
+        """Notes a batch of a transaction; only the first one of it counts."""
+        self._open.setdefault(producer_id, offset)
+
+    def end(self, producer_id: int, offset: int, aborted: bool) -> None:
+        """Notes the marker that ends the producer's transaction."""
+        first = self._open.pop(producer_id, None)
+        if aborted and first is not None:
+            self._aborted.setdefault(producer_id, deque()).append((first, offset))
+
+    def include(self, producer_id: int, offset: int) -> bool:
+        """Returns whether the batch was taken back. Batches are asked for in the order of their offsets: spans that lie
+        behind are forgotten."""
+        spans = self._aborted.get(producer_id) or deque[Span]()
+        while spans and spans[0][1] <= offset:
+            spans.popleft()
+        return bool(spans) and spans[0][0] <= offset

@@ -1,0 +1,614 @@
+"""A topic's log as a broker has it on disk: its `.log` files, or their copies in tiered storage, without a broker.
+
+The directory is a broker's log directory, a copy of it, what tiered storage has copied, or one partition's folder:
+
+- folders `TOPIC-N`, as a broker names them, or `TOPIC-N-TOPICID`, as Kafka's own LocalTieredStorage does;
+- in them files that begin with their base offset: `00000000000000000042.log`, or `42-SEGMENTID.log`.
+
+What a broker is about to delete (`-delete`, `.deleted`) or has not finished (`-future`, `.cleaned`) has other names.
+
+A scan reads every batch of a file and verifies its checksum before any record is stored. Of a transaction it notes only
+producer and first offset, so a scan is small. The scans of a partition's files become one log:
+
+1. In tiered storage files overlap where a leader changed, or a copy was tried twice. They are copies of one another up
+   to where the later leader began. Of two files the one with the higher leader epoch is right, as in Kafka. If both
+   have the same epoch, the one that goes further is right.
+2. Offsets that no file has are missing, unless the broker's cleaner took their records out. Its checkpoint says how far
+   it has come. Beyond that only a later batch with fewer records than offsets proves a cleaner (of the leader that
+   a replica was copied from, or one whose checkpoint is not written yet). A warning names such offsets. Without
+   the checkpoint a gap in a file counts as a cleaner's too.
+3. A log ends at the broker's high watermark, if a checkpoint names it, else with its last batch. Below that the
+   first transaction without a marker bounds what a read_committed consumer is shown: the last stable offset.
+
+A range is read as a consumer would be shown it: in order, without markers, and under read_committed without the records
+of aborted transactions. The headers of its batches are read first, beyond the range if a transaction ends there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from cleantail.config.input_limits import DEFAULT_LIMITS
+from cleantail.errors import CleantailError, OutsideError, SegmentError
+from cleantail.kafka.read_plan import COMMITTED, LogOffsets, Range
+from cleantail.kafka.record_batches import (
+    HEADER_BYTES,
+    AbortedRecords,
+    BatchHeader,
+    BatchProblem,
+    SegmentRecord,
+    header_problem,
+    is_abort,
+    parse_header,
+    records_of,
+    require_whole,
+)
+
+SEGMENT = re.compile(r"(\d{1,19}|0\d{19})(-[A-Za-z0-9_-]+)?\.log")
+TOPIC_ID = r"[A-Za-z0-9_-]{22}"
+HIGH_WATERMARKS, LOG_STARTS, CLEAN_POINTS = (
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+"""Files of a log directory: the ends of what is replicated, starts that were moved, and up to where logs are clean."""
+CLUSTER_FILE, TOPIC_FILE = "meta.properties", "partition.metadata"
+_NOTHING = "nothing was appended"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """Describes a file as it was found. `modified_ns` and `inode` tell whether it is still the same one."""
+
+    path: Path
+    base_offset: int
+    size_bytes: int
+    modified_ns: int
+    inode: int
+
+    @property
+    def is_copy(self) -> bool:
+        """Returns whether it is a copy in tiered storage, whose name has an id of its own: these may overlap, and are
+        never of a log that is compacted."""
+        return not self.path.stem.isdigit()
+
+
+@dataclass(frozen=True, slots=True)
+class LogFolder:
+    """Describes one partition's folder. `segments` ascend by base offset. `log_start` and `high_watermark`
+    are the broker's, where its checkpoints are there and know the partition. `clean_point` is 0 where the cleaner's
+    checkpoint does not name the partition, which was then never cleaned, and None without that checkpoint."""
+
+    partition: int
+    path: Path
+    topic_id: str
+    segments: tuple[SegmentFile, ...]
+    log_start: int = 0
+    high_watermark: int | None = None
+    clean_point: int | None = None
+
+    def from_offset(self, offset: int) -> LogFolder:
+        """Returns the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
+        so that their names do not tell where they end: they all stay."""
+        if any(segment.is_copy for segment in self.segments):
+            return self
+        below = sum(segment.base_offset <= offset for segment in self.segments[1:])
+        return replace(self, segments=self.segments[below:])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFolders:
+    """Describes a topic's logs in a directory. Cluster and topic id are empty where no file says which they are."""
+
+    topic: str
+    cluster_id: str
+    topic_id: str
+    logs: tuple[LogFolder, ...]
+
+
+def find_logs(directory: Path, topic: str) -> TopicFolders:
+    """Returns the logs of the topic, ascending by partition. Raises CleantailError where there are none, and where it
+    is not clear which files are the topic's."""
+    folders, checkpoints = _partition_folders(directory, topic)
+    starts, ends, clean = (
+        _checkpoint(checkpoints / name, topic) for name in (LOG_STARTS, HIGH_WATERMARKS, CLEAN_POINTS)
+    )
+    never = 0 if (checkpoints / CLEAN_POINTS).exists() else None
+    logs = tuple(
+        LogFolder(n, path, _topic_id(path, topic), _segments(path), starts.get(n, 0), ends.get(n), clean.get(n, never))
+        for n, path in sorted(folders.items())
+    )
+    ids = {log.topic_id: log.path for log in logs if log.topic_id}
+    if len(ids) > 1:
+        (one, first), (other, second) = list(ids.items())[:2]
+        raise CleantailError(
+            f"{first} is of the topic with the id {one}, and {second} of the one with the id {other}: two topics had "
+            f"the name {topic}; give the folders of one of them; {_NOTHING}"
+        )
+    return TopicFolders(topic, _property(checkpoints / CLUSTER_FILE, "cluster.id", "="), next(iter(ids), ""), logs)
+
+
+def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Path]:
+    """Returns partition -> folder, and the directory that has the checkpoints."""
+    name = re.compile(rf"{re.escape(topic)}-(\d{{1,10}})(-{TOPIC_ID})?")
+    if not directory.is_dir():
+        raise CleantailError(f"{directory} is not a directory; {_NOTHING}")
+    if match := name.fullmatch(directory.name):
+        return {int(match[1]): directory}, directory.parent
+    folders: dict[int, Path] = {}
+    for path in sorted(_entries(directory)):
+        if (match := name.fullmatch(path.name)) and path.is_dir():
+            if (partition := int(match[1])) in folders:
+                raise CleantailError(
+                    f"{folders[partition]} and {path} are both of partition {partition} of topic {topic}; {_NOTHING}"
+                )
+            folders[partition] = path
+    if not folders:
+        raise CleantailError(
+            f"{directory} has no folder of topic {topic}: expected are folders {topic}-N, or {topic}-N-TOPICID as "
+            f"tiered storage names them, or such a folder itself; {_NOTHING}"
+        )
+    return folders, directory
+
+
+def _segments(folder: Path) -> tuple[SegmentFile, ...]:
+    """Returns the folder's segments. Raises CleantailError where there are none, and where a broker was stopped in the
+    midst of putting cleaned segments in the place of others: which of both are whole only the broker can tell."""
+    segments = []
+    for path in _entries(folder):
+        if path.name.endswith(".log.swap"):
+            raise CleantailError(
+                f"{path}: the broker was stopped while it replaced segments by cleaned ones, or is at it: start it "
+                f"once, or try again; {_NOTHING}"
+            )
+        if match := SEGMENT.fullmatch(path.name):
+            segments.append(_segment(path, int(match[1])))
+    if not segments:
+        raise CleantailError(f"{folder} has no segments (OFFSET.log, or OFFSET-SEGMENTID.log); {_NOTHING}")
+    return tuple(sorted(segments, key=lambda s: (s.base_offset, s.path.name)))
+
+
+def _segment(path: Path, base_offset: int) -> SegmentFile:
+    try:
+        status = path.stat()
+    except OSError as e:
+        raise OutsideError(f"{path} cannot be read: {e.strerror}; {_NOTHING}") from None
+    return SegmentFile(path, base_offset, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
+    """Raises OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
+    broker appends to."""
+    same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
+    if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
+        raise OutsideError(f"{segment.path} was changed while it was read: try again; {_NOTHING}")
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError as e:
+        raise CleantailError(f"{directory} cannot be read: {e.strerror}; {_NOTHING}") from None
+
+
+def _topic_id(folder: Path, topic: str) -> str:
+    """Returns the topic's id by the folder's name, or by the broker's file in it."""
+    if match := re.fullmatch(rf"{re.escape(topic)}-\d+-({TOPIC_ID})", folder.name):
+        return match[1]
+    return _property(folder / TOPIC_FILE, "topic_id", ":")
+
+
+def _property(file: Path, name: str, separator: str) -> str:
+    """Returns a property of one of the broker's small files; empty where the file or the property is not there."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as e:
+        raise CleantailError(f"{file} cannot be read: {e}; {_NOTHING}") from None
+    pairs = (line.partition(separator) for line in lines)
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), "")
+
+
+def _checkpoint(file: Path, topic: str) -> Mapping[int, int]:
+    """Returns partition -> offset of one of the broker's checkpoints: a version, a number of lines, and lines of topic,
+    partition and offset. Without the file, or before its first entry, there are none."""
+    try:
+        rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines()[2:]]
+        return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        raise CleantailError(f"{file} is not a checkpoint of a broker: {e}; {_NOTHING}") from None
+
+
+ZEROS_BYTES = 1 << 20
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """Says what is to be scanned: the batches of a file below the offset `end` (None: all of them). `is_active`: the
+    file is its log's last one, and may end in zeros, which a broker preallocates."""
+
+    file: SegmentFile
+    is_active: bool = False
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Describes offsets from `start` to below `end` that are not in a file, whose next batch begins at the byte."""
+
+    start: int
+    end: int
+    at_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScan:
+    """Says what a segment has below the `end` that was asked for.
+
+    first_offset    of its first batch, end_offset where it has none
+    end_offset      after its last batch, its base offset where it has none
+    end_bytes       where its last batch ends
+    has_more        whether the file goes on behind `end`
+    last_epoch      leader epoch of its last batch
+    cleaned_to      the offset up to which the file looks as if a cleaner was there, 0 where it does not
+    rewritten_to    the offset up to which it proves that: the end of its last batch with fewer records than offsets
+    gap             its last gap between batches, which a cut can make too
+    ended           producers of which a transaction ends in it
+    begun           producer -> first offset of the transaction that it begins and does not end
+    """
+
+    file: SegmentFile
+    first_offset: int
+    end_offset: int
+    end_bytes: int
+    has_more: bool
+    last_epoch: int
+    cleaned_to: int
+    ended: frozenset[int]
+    begun: Mapping[int, int]
+    rewritten_to: int = 0
+    gap: Gap | None = None
+
+
+class OpenSegment:
+    """Reads one segment's file by position. It is to be closed."""
+
+    def __init__(self, request: ScanRequest, limit_bytes: int) -> None:
+        """Raises CleantailError where the file is not what it was when it was found."""
+        self._request, self._limit_bytes = request, limit_bytes
+        file = request.file
+        try:
+            self._descriptor = os.open(file.path, os.O_RDONLY)
+        except OSError as e:
+            raise OutsideError(f"{file.path} cannot be read: {e.strerror}; nothing was appended") from None
+        require_same_file(file, os.fstat(self._descriptor), request.is_active)
+
+    def __enter__(self) -> OpenSegment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def headers(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Yields the headers of all batches below the end, with their positions. Raises SegmentError where one cannot
+        be a batch, or does not follow on the one before it."""
+        file, end = self._request.file, self._request.end
+        at, offset, epoch = 0, file.base_offset, NO_EPOCH
+        while at < file.size_bytes and (end is None or offset < end):
+            head = os.pread(self._descriptor, HEADER_BYTES, at)
+            if len(head) < HEADER_BYTES:
+                self.fail(at, f"only {len(head)} bytes are left of a batch: it is cut off")
+            if self._request.is_active and not any(head) and self._only_zeros_from(at):
+                return
+            header = parse_header(head)
+            if problem := header_problem(header, file.size_bytes - at, self._limit_bytes):
+                self.fail(at, problem)
+            self._require_after(at, header, offset, epoch)
+            if end is not None and header.next_offset > end:
+                return
+            yield at, header
+            at, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
+
+    def batch(self, at: int, header: BatchHeader) -> bytes:
+        """Returns the bytes of a batch. Raises SegmentError where the file ends in it."""
+        data = os.pread(self._descriptor, header.size_bytes, at)
+        if len(data) < header.size_bytes:
+            self.fail(at, "the file ends in this batch: it is cut off")
+        return data
+
+    def is_filled_at(self, at: int) -> bool:
+        """Returns whether the file goes on at a position with more than zeros."""
+        return any(os.pread(self._descriptor, HEADER_BYTES, at))
+
+    def fail(self, at: int, reason: str) -> NoReturn:
+        """Raises SegmentError for what is wrong at a position."""
+        raise SegmentError(f"{self._request.file.path}, byte {at}: {reason}; nothing was appended")
+
+    def _require_after(self, at: int, header: BatchHeader, offset: int, epoch: int) -> None:
+        if header.base_offset < offset:
+            self.fail(at, f"a batch of offset {header.base_offset} where {offset} or more has to be: it is damaged")
+        if header.leader_epoch < epoch:
+            self.fail(at, f"leader epoch {header.leader_epoch} after {epoch}: an epoch never goes back; it is damaged")
+
+    def _only_zeros_from(self, at: int) -> bool:
+        while data := os.pread(self._descriptor, ZEROS_BYTES, at):
+            if data.count(0) < len(data):
+                return False
+            at += len(data)
+        return True
+
+
+def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
+    """Scans one segment. Raises SegmentError for what is cut or damaged, OutsideError where the file cannot be read."""
+    file = request.file
+    first, end, end_bytes, epoch, cleaned_to = -1, file.base_offset, 0, NO_EPOCH, 0
+    rewritten_to, gap = 0, None
+    ended: set[int] = set()
+    begun: dict[int, int] = {}
+    with OpenSegment(request, limit_bytes) as segment:
+        for at, header in segment.headers():
+            try:
+                require_whole(segment.batch(at, header))
+            except BatchProblem as e:
+                segment.fail(at, str(e))
+            if header.base_offset > end:
+                cleaned_to, gap = header.base_offset, Gap(end, header.base_offset, at)
+            if header.was_cleaned:
+                cleaned_to = rewritten_to = header.next_offset
+            if header.is_transactional and header.is_control:
+                begun.pop(header.producer_id, None)
+                ended.add(header.producer_id)
+            elif header.is_transactional and header.record_count:
+                begun.setdefault(header.producer_id, header.base_offset)
+            first = header.base_offset if first < 0 else first
+            end, end_bytes, epoch = header.next_offset, at + header.size_bytes, header.leader_epoch
+        has_more = request.end is not None and segment.is_filled_at(end_bytes)
+    first = end if first < 0 else first
+    of_producers = frozenset(ended), begun
+    return SegmentScan(file, first, end, end_bytes, has_more, epoch, cleaned_to, *of_producers, rewritten_to, gap)
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedLog:
+    """Describes a log whose segments are whole and follow on each other. `segments` are as they are to be read."""
+
+    partition: int
+    segments: tuple[ScanRequest, ...]
+    offsets: LogOffsets
+    warnings: tuple[str, ...] = ()
+
+
+def scan_requests(log: LogFolder) -> list[ScanRequest]:
+    """Returns what is to be scanned of a log: everything below the high watermark, where that is known."""
+    last = log.segments[-1]
+    return [
+        ScanRequest(file, file is last, log.high_watermark)
+        for file in log.segments
+        if log.high_watermark is None or file is log.segments[0] or file.base_offset <= log.high_watermark
+    ]
+
+
+def settled(
+    scans: Sequence[SegmentScan], scan_again: Callable[[Sequence[ScanRequest]], Iterable[SegmentScan]]
+) -> list[SegmentScan]:
+    """Returns the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
+    far as that: nothing is to be known of a transaction that a later leader never had. Files that cannot overlap, or
+    have a gap where there can be none, are left as they are: `scanned_log` tells what is wrong with them."""
+    if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):
+        return sorted(scans, key=lambda s: s.file.base_offset)
+    while True:
+        chosen = without_overlaps(scans)
+        again = [ScanRequest(scan.file, False, to) for scan, to in chosen if to < scan.end_offset]
+        if not again:
+            return [scan for scan, _ in chosen]
+        scans = [*(scan for scan, to in chosen if to >= scan.end_offset), *scan_again(again)]
+
+
+def without_overlaps(scans: Sequence[SegmentScan]) -> list[tuple[SegmentScan, int]]:
+    """Returns the scans whose files are to be read, each with the offset up to which it is."""
+    chosen: list[tuple[SegmentScan, int]] = []
+    for scan in sorted(scans, key=lambda s: (s.file.base_offset, s.last_epoch, s.end_offset)):
+        while chosen and _takes_over(scan, chosen[-1][0]) and chosen[-1][0].file.base_offset >= scan.file.base_offset:
+            chosen.pop()
+        if chosen and scan.file.base_offset < chosen[-1][1]:
+            last, _ = chosen[-1]
+            if not _takes_over(scan, last):
+                continue
+            chosen[-1] = (last, scan.file.base_offset)
+        chosen.append((scan, scan.end_offset))
+    return chosen
+
+
+def _takes_over(scan: SegmentScan, earlier: SegmentScan) -> bool:
+    return (scan.last_epoch, scan.end_offset) > (earlier.last_epoch, earlier.end_offset)
+
+
+def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
+    """Returns the log of scans that do not overlap, ascending. Raises SegmentError where offsets are missing, where a
+    batch has offsets of the next file, and where the log is shorter than the broker knows it to be."""
+    _require_continuous(log, scans)
+    first, last = scans[0], scans[-1]
+    end = last.end_offset
+    if log.high_watermark is not None:
+        if end < log.high_watermark:
+            raise SegmentError(
+                f"{last.file.path}, byte {last.end_bytes}: the log ends at offset {end} here, and the broker's high "
+                f"watermark is {log.high_watermark}: the rest is cut off, or a segment is missing; nothing was appended"
+            )
+        end = log.high_watermark
+    start = max(first.file.base_offset, log.log_start)
+    stable = min([end, *_open_transactions(scans).values()])
+    active = log.segments[-1]
+    requests = tuple(ScanRequest(s.file, s.file == active, s.end_offset) for s in scans)
+    offsets = LogOffsets(start, max(stable, start), max(end, start))
+    return ScannedLog(log.partition, requests, offsets, _warnings(log, scans, stable, end))
+
+
+def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
+    for before, after in zip(scans, scans[1:], strict=False):
+        base, first = after.file.base_offset, after.first_offset
+        if before.end_offset > base:
+            raise SegmentError(
+                f"{before.file.path}: its batches go to offset {before.end_offset - 1}, and {after.file.path.name} "
+                f"begins at {base}: one of both is damaged; nothing was appended"
+            )
+        if before.last_epoch > after.last_epoch >= 0:
+            raise SegmentError(
+                f"{after.file.path}, byte 0: leader epoch {after.last_epoch} after {before.last_epoch} in "
+                f"{before.file.path.name}: an epoch never goes back; nothing was appended"
+            )
+        if before.end_offset < first and not _is_cleaned(log, scans, first, before):
+            raise SegmentError(
+                f"{after.file.path}, byte 0: offsets {before.end_offset} to {first - 1} are missing before it: a "
+                f"segment is not there, or {before.file.path.name} is cut off. {_cleaner_text(log)}"
+            )
+    for scan in scans:
+        if scan.gap and not _is_cleaned(log, scans, scan.gap.end, scan):
+            raise SegmentError(
+                f"{scan.file.path}, byte {scan.gap.at_bytes}: offsets {scan.gap.start} to {scan.gap.end - 1} are "
+                f"missing before it: batches were cut out. {_cleaner_text(log)}"
+            )
+
+
+def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, before: SegmentScan) -> bool:
+    """Returns whether a cleaner has been as far as the offset: it cleans a log from its start on. `before` is the
+    segment that ends before the gap, or has it."""
+    if log.clean_point is None:
+        return before.cleaned_to > 0 or offset <= max(scan.cleaned_to for scan in scans)
+    return offset <= max(log.clean_point, *(scan.rewritten_to for scan in scans))
+
+
+def _cleaner_text(log: LogFolder) -> str:
+    if log.clean_point is None:
+        return (
+            "Where the broker's cleaner took these records out, its cleaner-offset-checkpoint has to be beside the "
+            "partition's folder; nothing was appended"
+        )
+    return (
+        f"The cleaner-offset-checkpoint beside the partition's folder says that the cleaner has come to offset "
+        f"{log.clean_point}. If the broker cleans this log now, try again later; if this replica was copied from "
+        "another broker that had cleaned it, read that broker's folder; nothing was appended"
+    )
+
+
+def _open_transactions(scans: Sequence[SegmentScan]) -> Mapping[int, int]:
+    """Returns producer -> first offset of the transaction that has no marker yet."""
+    transactions: dict[int, int] = {}
+    for scan in scans:
+        for producer_id in scan.ended:
+            transactions.pop(producer_id, None)
+        for producer_id, offset in scan.begun.items():
+            transactions.setdefault(producer_id, offset)
+    return transactions
+
+
+def _warnings(log: LogFolder, scans: Sequence[SegmentScan], stable: int, end: int) -> tuple[str, ...]:
+    texts, last = [], scans[-1]
+    cleaned = max(scan.rewritten_to for scan in scans)
+    if log.clean_point is not None and cleaned > log.clean_point:
+        texts.append(
+            f"partition {log.partition}: batches up to offset {cleaned} were cleaned, and the broker's "
+            f"cleaner-offset-checkpoint says {log.clean_point}: another broker cleaned them, or this one is at it. "
+            f"Offsets from {log.clean_point} to {cleaned - 1} that are not there count as cleaned"
+        )
+    if last.has_more:
+        texts.append(
+            f"partition {log.partition}: {last.file.path.name} goes on beyond offset {end}, the broker's high "
+            "watermark by its checkpoint: what is not known to be replicated was not read"
+        )
+    if stable < end:
+        texts.append(
+            f"partition {log.partition}: a transaction that began at offset {stable} has no end in these segments: "
+            "what comes after it was not read"
+        )
+    return tuple(texts)
+
+
+CHUNK_RECORDS, CHUNK_BYTES = 10_000, 8 << 20
+
+
+class LogReader:
+    """Reads one log. `limit_bytes` bounds what a batch may have, packed and unpacked, `most_headers` what a record
+    may."""
+
+    def __init__(
+        self, log: ScannedLog, isolation: str, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
+    ) -> None:
+        self._log, self._limit_bytes, self._most_headers = log, limit_bytes, most_headers
+        self._committed = isolation == COMMITTED
+
+    def chunks(self, span: Range) -> Iterator[list[SegmentRecord]]:
+        """Yields the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
+        batch. Raises SegmentError for what is damaged, and CleantailError where a file has changed since its scan."""
+        chunk: list[SegmentRecord] = []
+        held_bytes = 0
+        for record in self._records(span):
+            chunk.append(record)
+            held_bytes += len(record.key or b"") + len(record.value or b"")
+            if len(chunk) >= CHUNK_RECORDS or held_bytes >= CHUNK_BYTES:
+                yield chunk
+                chunk, held_bytes = [], 0
+        if chunk:
+            yield chunk
+
+    def _records(self, span: Range) -> Iterator[SegmentRecord]:
+        aborted = self._aborted(span)
+        for segment, at, header in self._headers(span.start):
+            if header.base_offset >= span.end:
+                return
+            if header.is_control or (
+                header.is_transactional and aborted.include(header.producer_id, header.base_offset)
+            ):
+                continue
+            try:
+                for record in records_of(header, segment.batch(at, header), self._limit_bytes, self._most_headers):
+                    if span.start <= record.offset < span.end:
+                        yield record
+            except BatchProblem as e:
+                segment.fail(at, str(e))
+
+    def _aborted(self, span: Range) -> AbortedRecords:
+        """Returns which batches of the range were taken back: none that a read_uncommitted consumer would not see."""
+        aborted = AbortedRecords()
+        if not self._committed:
+            return aborted
+        for segment, at, header in self._headers(span.start):
+            is_behind = header.base_offset >= span.end
+            if is_behind and aborted.are_known:
+                return aborted
+            if header.is_transactional and header.is_control:
+                try:
+                    was_aborted = is_abort(header, segment.batch(at, header))
+                except BatchProblem as e:
+                    segment.fail(at, str(e))
+                # the cleaner empties a marker only where no record of its transaction is left
+                aborted.end(header.producer_id, header.base_offset, bool(was_aborted))
+            elif header.is_transactional and header.record_count and not is_behind:
+                aborted.begin(header.producer_id, header.base_offset)
+        if not aborted.are_known:
+            raise SegmentError(
+                f"partition {span.partition}: a transaction below offset {span.end} has no marker any more: a segment "
+                "has changed since it was looked through; nothing was appended"
+            )
+        return aborted
+
+    def _headers(self, start: int) -> Iterator[tuple[OpenSegment, int, BatchHeader]]:
+        """Yields the batches from the one with the offset `start` on, each with its open segment and position."""
+        requests = self._log.segments
+        following = [r.file.base_offset for r in requests[1:]]
+        for request, next_base in zip(requests, [*following, None], strict=True):
+            if next_base is not None and next_base <= start:
+                continue
+            with OpenSegment(request, self._limit_bytes) as segment:
+                for at, header in segment.headers():
+                    if header.next_offset > start:
+                        yield segment, at, header
