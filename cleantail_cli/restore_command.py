@@ -14,7 +14,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted
-from cleantail.kafka.restore.restore_results import RESTORE_RESULT_JSON, RestoredLog, RestoreResult
+from cleantail.kafka.restore_plan import RESTORE_RESULT_JSON, RestoredLog, RestoreResult
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
@@ -22,7 +22,7 @@ from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE, NATURAL
 
 if TYPE_CHECKING:
-    from cleantail.kafka.restore.restore_plan import RestoreRequest
+    from cleantail.kafka.restore_plan import RestoreRequest
 
 
 @command(
@@ -59,8 +59,7 @@ def restore(
     back and compared. After a killed run, the same command continues. The exit code is 1 if a record in Kafka differs
     from the archive.
     """
-    from cleantail.kafka.restore.restore_plan import RestoreRequest
-    from cleantail.kafka.restore.target_login import target_settings
+    from cleantail.kafka.restore_plan import RestoreRequest, target_settings
 
     if log and latest:
         raise CleantailError("--log and --latest exclude each other: give one of them")
@@ -83,8 +82,8 @@ def _restored(
 ) -> RestoreResult:
     """Plan the restore from metadata, and start Spark only if it is possible."""
     from cleantail.home.home_folder import exclusive
-    from cleantail.kafka.restore.restore_plan import plan_restore
-    from cleantail.kafka.restore.target_client import TargetBrokers
+    from cleantail.kafka.restore_plan import plan_restore
+    from cleantail.kafka.target_client import TargetBrokers
 
     brokers = TargetBrokers(settings)
     with exclusive(platform.home, f"restore-{request.target}"):

@@ -115,7 +115,7 @@ def _produce(barrier: Any, address: str, topic: str, partitions: Sequence[int], 
     """Produces the records of these partitions, which are in memory before the others begin as well."""
     from confluent_kafka import Producer
 
-    from cleantail.kafka.restore.target_settings import producer
+    from cleantail.kafka.target_client import producer
 
     logs = {p: _records(files, p) for p in partitions}
     bare = Producer(producer({"bootstrap.servers": address}, MAX_MESSAGE_BYTES))
@@ -151,9 +151,8 @@ def _records(files: Sequence[str], partition: int) -> list[tuple[bytes, bytes | 
 
 def _restore_seconds(lake: Lake, address: str, topic: str, shape: Shape) -> dict[str, float]:
     """Returns the seconds of a restore of the log, and of its step that writes."""
-    from cleantail.kafka.restore.restore_plan import RestoreRequest, plan_restore
-    from cleantail.kafka.restore.target_client import TargetBrokers
-    from cleantail.kafka.restore.target_login import target_settings
+    from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_settings
+    from cleantail.kafka.target_client import TargetBrokers
     from spark_jobs.restore.restore_topic import Restore
 
     settings = target_settings(address, None, None, {})
@@ -171,7 +170,7 @@ def _restore_seconds(lake: Lake, address: str, topic: str, shape: Shape) -> dict
 
 
 def _require_all(address: str, topic: str, shape: Shape) -> None:
-    from cleantail.kafka.restore.target_client import TargetBrokers
+    from cleantail.kafka.target_client import TargetBrokers
 
     described = TargetBrokers({"bootstrap.servers": address}).describe(topic)
     require_records(described.records if described else 0, shape.total, f"topic {topic}, of records,")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, VALUE
 from cleantail.errors import ContradictionError
-from cleantail.kafka.restore.record_rows import NO_TIMESTAMP_MS, Headers, Rows
+from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Headers, Rows
 from spark_jobs.restore.ordered_log import STAMP
 
 

@@ -21,9 +21,8 @@ from pyroaring import BitMap64
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOMBSTONE, VALUE
 from cleantail.errors import RestoreMismatchError
 from cleantail.human import counted
-from cleantail.kafka.restore.record_rows import Difference, Feed, Rows, first_difference
-from cleantail.kafka.restore.restore_target import LogFacts
-from cleantail.kafka.restore.target_log import TargetLog
+from cleantail.kafka.restore_target import LogFacts
+from cleantail.kafka.target_log import Difference, Feed, Rows, TargetLog, first_difference
 from cleantail.log.winners import MICROS_PER_MILLI
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.restore.arrow_rows import once, rows_of

@@ -1,4 +1,4 @@
-"""The records that a restore writes, pinned by a branch of the table (cleantail.kafka.restore.restore_pin).
+"""The records that a restore writes, pinned by a branch of the table (cleantail.kafka.restore_target).
 
 Of the latest records the branch is made as a round makes its own: what does not win is deleted there. So one place says
 which record wins, and every later run of the restore reads what the first one has found.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cleantail.config.platform import Platform
-from cleantail.kafka.restore.restore_pin import PIN, RESTORE_PIN_JSON, RestorePin
-from cleantail.kafka.restore.restore_plan import RestorePlan
+from cleantail.kafka.restore_plan import RestorePlan
+from cleantail.kafka.restore_target import PIN, RESTORE_PIN_JSON, RestorePin
 from cleantail.log.segments import DataFile
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.registrations import registered_twice

@@ -18,11 +18,9 @@ from functools import partial
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
 from cleantail.human import counted
-from cleantail.kafka.restore.restore_pin import RestorePin
-from cleantail.kafka.restore.restore_plan import RestorePlan
-from cleantail.kafka.restore.restore_results import RestoredLog, RestoreResult
-from cleantail.kafka.restore.restore_target import LogFacts, TargetTopic, require_fitting
-from cleantail.kafka.restore.target_client import TargetBrokers
+from cleantail.kafka.restore_plan import RestoredLog, RestorePlan, RestoreResult
+from cleantail.kafka.restore_target import LogFacts, RestorePin, TargetTopic, require_fitting
+from cleantail.kafka.target_client import TargetBrokers
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.restore.log_tasks import LogProgress, RestoreTask, compare_log, look_at_log, verify_log, write_log

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.administrator import PAUSE_S, Administrator
-from cleantail.kafka.restore.target_client import KNOWN_WITHIN_S, TargetBrokers
+from cleantail.kafka.target_client import KNOWN_WITHIN_S, TargetBrokers
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 COMING_UP = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))

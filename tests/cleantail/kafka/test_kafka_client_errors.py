@@ -12,9 +12,8 @@ from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_messages import Complaint, passes, without_values
 from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import Range
-from cleantail.kafka.restore.client_errors import lasting, problem
-from cleantail.kafka.restore.target_client import TargetBrokers
-from cleantail.kafka.restore.target_log import TargetLog
+from cleantail.kafka.target_client import TargetBrokers, lasting, problem
+from cleantail.kafka.target_log import TargetLog
 
 HERE = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -319,7 +319,7 @@ def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop,
 
 def test_brokers_that_are_away_are_told(workshop, archive, monkeypatch):
     quick = partial(Administrator, within_s=2)  # rather than 20
-    monkeypatch.setattr("cleantail.kafka.restore.target_client.Administrator", quick)
+    monkeypatch.setattr("cleantail.kafka.target_client.Administrator", quick)
     code, _, err = workshop.run("restore", archive, "--bootstrap-server", "127.0.0.1:1", "--to", "anything")
     assert code == 4 and "do not answer" in err and "nothing was written" in err
 

@@ -12,7 +12,7 @@ import time
 import pytest
 from pyspark.sql import functions as F
 
-from cleantail.kafka.restore.target_client import TargetBrokers
+from cleantail.kafka.target_client import TargetBrokers
 from cleantail.sources.kcat import parse_line
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.jobs.restored import as_restored

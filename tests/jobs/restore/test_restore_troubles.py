@@ -15,10 +15,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
-from cleantail.kafka.restore.restore_pin import pin_stem
-from cleantail.kafka.restore.restore_plan import RestoreRequest, plan_restore
-from cleantail.kafka.restore.target_client import TargetBrokers
-from cleantail.kafka.restore.target_login import target_settings
+from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_settings
+from cleantail.kafka.restore_target import pin_stem
+from cleantail.kafka.target_client import TargetBrokers
 from cleantail.sources.kcat import parse_line
 from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.restore.restore_topic import Restore

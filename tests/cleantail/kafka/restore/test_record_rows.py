@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.kafka.restore.record_rows import Difference, Feed, Rows, first_difference
+from cleantail.kafka.target_log import Difference, Feed, Rows, first_difference
 
 
 def rows(*offsets):

@@ -1,9 +1,9 @@
-"""Which topics in Kafka a restore refuses, before anything is written (cleantail/kafka/restore/restore_target.py)."""
+"""Which topics in Kafka a restore refuses, before anything is written (cleantail/kafka/restore_target.py)."""
 
 import pytest
 
 from cleantail.errors import TargetError
-from cleantail.kafka.restore.restore_target import (
+from cleantail.kafka.restore_target import (
     MARGIN_MS,
     NEVER_MS,
     LogFacts,

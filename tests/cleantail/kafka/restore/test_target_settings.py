@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.restore.target_login import target_settings
-from cleantail.kafka.restore.target_settings import administrator, consumer, producer
+from cleantail.kafka.restore_plan import target_settings
+from cleantail.kafka.target_client import administrator, consumer, producer
 
 GIVEN = {
     "bootstrap.servers": "host:9092",

@@ -1,8 +1,12 @@
 """Adapter: what a restore would do, by the metadata of the archive and of the topic. Starts no Spark, changes nothing.
 
 1. The topic has to be there, with as many partitions as the archive.
-2. A branch of the table says whether a restore into this very topic was begun (restore_pin). If not, the topic has to
+2. A branch of the table says whether a restore into this very topic was begun (`RestorePin`). If not, the topic has to
    be empty, and the snapshot is the present one, or that of --as-of. If so, it goes on with what was begun.
+
+The settings of its clients come from a connection, a file of properties, or the environment. Brokers that the command
+line names get nothing of what the environment has for others: a login goes only to the brokers that it was given with.
+They are often another cluster than the one that the archive was read from.
 """
 
 from __future__ import annotations
@@ -10,22 +14,33 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from cleantail.codec import Codec
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError, TargetError
-from cleantail.kafka.restore.restore_pin import PIN, RESTORE_PIN_JSON, Mode, RestorePin, pin_stem
-from cleantail.kafka.restore.restore_target import (
+from cleantail.kafka.client_settings import DEFAULTS, PREFIX, settings_of_environment
+from cleantail.kafka.live_broker import client_settings
+from cleantail.kafka.restore_target import (
     NOTHING,
+    PIN,
+    RESTORE_PIN_JSON,
+    Mode,
+    RestorePin,
     TargetTopic,
     creation_command,
+    pin_stem,
     require_configs,
     require_empty,
     require_partitions,
     require_whole,
 )
-from cleantail.kafka.restore.target_client import TargetBrokers
+from cleantail.kafka.target_client import TargetBrokers
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.table_metadata import live_files, snapshot_id_of
@@ -33,6 +48,86 @@ from cleantail.log.segments import DataFile
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredLog:
+    """Counts of one partition.
+
+    already_written  records that an earlier run of this restore had written, compared one by one
+    written          records that this run wrote
+    verified         all records of the partition, those of both: each was read back and is the archive's
+    first_offset, last_offset  of the archive: record 0 of the partition in Kafka, and its last one; None without any
+    """
+
+    partition: int
+    already_written: int
+    written: int
+    verified: int
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """Says what a restore did. `resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was
+    the broker's own (LogAppendTime), and is kept as CreateTime."""
+
+    target: str
+    mode: Mode
+    snapshot_id: int
+    resumed: bool
+    partitions: tuple[RestoredLog, ...]
+    without_type: int = 0
+    ok: bool = True
+
+    @property
+    def verified(self) -> int:
+        return sum(log.verified for log in self.partitions)
+
+    @property
+    def written(self) -> int:
+        return sum(log.written for log in self.partitions)
+
+    @property
+    def already_written(self) -> int:
+        return sum(log.already_written for log in self.partitions)
+
+
+RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
+
+
+def target_settings(
+    bootstrap_server: str | None, connection: str | None, command_config: Path | None, env: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns the clients' settings. Raises CleantailError where no brokers are named, or two ways to them."""
+    if connection is not None and (bootstrap_server or command_config):
+        raise CleantailError("--connection names brokers and login: give it without --bootstrap-server and the file")
+    if command_config is not None and bootstrap_server is None:
+        raise CleantailError("--command-config has the login of brokers that --bootstrap-server names: give both")
+    if command_config is not None:
+        settings = client_settings(str(bootstrap_server), command_config)
+        return DEFAULTS | {name: str(value) for name, value in settings.items()}
+    known = env.get(f"{PREFIX}BOOTSTRAP_SERVERS")
+    if bootstrap_server is None and connection is None and not known:
+        raise CleantailError(
+            f"no brokers are named: give --bootstrap-server HOST:PORT or --connection NAME, or set {PREFIX}"
+            "BOOTSTRAP_SERVERS"
+        )
+    source = _source(bootstrap_server, connection)
+    if bootstrap_server is not None and known and known != bootstrap_server:
+        return settings_of_environment(source, {})
+    return settings_of_environment(source, env)
+
+
+def _source(bootstrap_server: str | None, connection: str | None) -> KafkaSource:
+    try:
+        return KafkaSource.model_validate({ADDRESS: bootstrap_server, "connection": connection})
+    except ValidationError:
+        named = f"--connection {connection}" if connection else f"--bootstrap-server {bootstrap_server}"
+        raise CleantailError(
+            f"{named} is not allowed: host:port, several with commas between them, or the id of an Airflow connection"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

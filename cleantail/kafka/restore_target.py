@@ -1,8 +1,18 @@
-"""Says which topic in Kafka a restore writes into, and which it refuses, before anything is written. Pure.
+"""The topic in Kafka that a restore writes into: what its pin fixes, and which topics are refused before writing. Pure.
 
-1. The topic has as many partitions as the archive: a key's partition goes by their number.
-2. It is empty, and has always been: record n of a partition gets offset n, so that the number of records says how far a
-   restore has come. That of a restore which was begun is no exception: its records are compared first.
+A branch of the table is the pin of a restore. It says which topic gets which records.
+
+1. The branch is at the records that are written: for `log` at a snapshot as it is, for `latest` at one where all but the
+   latest record of every key are deleted. As long as it is there its files are, whatever reclaim does.
+2. Its name begins with a hash of the cluster's id and the topic's own id: a topic that was recreated is another one.
+   So a restore that was killed is found again, and only by the topic that it began to write.
+3. It goes when the restore is verified, or a week after it began, when whoever began it has given up.
+
+The topic has to fulfil these rules:
+
+1. It has as many partitions as the archive: a key's partition goes by their number.
+2. It is empty, and has always been. Record n of a partition gets offset n, so the number of records says how far a
+   restore has come, and nothing else keeps count. A restore that was begun compares its records first.
 3. Its timestamps are CreateTime: with LogAppendTime the broker would set its own.
 4. Nothing vanishes while it is written and read back. Old timestamps do at once where `delete` is in cleanup.policy and
    retention.ms is not longer than the oldest record's age; so may anything by retention.bytes. `compact` removes what a
@@ -13,12 +23,50 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from cleantail.codec import Codec
 from cleantail.errors import TargetError
 from cleantail.human import counted, instant
-from cleantail.kafka.restore.restore_pin import Mode
+
+Mode = Literal["log", "latest"]
+PIN = "cleantail.restore"
+"""Where the summary of the branch's commit has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePin:
+    """Says what is written where.
+
+    cluster_id, topic, topic_id  the topic in Kafka that it is written into
+    mode         log: every live record; latest: the latest record of every key, without tombstones
+    snapshot_id  the archive's snapshot that it is of
+    now_ms       the clock of the latest records: of the bound on future timestamps, and of remembered deletions
+    partitions   how many the archive has
+    starts       partition -> the first offset that a reader may see, where retention has moved it
+    """
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    mode: Mode
+    snapshot_id: int
+    now_ms: int
+    partitions: int
+    starts: Mapping[int, int]
+
+
+RESTORE_PIN_JSON: Codec[RestorePin] = Codec(RestorePin)
+
+
+def pin_stem(cluster_id: str, topic: str, topic_id: str) -> str:
+    """Returns how the name of the branch begins; the time of its creation follows."""
+    whole = "\n".join((cluster_id, topic, topic_id))
+    return f"re_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+
 
 MARGIN_MS = 3_600_000
 """By so much retention.ms has to be longer than the age of the oldest record, so that it outlives the restore."""
