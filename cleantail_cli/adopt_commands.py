@@ -278,7 +278,7 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
     require_parquet_files(loaded)
     deletes, done = foreign_deletes(loaded), None
     if deletes.any and not dry_run:
-        from spark_jobs.conversion.convert import convert_deletes as convert
+        from spark_jobs.convert import convert_deletes as convert
 
         name = f"cleantail convert-deletes {table}"
         with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:

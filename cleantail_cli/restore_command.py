@@ -92,7 +92,7 @@ def _restored(
         plan = plan_restore(topic, platform, request, brokers, now_ms)
 
         from spark_jobs.iceberg.tables import TopicTable
-        from spark_jobs.restore.restore_topic import Restore
+        from spark_jobs.restore_topic import Restore
 
         with spark_session(platform, f"cleantail restore {topic.topic}", progress) as spark:
             table = TopicTable.of(spark, topic, platform)

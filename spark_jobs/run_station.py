@@ -292,7 +292,7 @@ def _convert_deletes(job: Job) -> Document:
     """Convert the deletes that a sink wrote by values into deletion vectors (position deletes in format version 2)."""
     session = job.begin_session("convert-deletes")
     from cleantail.adopt.equality_deletes import CONVERTED_JSON
-    from spark_jobs.conversion.convert import convert_deletes
+    from spark_jobs.convert import convert_deletes
 
     return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))
 

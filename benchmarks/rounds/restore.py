@@ -153,7 +153,7 @@ def _restore_seconds(lake: Lake, address: str, topic: str, shape: Shape) -> dict
     """Returns the seconds of a restore of the log, and of its step that writes."""
     from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_settings
     from cleantail.kafka.target_client import TargetBrokers
-    from spark_jobs.restore.restore_topic import Restore
+    from spark_jobs.restore_topic import Restore
 
     settings = target_settings(address, None, None, {})
     brokers, now_ms = TargetBrokers(settings), int(time.time() * 1000)

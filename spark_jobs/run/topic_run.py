@@ -56,7 +56,7 @@ from cleantail.rounds.pack_results import (
     done,
 )
 from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
-from spark_jobs.conversion.convert import convert_deletes
+from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost

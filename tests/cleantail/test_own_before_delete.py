@@ -63,9 +63,7 @@ OWNED = {
         "DELETE FROM": "digests of files that are gone",
         "unlink": "a cache that SQLite calls damaged",
     },
-    "spark_jobs/conversion/convert.py": {
-        "removeBranch": "has this conversion's name, with the nanosecond of its start"
-    },
+    "spark_jobs/convert.py": {"removeBranch": "has this conversion's name, with the nanosecond of its start"},
     "spark_jobs/engine/columns/keys_in_database.py": {
         "DROP TABLE": "in a database of this task",
     },

@@ -15,8 +15,7 @@ from decimal import Decimal
 import pytest
 
 from cleantail.errors import TableError
-from spark_jobs import run_station
-from spark_jobs.conversion import convert
+from spark_jobs import convert, run_station
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, delete_files_of
@@ -268,7 +267,7 @@ def test_a_run_that_is_killed_before_it_publishes_changes_nothing_and_the_next_o
     assert spark.sql(f"SELECT * FROM {full(table)}.snapshots").count() == snapshot + 1
     assert [f.content for f in delete_files_of(spark, table)].count(2) == 3
     later = time.time() + 100_000
-    monkeypatch.setattr("spark_jobs.conversion.convert.time.time", lambda: later)
+    monkeypatch.setattr("spark_jobs.convert.time.time", lambda: later)
     workshop.ok("convert-deletes", table)
     assert rows_of(spark, table) == before
     assert list(spark.sql(f"SELECT name FROM {full(table)}.refs").collect()) == [("main",)]

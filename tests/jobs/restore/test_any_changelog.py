@@ -11,7 +11,7 @@ import pytest
 
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
-from spark_jobs.restore.ordered_log import require_as_in_kafka
+from spark_jobs.restore_tasks import require_as_in_kafka
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.intake.test_adopt import HOUR, NOW

@@ -10,9 +10,7 @@ from cleantail.errors import ContradictionError, TableError
 from cleantail.lake.records.projection import ColumnPath, Field
 from spark_jobs.iceberg.file_columns import HEADER_LIST
 from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.restore.arrow_rows import once, rows_of
-from spark_jobs.restore.log_tasks import log_rows, look_at_log
-from spark_jobs.restore.ordered_log import LogSource, overlapping
+from spark_jobs.restore_tasks import LogSource, log_rows, look_at_log, once, overlapping, rows_of
 
 SCHEMA = pa.schema(
     [

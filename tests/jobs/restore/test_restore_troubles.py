@@ -20,7 +20,7 @@ from cleantail.kafka.restore_target import pin_stem
 from cleantail.kafka.target_client import TargetBrokers
 from cleantail.sources.kcat import parse_line
 from spark_jobs.iceberg.branches import branch_name, created_at_s
-from spark_jobs.restore.restore_topic import Restore
+from spark_jobs.restore_topic import Restore
 from tests.jobs.kafka_site import WITHIN_S
 from tests.jobs.restored import as_restored
 
@@ -247,7 +247,7 @@ def test_branches_that_are_made_in_one_second_have_names_of_their_own():
 def test_a_topic_that_grows_before_a_restore_goes_on_is_left_alone(kafka, workshop, table_of, small, monkeypatch):
     kafka.create("growing", 2)
     interrupted(kafka, workshop, table_of, small, "growing")
-    monkeypatch.setattr("spark_jobs.restore.restore_topic.time.sleep", lambda _: kafka.send("growing", [(b"k", b"x")]))
+    monkeypatch.setattr("spark_jobs.restore_topic.time.sleep", lambda _: kafka.send("growing", [(b"k", b"x")]))
     with pytest.raises(ConflictError, match="growing: partition 0 grows"):
         run(kafka, workshop, table_of, small, "growing")
 

@@ -2,11 +2,14 @@
 
     Flink's or Connect's upserts, Debezium's deletes  ->  deletion vectors (format version 3), position deletes (2)
 
-1. Tasks find where the deleted records lie (search_task), by the rules of cleantail.adopt.equality_deletes.
-2. The new delete files are committed to a branch, which no reader sees, and the old ones are taken away there.
-3. It is checked record by record: what Iceberg's own reader in Spark sees of the table before, what was found here, and
+1. The manifests of a snapshot name its data and delete files. Iceberg's own plan of a scan repeats the delete files for
+   each data file. That is too much where a sink has written thousands of equality deletes.
+2. Tasks find where the deleted records lie (convert_tasks), by the rules of cleantail.adopt.equality_deletes. A file
+   that is registered more than once gets one delete file, so its registrations must have lost the same records.
+3. The new delete files are committed to a branch, which no reader sees, and the old ones are taken away there.
+4. It is checked record by record: what Iceberg's own reader in Spark sees of the table before, what was found here, and
    what Spark sees on the branch have to be the same.
-4. One commit puts it onto `main`. What a sink has committed meanwhile stays, equality deletes too; where it has changed
+5. One commit puts it onto `main`. What a sink has committed meanwhile stays, equality deletes too; where it has changed
    what this rests on, the conversion begins anew.
 
 A killed run leaves `main` as it was, and a branch that a run takes away once it is a day old.
@@ -16,36 +19,246 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from cleantail.adopt.equality_deletes import Converted, searches
+from cleantail.adopt.equality_deletes import EVERYWHERE, ColumnBounds, Converted, TableFile, searches
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
+from cleantail.lake.delete_entries import REWRITE
+from cleantail.lake.position_deletes import DeleteFile, require_readable
+from cleantail.lake.records.file_records import require_parquet
 from cleantail.lake.table_folder import OwnFolders, require_safe_commits
 from cleantail.log.task_shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import CONVERT, OPERATION
-from spark_jobs.conversion.alive import Alive, alive_records
-from spark_jobs.conversion.key_columns import key_columns
-from spark_jobs.conversion.lost_records import LostRecords, SharedPositions, lost_records
-from spark_jobs.conversion.search_task import PositionsTask, SearchTask, read_positions, search
-from spark_jobs.conversion.snapshot_entries import SnapshotEntries, registrations, snapshot_entries, table_files
+from spark_jobs.convert_tasks import (
+    Alive,
+    PositionsTask,
+    SearchTask,
+    alive_records,
+    key_columns,
+    read_positions,
+    search,
+)
 from spark_jobs.engine.tasks import require_python, run_described, stored_work
 from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
-from spark_jobs.iceberg.delete_files import write_deletes
+from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
+from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history, iceberg_table, identity
+from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.jvm.java_json import described_file
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.log_files import all_of
+
+NO_DATA_FILE = "None"
+"""What data_file_of says of a delete file that is of several data files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say, and its data sequence number."""
+
+    file: Any
+    facts: FileFacts
+    sequence_number: int
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def iceberg_partition(self) -> tuple[int, str]:
+        return self.facts.partition_key
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntries:
+    """Holds the files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
+    `shared` position deletes of several; `by_value` the equality deletes."""
+
+    data: Sequence[Entry]
+    by_value: Sequence[Entry]
+    shared: Sequence[Entry]
+    own: Mapping[str, Sequence[Entry]]
+    unpartitioned: frozenset[int]
+
+    @property
+    def foreign(self) -> list[Entry]:
+        """Returns the delete files that are not of one data file."""
+        return [*self.by_value, *self.shared]
+
+    @property
+    def field_ids(self) -> list[int]:
+        """Returns the columns that any equality delete compares."""
+        return sorted({number for entry in self.by_value for number in entry.facts.equality_ids})
+
+
+def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
+    """Reads the manifests of a snapshot. Raises TableError for deletes that cannot be read."""
+    snapshot, manifests = table.snapshot(snapshot_id), getattr(jvm, "org.apache.iceberg.ManifestFiles")
+    data = [
+        entry
+        for manifest in each(snapshot.dataManifests(table.io()))
+        for entry in _entries(jvm, table, manifests.read(manifest, table.io(), table.specs()))
+    ]
+    for entry in data:
+        require_parquet(entry.path, entry.facts.file_format)
+    by_value, shared, own = list[Entry](), list[Entry](), dict[str, list[Entry]]()
+    for manifest in each(snapshot.deleteManifests(table.io())):
+        for entry in _entries(jvm, table, manifests.readDeleteManifest(manifest, table.io(), table.specs())):
+            if entry.facts.content == "equality-deletes":
+                by_value.append(_parquet(entry))
+            elif (path := data_file_of(jvm, entry.file)) == NO_DATA_FILE:
+                shared.append(_parquet(entry))
+            else:
+                own.setdefault(path, []).append(entry)
+    specs = {int(spec.specId()) for spec in table.specs().values() if spec.isUnpartitioned()}
+    return SnapshotEntries(data, by_value, shared, own, frozenset(specs))
+
+
+def _entries(jvm: Any, table: Any, reader: Any) -> Iterator[Entry]:
+    try:
+        for file in each(reader):
+            yield Entry(file, described_file(jvm, table, file), int(file.dataSequenceNumber()))
+    finally:
+        reader.close()
+
+
+def _parquet(entry: Entry) -> Entry:
+    if not entry.facts.is_parquet:
+        kind = entry.facts.file_format.upper()
+        raise TableError(f"{entry.path} has deletes as {kind}, and only Parquet can be read. {REWRITE}")
+    return entry
+
+
+def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
+    """Returns data files, or equality deletes, as the rules know them. An equality delete has its columns itself."""
+    ids, scopes = set(entries.field_ids), _scopes(entries)
+    partitions = PartitionConstants(table, ids)
+    return [
+        TableFile(
+            path=entry.path,
+            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.iceberg_partition],
+            sequence_number=entry.sequence_number,
+            records=entry.facts.records,
+            field_ids=tuple(sorted(entry.facts.equality_ids)),
+            bounds=_bounds(entry.facts, ids),
+            constants=() if entry.facts.equality_ids else partitions.of(entry.facts),
+        )
+        for entry in compared
+    ]
+
+
+def _scopes(entries: SnapshotEntries) -> dict[tuple[int, str], int]:
+    partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
+    return {partition: number for number, partition in enumerate(partitions)}
+
+
+def _is_everywhere(entry: Entry, entries: SnapshotEntries) -> bool:
+    return bool(entry.facts.equality_ids) and entry.facts.spec_id in entries.unpartitioned
+
+
+def _bounds(facts: FileFacts, ids: set[int]) -> dict[int, ColumnBounds]:
+    nulls = facts.null_value_counts
+    return {number: ColumnBounds(*facts.bounds_of(number), nulls[number]) for number in ids if number in nulls}
+
+
+def registrations(entries: SnapshotEntries) -> dict[str, tuple[tuple[int, ...], tuple[tuple[str, int], ...]]]:
+    """Returns, for each data file, the sequence numbers with which it is registered, and its own delete files."""
+    numbers: dict[str, list[int]] = {}
+    for entry in entries.data:
+        numbers.setdefault(entry.path, []).append(entry.sequence_number)
+    return {
+        path: (tuple(sorted(of_file)), tuple(sorted(identity(e.file) for e in entries.own.get(path, ()))))
+        for path, of_file in numbers.items()
+    }
+
+
+SharedPositions = Sequence[tuple[int, Mapping[str, BitMap64]]]
+"""Number of a shared delete file -> data file -> its deleted positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords:
+    """Says what data files have lost. `whole`: data file -> everything that it has lost. `changed`: those of them that
+    get a delete file, since one that goes hides records there. `hidden`: how many records the delete files that go
+    hide, each once."""
+
+    whole: Mapping[str, BitMap64]
+    changed: frozenset[str]
+    hidden: int
+
+    def lost(self, entries: SnapshotEntries) -> list[Lost]:
+        """Returns the delete files that are to be written."""
+        facts = {entry.path: entry.facts for entry in entries.data if entry.path in self.changed}
+        return [(facts[path], self.whole[path]) for path in sorted(self.changed)]
+
+
+def lost_records(
+    table: Any, entries: SnapshotEntries, by_value: Mapping[int, BitMap64], shared: SharedPositions
+) -> LostRecords:
+    """Returns what the data files have lost. `by_value` is by their numbers in `entries.data`. Raises TableError where
+    registrations of one file differ in it, or deletion vectors make the table unreadable."""
+    by_position = _by_position(entries, shared)
+    whole, changed, hidden = dict[str, BitMap64](), set[str](), 0
+    for number, entry in enumerate(entries.data):
+        own = _own(table, entries, entry)
+        gone = by_value.get(number, BitMap64()) | by_position.get(number, BitMap64())
+        lost = own | gone
+        if entry.path in whole and whole[entry.path] != lost:
+            raise TableError(
+                f"{entry.path} is registered more than once, and its registrations have lost different records, which "
+                f"no delete file of it can say. {REWRITE}"
+            )
+        if entry.path not in whole:
+            hidden += len(gone - own)
+        whole[entry.path] = lost
+        if gone - own:
+            changed.add(entry.path)
+    return LostRecords({path: lost for path, lost in whole.items() if lost}, frozenset(changed), hidden)
+
+
+def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int, BitMap64]:
+    """Returns number of a data file -> its positions in shared delete files. Such a file is of data files of its own
+    partition that did not come after it."""
+    numbers: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries.data):
+        numbers.setdefault(entry.path, []).append(number)
+    hidden: dict[int, BitMap64] = {}
+    for number, by_file in shared:
+        delete = entries.shared[number]
+        for path, positions in by_file.items():
+            for n in numbers.get(path, ()):
+                data = entries.data[n]
+                if (
+                    data.sequence_number <= delete.sequence_number
+                    and data.iceberg_partition == delete.iceberg_partition
+                ):
+                    hidden[n] = hidden.get(n, BitMap64()) | positions
+    return hidden
+
+
+def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:
+    """Returns what the data file's own delete files hide of it."""
+    deletes = entries.own.get(data.path, ())
+    vectors = [e for e in deletes if e.facts.content_offset is not None]
+    if vectors:  # which has all of them
+        require_readable([DeleteFile(data.path, e.path, "PUFFIN", 0, e.sequence_number) for e in vectors],
+                         data.sequence_number)  # fmt: skip
+        deletes = vectors
+    since = [e.facts.deleted_positions for e in deletes if e.sequence_number >= data.sequence_number]
+    return BitMap64.union(BitMap64(), *(read_deletes_in_driver(table, where, data.path) for where in since))
+
 
 logger = logging.getLogger("cleantail.convert_deletes")
 
