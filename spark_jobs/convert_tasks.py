@@ -1,11 +1,11 @@
-"""The tasks of a conversion: they find the records that equality deletes remove, and those that are there before and after.
+"""The tasks of a conversion: they find which records equality deletes remove, and which are there before and after.
 
 A task reads the keys of its delete files once, into its database, each with the highest sequence number with which it
 was deleted. Then it reads the compared columns of its data files, and nothing else.
 
 The columns are compared in a type in which equal is equal. Numbers are numbers whatever width they were written with;
-times count units since 1970. Fractions are compared by their bits, as Java compares them: NaN equals NaN, and 0.0 is not
--0.0. Null stays null, and is compared as a value.
+times count units since 1970. Fractions are compared by their bits, as Java compares them: NaN equals NaN, and 0.0 is
+not -0.0. Null stays null, and is compared as a value.
 
 The other count of a conversion's check is what Iceberg's own reader in Spark finds (`alive_records`). Data files do not
 change in a conversion, so a record is known by its file and position.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from cleantail.kafka.record_batches import (
+from cleantail.kafka.segment_batches import (
     APPEND_TIME_BIT,
     ATTRIBUTES_AT,
     CONTROL_BIT,

@@ -2,8 +2,8 @@
 
 A branch of the table is the pin of a restore. It says which topic gets which records.
 
-1. The branch is at the records that are written: for `log` at a snapshot as it is, for `latest` at one where all but the
-   latest record of every key are deleted. As long as it is there its files are, whatever reclaim does.
+1. The branch is at the records that are written: for `log` at a snapshot as it is, for `latest` at one where all but
+   the latest record of every key are deleted. As long as it is there its files are, whatever reclaim does.
 2. Its name begins with a hash of the cluster's id and the topic's own id: a topic that was recreated is another one.
    So a restore that was killed is found again, and only by the topic that it began to write.
 3. It goes when the restore is verified, or a week after it began, when whoever began it has given up.

@@ -36,7 +36,7 @@ from typing import NoReturn
 from cleantail.config.input_limits import DEFAULT_LIMITS
 from cleantail.errors import CleantailError, OutsideError, SegmentError
 from cleantail.kafka.read_plan import COMMITTED, LogOffsets, Range
-from cleantail.kafka.record_batches import (
+from cleantail.kafka.segment_batches import (
     HEADER_BYTES,
     AbortedRecords,
     BatchHeader,

@@ -1,6 +1,6 @@
 """Append what the segments of a broker's log have and the table has not, all of it in one commit.
 
-1. The segments are found (cleantail.kafka.segment_files). Those that lie wholly below the table's position are left out.
+1. The segments are found (`segment_files`). Those that lie wholly below the table's position are left out.
 2. Spark tasks go through the others from end to end: what is cut off, damaged or missing is told with file and position
    before a record is staged.
 3. The log ends that follow take the place of what brokers would say, and everything else is as it is for these
@@ -35,7 +35,7 @@ from cleantail.config.unholdable import (
 from cleantail.errors import UnholdableError
 from cleantail.kafka.forgotten import CleanerConfigs
 from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
-from cleantail.kafka.record_batches import RawRecord, SegmentRecord
+from cleantail.kafka.segment_batches import RawRecord, SegmentRecord
 from cleantail.kafka.segment_files import (
     LogFolder,
     LogReader,

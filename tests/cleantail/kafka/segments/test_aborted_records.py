@@ -1,4 +1,4 @@
-from cleantail.kafka.record_batches import AbortedRecords
+from cleantail.kafka.segment_batches import AbortedRecords
 
 
 def told(*events):

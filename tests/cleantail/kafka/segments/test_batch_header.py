@@ -1,6 +1,6 @@
 import pytest
 
-from cleantail.kafka.record_batches import HEADER_BYTES, header_problem, parse_header
+from cleantail.kafka.segment_batches import HEADER_BYTES, header_problem, parse_header
 from tests.segment_builders import batch, emptied, marker, transactional
 
 DATA = batch(40, [(b"a", b"1"), (b"b", None), (b"c", b"")])

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from cleantail.kafka.record_batches import (
+from cleantail.kafka.segment_batches import (
     APPEND_TIME_BIT,
     GZIP,
     HEADER_BYTES,

@@ -17,7 +17,7 @@ import pytest
 
 from cleantail.errors import CleantailError
 from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.record_batches import HEADER_BYTES, BatchHeader, parse_header
+from cleantail.kafka.segment_batches import HEADER_BYTES, BatchHeader, parse_header
 from cleantail.kafka.segment_files import find_logs
 from cleantail.sources.kcat import Record
 from differential.kafka_client import LET_GO

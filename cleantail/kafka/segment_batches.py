@@ -1,4 +1,4 @@
-"""A record batch of Kafka's message format version 2 (`DefaultRecordBatch`), as a segment has it: its header, its records.
+"""A record batch of Kafka's message format version 2 (`DefaultRecordBatch`) in a segment: header and records.
 
 A header has 61 bytes. The checksum covers only what comes after it. Offset, length, leader epoch and magic byte are
 compared with their neighbours instead.
