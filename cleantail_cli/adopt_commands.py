@@ -233,7 +233,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Return (problems, what could not be checked): is there a risk to delete files of other tables?"""
     from cleantail.lake import neighbours
-    from cleantail.lake.clients.trusted_catalog import require_data_alone
+    from cleantail.lake.metadata_guards import require_data_alone
     from cleantail.lake.table_folder import OwnFolders, oldest_own_file_ms, require_safe_commits
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""

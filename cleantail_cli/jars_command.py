@@ -15,7 +15,7 @@ from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page
 
 if TYPE_CHECKING:
-    from cleantail.lake.jars.jar_list import Jar
+    from cleantail.lake.jar_list import Jar
 
 
 @command(
@@ -45,8 +45,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.
     """
     from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
-    from cleantail.lake.jars.jar_fetching import fetch, listed_jars, problems, take
-    from cleantail.lake.jars.jar_list import kinds_of, mixed_versions, spark_version
+    from cleantail.lake.jar_list import fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
 
     spark = spark_version()
     if warning := mixed_versions():

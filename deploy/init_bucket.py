@@ -14,7 +14,7 @@ from pyarrow.fs import FileType, S3FileSystem
 
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
-from cleantail.lake.clients.client_properties import S3_ACCESS_KEY, S3_SECRET_KEY
+from cleantail.lake.client_properties import S3_ACCESS_KEY, S3_SECRET_KEY
 
 CONFIG = Path(__file__).resolve().parent / "config"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cleantail.config.alert_channels import MEANING
 from cleantail.config.config_reference import reference_markdown
-from cleantail.lake.clients.property_names import NAMES
+from cleantail.lake.client_properties import NAMES
 from cleantail.log.rules import RULES
 from cleantail.watch.metrics import metrics_markdown
 from docs_site.command_reference import as_markdown

@@ -35,7 +35,7 @@ from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.clients.exchange import is_address, read_document, write_document
+from cleantail.lake.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.runs.clocks import SKEW_MS, require_of_run, require_past
 from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON

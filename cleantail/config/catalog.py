@@ -1,7 +1,7 @@
 """`platform.catalog:` of config/defaults.yaml: the Iceberg catalog, for both of its clients (Java and PyIceberg).
 
-Properties may have Iceberg's names or PyIceberg's. Each client gets its own names (cleantail.lake.clients). Secrets are
-given by the names of environment variables.
+Properties may have Iceberg's names or PyIceberg's. Each client gets its own names (cleantail.lake.client_properties).
+Secrets are given by the names of environment variables.
 """
 
 from __future__ import annotations

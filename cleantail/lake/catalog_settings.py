@@ -14,9 +14,8 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.platform import Platform, authentication, network_problem
 from cleantail.config.state_home import INSTALLED_IN
 from cleantail.errors import CleantailError
-from cleantail.lake.clients import client_properties
-from cleantail.lake.jars import jar_places
-from cleantail.lake.jars.jar_list import on_class_path
+from cleantail.lake import client_properties, jar_list
+from cleantail.lake.jar_list import on_class_path
 from cleantail.log.task_shares import DEFAULT_CORES
 
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
@@ -53,8 +52,8 @@ def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
 
 
 def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
-    """Returns where the jars of the platform's applications are (cleantail.lake.jars.jar_places)."""
-    return jar_places.jars_directory(platform.home, env)
+    """Returns where the jars of the platform's applications are (cleantail.lake.jar_list)."""
+    return jar_list.jars_directory(platform.home, env)
 
 
 def needs_s3(platform: Platform) -> bool:

@@ -19,11 +19,10 @@ from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.home_folder import exclusive, make_home
 from cleantail.human import one_line
 from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
-from cleantail.lake.clients.bounded_reads import DELETES_PROPERTY, most_delete_bytes
-from cleantail.lake.clients.client_properties import pyiceberg_properties, with_renewed_tokens
-from cleantail.lake.clients.exchange import OF_FILES
-from cleantail.lake.clients.trusted_catalog import opened, require_data_alone
+from cleantail.lake.client_properties import pyiceberg_properties, with_renewed_tokens
 from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
+from cleantail.lake.exchange import OF_FILES
+from cleantail.lake.metadata_guards import DELETES_PROPERTY, most_delete_bytes, opened, require_data_alone
 from cleantail.lake.table_folder import only_own_files, require_safe_commits
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.clients.bounded_reads import avro_file
+from cleantail.lake.metadata_guards import avro_file
 from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
 
 if TYPE_CHECKING:

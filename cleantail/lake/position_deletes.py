@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.input_limits import DELETES_BYTES, limit_text
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.clients.bounded_reads import most_delete_bytes, up_to
+from cleantail.lake.metadata_guards import most_delete_bytes, up_to
 from cleantail.lake.parquet_pages import unpacked_bytes
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
-from cleantail.lake.clients.bounded_reads import metadata_text, parsing
+from cleantail.lake.metadata_guards import metadata_text, parsing
 
 _ALIASES = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
-from cleantail.lake.kept.code_digest import code_digest
+from cleantail.lake.kept_facts import code_digest
 from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, ancestry, table_facts
 from cleantail.log.horizons import Reader

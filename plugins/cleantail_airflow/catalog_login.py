@@ -15,7 +15,7 @@ from airflow.sdk import BaseHook
 
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
-from cleantail.lake.clients.client_properties import secret_variables
+from cleantail.lake.client_properties import secret_variables
 from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 logger = logging.getLogger("cleantail.login")

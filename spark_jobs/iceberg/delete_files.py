@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cleantail.adopt.adoption import VECTORS_VERSION
-from cleantail.lake.clients.bounded_reads import most_delete_bytes
+from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import PATH_ID, positions_of_file, require_bytes, vector_positions
 from spark_jobs.iceberg.deletion_vectors import puffin_file
 from spark_jobs.iceberg.file_columns import FIELD_ID

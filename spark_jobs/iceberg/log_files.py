@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from cleantail.config.topic_table import KEY, OFFSET, TOMBSTONE, VALUE
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.clients.bounded_reads import most_delete_bytes
+from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import miscounted, positions_of_file, read_vector, vector_name
 from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
 from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays

@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
-from cleantail.lake.jars.jar_list import AGAIN
+from cleantail.lake.jar_list import AGAIN
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.local_files import write_no_checksums
 from spark_jobs.iceberg.jvm.quick_answers import acknowledge_at_once

@@ -14,7 +14,7 @@ from pathlib import Path
 from cleantail.codec import Codec
 from cleantail.config.platform import Platform
 from cleantail.errors import TableError
-from cleantail.lake.clients.exchange import read_document, write_document
+from cleantail.lake.exchange import read_document, write_document
 from spark_jobs.quality.data_docs_html import page
 from spark_jobs.quality.data_docs_pages import ListedPage, index_content
 from spark_jobs.quality.data_docs_site import NEWEST

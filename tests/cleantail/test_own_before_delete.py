@@ -52,8 +52,8 @@ OWNED = {
     },
     "cleantail/kafka/import_config.py": {"unlink": "has this process's number in its name"},
     "cleantail/lake/catalogs.py": {"DROP COLUMN": "part of a message"},
-    "cleantail/lake/clients/exchange.py": {"delete": "has the name that this task has made for its application"},
-    "cleantail/lake/jars/jar_fetching.py": {"unlink": "the part of a download, under a name of this process"},
+    "cleantail/lake/exchange.py": {"delete": "has the name that this task has made for its application"},
+    "cleantail/lake/jar_list.py": {"unlink": "the part of a download, under a name of this process"},
     "cleantail/lake/namespaces.py": {
         "update_namespace_properties": "a position that a person forgets by its name, or a release that is compared first",
     },

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "dags", "embedded_airflow")
 OPENING = {"open", "fdopen", "NamedTemporaryFile", "TemporaryFile"}
 WHOLE = {"read_text", "write_text"}
-OF_ICEBERG = "cleantail/lake/clients/bounded_reads.py"
+OF_ICEBERG = "cleantail/lake/metadata_guards.py"
 """Its open() is that of an input of PyIceberg, which has bytes."""
 NO_UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 

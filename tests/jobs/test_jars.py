@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.lake.jars import jar_fetching
-from cleantail.lake.jars.jar_list import Jar
+from cleantail.lake import jar_list
+from cleantail.lake.jar_list import Jar
 from cleantail_cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +52,9 @@ def test_a_repository_that_is_named_is_asked(jars, tmp_path, monkeypatch):
     (place / "thing-1.0.jar").write_bytes(EMPTY_JAR)
     (place / "thing-1.0.pom").write_text(POM.format("<version>1.0</version>"))
     thing = Jar("spark", hashlib.sha256(EMPTY_JAR).hexdigest(), len(EMPTY_JAR), "org.example_thing-1.0.jar")
-    monkeypatch.setattr(jar_fetching, "listed", lambda: iter([thing]))
-    monkeypatch.setattr(jar_fetching, "packages", lambda _: ["org.example:thing:1.0"])
-    monkeypatch.setattr(jar_fetching, "TRIES", 1)
+    monkeypatch.setattr(jar_list, "listed", lambda: iter([thing]))
+    monkeypatch.setattr(jar_list, "packages", lambda _: ["org.example:thing:1.0"])
+    monkeypatch.setattr(jar_list, "TRIES", 1)
     with ThreadingHTTPServer(
         ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path / "maven")
     ) as maven:

@@ -11,7 +11,7 @@ import pytest
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalog_settings import spark_conf, spark_secrets
-from cleantail.lake.clients.client_properties import pyiceberg_properties
+from cleantail.lake.client_properties import pyiceberg_properties
 from cleantail_airflow import catalog_login
 from cleantail_airflow.catalog_login import with_login
 

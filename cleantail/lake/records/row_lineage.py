@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from cleantail.lake.clients.bounded_reads import avro_file
 from cleantail.lake.columns_property import columns_of_properties
 from cleantail.lake.delete_entries import DATA, ENTRY_DELETED
+from cleantail.lake.metadata_guards import avro_file
 from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, Span, Spans, spans_of_metrics
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table
-from cleantail.lake.kept.kept_facts import KeptFacts
+from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.clocks import expiry_ms
 from cleantail.lake.runs.reader_properties import readers_of

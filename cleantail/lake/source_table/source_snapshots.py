@@ -16,7 +16,7 @@ from cleantail.config.topic_source import MAIN, TableSource
 from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
 from cleantail.lake.catalogs import kept_catalog, unreachable
-from cleantail.lake.clients.trusted_catalog import require_data_alone
+from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.snapshot_plan import SourceSnapshot, SourceTable
 

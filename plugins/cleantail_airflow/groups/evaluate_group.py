@@ -34,7 +34,7 @@ from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_operator import as_airflow
 
 if TYPE_CHECKING:
-    from cleantail.lake.kept.kept_facts import KeptFacts
+    from cleantail.lake.kept_facts import KeptFacts
 
 CANNOT = "cannot be worked on"
 
@@ -117,7 +117,7 @@ class EvaluateGroupOperator(BaseOperator):
         """Evaluates the topics one by one, and keeps of each what packing needs. Raises AirflowException where the
         catalog is out of reach: that is no topic's fault."""
         from cleantail.lake.catalogs import kept_catalog
-        from cleantail.lake.kept.kept_facts import KeptFacts
+        from cleantail.lake.kept_facts import KeptFacts
 
         try:
             kept_catalog(platform, os.environ)

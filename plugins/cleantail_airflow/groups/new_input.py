@@ -12,7 +12,7 @@ from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:
-    from cleantail.lake.kept.kept_facts import KeptFacts
+    from cleantail.lake.kept_facts import KeptFacts
 
 
 RECORD_BYTES_IN_KAFKA = 256

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from airflow.models.connection import Connection
 
 from cleantail.config.platform import Platform
-from cleantail.lake.clients.exchange import folder_of, read_document, remove_document, write_document
+from cleantail.lake.exchange import folder_of, read_document, remove_document, write_document
 from cleantail.rounds.evidence_row import VARIABLES
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException

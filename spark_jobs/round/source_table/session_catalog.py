@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic_source import TableSource
 from cleantail.errors import OutsideError, SourceError
-from cleantail.lake.clients import client_properties
+from cleantail.lake import client_properties
 from spark_jobs.iceberg.commits import java_message
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
-from cleantail.lake.clients import bounded_reads
+from cleantail.lake import metadata_guards
 from cleantail.lake.position_deletes import (
     POSITIONS,
     VECTORS,
@@ -96,7 +96,7 @@ def bomb(place, pos, names=("a.parquet",), **options):
 
 @pytest.fixture
 def limited(monkeypatch):
-    return lambda size: monkeypatch.setattr(bounded_reads, "_limits", LimitConfigs(deletes_max_bytes=size))
+    return lambda size: monkeypatch.setattr(metadata_guards, "_limits", LimitConfigs(deletes_max_bytes=size))
 
 
 def peak_of(work):

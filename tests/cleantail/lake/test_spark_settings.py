@@ -7,10 +7,10 @@ import pytest
 from cleantail.config.platform import Catalog, Platform, Spark
 from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.lake import catalog_settings as spark_settings
+from cleantail.lake import jar_list
 from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
-from cleantail.lake.clients.client_properties import pyiceberg_properties
-from cleantail.lake.jars import jar_places
-from cleantail.lake.jars.jar_list import kinds_of, listed, spark_version
+from cleantail.lake.client_properties import pyiceberg_properties
+from cleantail.lake.jar_list import kinds_of, listed, spark_version
 
 SECRETS = {
     "CLEANTAIL_CATALOG_USER": "me",
@@ -140,7 +140,7 @@ def default_options(platform, env):
 
 def test_the_jars_are_those_of_the_home_or_of_the_checkout_or_of_the_cache(platform, tmp_path, monkeypatch):
     fetched, env = tmp_path / "checkout", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    monkeypatch.setattr(jar_places, "CHECKOUT_JARS", fetched)
+    monkeypatch.setattr(jar_list, "CHECKOUT_JARS", fetched)
     cache = tmp_path / "cache" / "cleantail" / "jars" / f"spark-{spark_version()}"
     assert spark_settings.jars_directory(platform(), env) == cache
     fetched.mkdir()
@@ -167,7 +167,7 @@ def test_jars_that_the_cluster_has_are_named_on_no_class_path(platform, tmp_path
 
 
 def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkeypatch):
-    monkeypatch.setattr(jar_places, "CHECKOUT_JARS", tmp_path / "none")
+    monkeypatch.setattr(jar_list, "CHECKOUT_JARS", tmp_path / "none")
     assert "SharedArchiveFile" not in default_options(platform, {})
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "classes.jsa").touch()

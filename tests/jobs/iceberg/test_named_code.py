@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cleantail.errors import TableError
-from cleantail.lake.clients.trusted_catalog import NAMES_CODE
+from cleantail.lake.metadata_guards import NAMES_CODE
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ import pytest
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalog_settings import needs_mysql, needs_s3
-from cleantail.lake.jars.jar_list import (
+from cleantail.lake.jar_list import (
     MYSQL,
     S3,
     TESTED_SPARK,
@@ -21,7 +21,7 @@ from cleantail.lake.jars.jar_list import (
     packages,
 )
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SPARK = [jar for jar in listed() if jar.kind in kinds_of(TESTED_SPARK)]
 
 
@@ -86,7 +86,7 @@ def test_a_version_of_spark_for_which_iceberg_has_no_jar_is_refused_with_those_t
 @pytest.mark.parametrize(("client", "said"), [("4.1.3", False), ("4.0.4", True)])
 def test_pyspark_and_its_client_of_two_versions_are_told(monkeypatch, client, said):
     versions = {"pyspark": "4.1.3", "pyspark-client": client}
-    monkeypatch.setattr("cleantail.lake.jars.jar_list.version", versions.__getitem__)
+    monkeypatch.setattr("cleantail.lake.jar_list.version", versions.__getitem__)
     assert ("install both in one version" in (mixed_versions() or "")) is said
 
 

@@ -15,16 +15,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP
 from cleantail.errors import TableError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import kept_catalog, load_table, metadata_locations
-from cleantail.lake.kept.code_digest import code_digest
-from cleantail.lake.kept.partition_values import partitioned_by_values
 from cleantail.lake.namespaces import namespace_properties
 from cleantail.lake.runs.reader_properties import readers_in
 from cleantail.lake.runs.release_properties import releases_in
@@ -34,6 +37,30 @@ from cleantail.log.quarantine import NO_RELEASES, Releases
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+@cache
+def code_digest() -> str:
+    """Returns the digest of PyIceberg's version and of all modules of the package `cleantail`: a few hundred files,
+    which a process reads once."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(version("pyiceberg").encode())
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}\n".encode())
+        with suppress(FileNotFoundError):  # while the package is replaced by another version
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def partitioned_by_values(topic: Topic, table: Table) -> bool:
+    """Returns whether a partition of the table, now or before, is made of another column than a record's log, offset
+    and time: Iceberg writes partition values into manifests, and mostly into the paths of files."""
+    paths = topic.columns.paths if topic.columns else {name: name for name in (PARTITION, OFFSET, TIMESTAMP)}
+    harmless = {paths[name] for name in (PARTITION, OFFSET, TIMESTAMP) if name in paths}
+    fields = [field for spec in table.specs().values() for field in spec.fields]
+    return any(table.schema().find_column_name(field.source_id) not in harmless for field in fields)
+
 
 FOLDER, FILE = "evaluate", "facts.db"
 MOST_CHARS = 1_000_000

@@ -114,9 +114,9 @@ def hive(project, metadata_file, monkeypatch):
 
 
 def trusted(catalog):
-    from cleantail.lake.clients import trusted_catalog
+    from cleantail.lake import metadata_guards
 
-    catalog.__class__ = trusted_catalog._trusted(type(catalog))
+    catalog.__class__ = metadata_guards._trusted(type(catalog))
     return catalog
 
 
@@ -273,11 +273,11 @@ def test_properties_that_are_only_data_are_in_nobodys_way(orders_table):
 
 
 def test_no_other_module_opens_a_catalog_or_builds_a_file_io_of_a_tables_properties():
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[3]
     opening = re.compile(
         r"\bload_catalog\(|\bStaticTable\b|_load_file_io|load_location_provider|load_file_io\([^\n]*\bproperties\.properties"
     )
     folders = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "embedded_airflow", "demo", "differential")
     files = [file for folder in folders for file in (root / folder).rglob("*.py")]
     assert len(files) > 300
-    assert [f.name for f in files if opening.search(f.read_text())] == ["trusted_catalog.py"]
+    assert [f.name for f in files if opening.search(f.read_text())] == ["metadata_guards.py"]

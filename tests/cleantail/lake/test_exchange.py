@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.config.platform import Catalog, Platform
-from cleantail.lake.clients.exchange import folder_of, is_address, read_document, remove_document, write_document
+from cleantail.lake.exchange import folder_of, is_address, read_document, remove_document, write_document
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import ConfigError
-from cleantail.lake.clients.client_properties import (
+from cleantail.lake.client_properties import (
     pyiceberg_properties,
     spark_catalog,
     spark_secrets,

@@ -10,10 +10,10 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
+from cleantail.lake import kept_facts
 from cleantail.lake.catalogs import kept_catalog, open_catalog
 from cleantail.lake.columns_property import property_of_columns
-from cleantail.lake.kept import kept_facts
-from cleantail.lake.kept.kept_facts import FILE, FOLDER, KeptFacts
+from cleantail.lake.kept_facts import FILE, FOLDER, KeptFacts
 from cleantail.lake.runs import evaluate
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from cleantail.lake.runs.new_files import new_files

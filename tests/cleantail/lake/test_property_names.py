@@ -10,9 +10,9 @@ import pyiceberg
 import pytest
 
 from cleantail.config.catalog import Catalog
-from cleantail.lake.clients.property_names import NAMES, of_java, of_pyiceberg
+from cleantail.lake.client_properties import NAMES, of_java, of_pyiceberg
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def names_of_pyiceberg():

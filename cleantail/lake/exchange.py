@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from cleantail.codec import digest_of
 from cleantail.config.platform import Platform
-from cleantail.lake.clients.client_properties import pyiceberg_properties
+from cleantail.lake.client_properties import pyiceberg_properties
 
 OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
 """Beginnings of the properties by which PyIceberg opens files."""

@@ -1,1 +1,0 @@
-"""What a process knows again of tables that have not changed since another one has read them."""
