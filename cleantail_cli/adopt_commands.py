@@ -46,14 +46,14 @@ if TYPE_CHECKING:
         multiple=True,
         metavar="NAME=COLUMN",
         shell_complete=column_names,
-        help="key=id, key=struct.field, or key=tenant,id for a key of several columns; headers= maps none. May be "
-        "repeated.",
+        help="Map a column: key=id, key=struct.field, or key=tenant,id for a key of several columns. headers= leaves "
+        "headers unmapped. May be repeated.",
     ),
     click.option(
         "--deleted",
         "deletes",
         metavar="COLUMN=TEXT",
-        help="The column that marks deletes, and its values for deletes: op=d, __deleted=true, op=d,x.",
+        help="The column that marks deletes, and the values that do: op=d, __deleted=true, op=d,x.",
     ),
     click.option(
         "--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3. This cannot be undone."

@@ -57,7 +57,9 @@ def check_config(call: Invocation) -> int:
     "import-config",
     click.argument("file", required=False, metavar="[FILE]", help="Output of kafka-configs --describe; - is stdin."),
     click.option("--bootstrap-server", metavar="HOST:PORT", help="Read the configs from a live broker instead."),
-    click.option("--command-config", type=FILE, metavar="F", help="Client properties, by librdkafka's names."),
+    click.option(
+        "--command-config", type=FILE, metavar="F", help="File of client properties, with librdkafka's names."
+    ),
     click.option(
         "--topic", "topics", multiple=True, metavar="T", help="Only this topic, compacted or not; may be repeated."
     ),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         "repositories",
         multiple=True,
         metavar="URL",
-        help="A Maven repository to ask for what Maven Central does not give; may be repeated.",
+        help="A Maven repository for jars that Maven Central does not have; may be repeated.",
     ),
     configured=False,
     examples=["cleantail jars", "cleantail jars --from /mnt/jars"],

@@ -108,7 +108,7 @@ def is_natural(text: str) -> bool:
 NATURAL, CLOCK, TARGET = Natural(), Clock(), Target()
 FILE = click.Path(path_type=Path)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
-topic = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="Its name, as in its YAML.")
+topic = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="The topic's name, as in its YAML.")
 optional_topic = click.argument(
     "topic",
     metavar="[TOPIC]",

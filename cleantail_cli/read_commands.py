@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def read(call: Invocation, topic: str, partition: int | None, from_offset: int, as_of: str | None) -> int:
     """Print records as kcat -J lines, partition by partition, in offset order.
 
-    --json changes nothing.
+    The output is the same with --json.
     """
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.records.log_bounds import log_ends, log_starts
@@ -146,7 +146,7 @@ def list_readers(call: Invocation, topic: str) -> int:
     "remove",
     parameters.topic,
     _name,
-    click.option("--partition", type=NATURAL, metavar="N", help="Only in this log."),
+    click.option("--partition", type=NATURAL, metavar="N", help="Only in this partition."),
     examples=["cleantail reader remove customer-cdc search-index"],
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     "restore",
     parameters.topic,
     click.option("--to", "target", required=True, metavar="TOPIC", help="The topic in Kafka; it must be empty."),
-    click.option("--bootstrap-server", metavar="HOST:PORT", help="Its brokers (CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS)."),
-    click.option("--connection", metavar="NAME", help="An Airflow connection of type kafka instead: AIRFLOW_CONN_…"),
-    click.option("--command-config", type=FILE, metavar="F", help="Client properties, by librdkafka's names."),
+    click.option(
+        "--bootstrap-server", metavar="HOST:PORT", help="Brokers (default: CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS)."
+    ),
+    click.option("--connection", metavar="NAME", help="Airflow connection of type kafka, from AIRFLOW_CONN_…."),
+    click.option(
+        "--command-config", type=FILE, metavar="F", help="File of client properties, with librdkafka's names."
+    ),
     click.option("--log", "log", is_flag=True, help="Every record of the archive, tombstones too (the default)."),
     click.option("--latest", "latest", is_flag=True, help="The latest record of every key, without tombstones."),
     parameters.as_of,

@@ -34,12 +34,17 @@ if TYPE_CHECKING:
 @command(
     "rollback",
     parameters.topic,
-    click.option("--to", type=TARGET, metavar="SNAPSHOT", help="last (the default): before the last published round."),
+    click.option(
+        "--to",
+        type=TARGET,
+        metavar="SNAPSHOT",
+        help="last (the default) undoes the last published round; an id undoes all rounds after that snapshot.",
+    ),
     click.option(
         "--ingestion",
         metavar="last|SNAPSHOT|FILE",
-        help="Undo an ingestion instead: the newest, that of a snapshot, or that of a file (by its content, else its "
-        "name). Its records and file marks are removed. --dry-run lists the known ingestions.",
+        help="Undo an ingestion instead: the newest, that of a snapshot, or that of a file (by its content, else by "
+        "its name). Removes its records and file marks. --dry-run lists the known ingestions.",
     ),
     parameters.dry_run,
     examples=[

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     examples=["cleantail compact customer-cdc", "cleantail compact customer-cdc --partition 3 --force"],
 )
 def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
-    """Evaluate, compact, check, publish, expire: a whole run of one topic.
+    """Run one topic: evaluate, compact, check, publish, expire.
 
     The exit code is 5 if a round needs approval: that round is dropped, and --approve makes and publishes it.
     """

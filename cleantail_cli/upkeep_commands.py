@@ -105,7 +105,7 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
 @command(
     "release",
     parameters.topic,
-    click.argument("partition", type=NATURAL, metavar="PARTITION", help="Its number."),
+    click.argument("partition", type=NATURAL, metavar="PARTITION", help="The partition's number."),
     examples=["cleantail release customer-cdc 0"],
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
@@ -128,8 +128,8 @@ def release(call: Invocation, topic: str, partition: int) -> int:
 def mend(call: Invocation, table: str, dry_run: bool) -> int:
     """Make a table with damaged deletion vectors readable.
 
-    A data file may have two vectors, or one that is older than the file's registration: one vector with all their
-    deletes replaces them. Vectors of data files that no longer exist are dropped. No record comes back.
+    Writes one vector with all deletes for each data file that has two, or one older than the file's registration. Drops
+    the vectors of data files that no longer exist. Deleted records stay deleted.
     """
     from cleantail.lake.catalogs import load_named
     from cleantail.lake.runs.damaged_vectors import damaged_vectors
