@@ -122,7 +122,7 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
         if is_read(topic, call.platform, settings, now_ms):
             result = KafkaIngestResult(topic.kafka_topic)
         else:
-            from spark_jobs.round.kafka.reading import read_topic
+            from spark_jobs.round.intake.kafka_reading import read_topic
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
                 result = read_topic(spark, topic, call.platform, settings, now_ms, progress)
@@ -134,7 +134,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
     """Append the new records in segments of the topic's logs in a directory."""
     from cleantail.kafka.segment_files import find_logs
     from cleantail.lake.catalogs import require_usable
-    from spark_jobs.round.kafka.segment_logs import read_segments, segment_topic
+    from spark_jobs.round.intake.segment_logs import read_segments, segment_topic
 
     if topic.source.table is not None:
         raise CleantailError(
@@ -166,7 +166,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
         if is_table_read(topic, call.platform, now_ms):
             result = TableIngestResult(table_source_of(topic).named_in(call.platform.catalog.name))
         else:
-            from spark_jobs.round.source_table.reading import read_source_table
+            from spark_jobs.round.intake.source_table_reading import read_source_table
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
                 result = read_source_table(spark, topic, call.platform, now_ms, progress)

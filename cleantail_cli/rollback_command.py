@@ -81,7 +81,7 @@ def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool
     if dry_run:
         return RolledBack(topic, planned, logs, None)
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.undo.rollback import rollback_topic
+    from spark_jobs.round.undo import rollback_topic
 
     with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")
@@ -118,7 +118,7 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
     snapshot_id = None
     if not dry_run:
         from spark_jobs.iceberg.tables import TopicTable
-        from spark_jobs.round.undo.undo_ingestion import undo_in_topic
+        from spark_jobs.round.undo import undo_in_topic
 
         with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")

@@ -134,7 +134,7 @@ def _source(topic: Topic) -> SourceTopic:
 
 def _compared(topic: Topic, platform: Platform, source: SourceTopic, progress: Progress) -> Report:
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.reconcile import dry_comparison
+    from spark_jobs.round.make import dry_comparison
 
     with spark_session(platform, f"cleantail reconcile {topic.topic}", progress) as spark:
         progress("comparing")
@@ -148,7 +148,7 @@ def _reconciled(
     from cleantail.kafka.table_position import is_read
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
-    from spark_jobs.round.kafka.reading import read_topic
+    from spark_jobs.round.intake.kafka_reading import read_topic
     from spark_jobs.round.run import Run, drop_if_waiting, reconcile_round
 
     preload()

@@ -80,7 +80,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     if not planned.due and not side_due(configured, call.platform, now_ms):
         call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
         return 0
-    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+    from spark_jobs.round.reclaim import reclaim_topic
 
     result = _by_spark(
         call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
@@ -136,7 +136,7 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
 
     damaged = damaged_vectors(load_named(call.platform, table))
     if damaged.any and not dry_run:
-        from spark_jobs.round.upkeep.mend import mend_table
+        from spark_jobs.round.mend import mend_table
 
         with call.output.progress() as progress, spark_session(call.platform, f"cleantail mend {table}", progress) as s:
             progress("mending")

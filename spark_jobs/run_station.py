@@ -277,13 +277,13 @@ def _ingest(job: Job) -> Document:
         return dict(INGEST_RESULT_JSON.plain(appended))
     if topic.source.table is not None:
         session = job.begin_session("ingest")
-        from spark_jobs.round.source_table.reading import read_source_table
+        from spark_jobs.round.intake.source_table_reading import read_source_table
 
         of_table = read_source_table(session(), topic, platform, job.now_ms, _silent)
         return dict(TABLE_INGEST_RESULT_JSON.plain(of_table))
     settings = _client_settings(job)
     session = job.begin_session("ingest")
-    from spark_jobs.round.kafka.reading import read_topic
+    from spark_jobs.round.intake.kafka_reading import read_topic
 
     return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, platform, settings, job.now_ms, _silent)))
 
@@ -315,7 +315,7 @@ def _check_quality(job: Job) -> Document:
     round waits for a person."""
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("check_quality")
-    from spark_jobs.round.stations.check_station import check_and_publish
+    from spark_jobs.round.stations import check_and_publish
 
     checked = check_and_publish(_round_run(job, session), request, job.arguments.publish)
     return _with_ok(CHECKED_ROUND_JSON, checked)
@@ -325,7 +325,7 @@ def _publish(job: Job) -> Document:
     """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`."""
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("publish", workers=False)
-    from spark_jobs.round.stations.answered_rounds import publish_recorded
+    from spark_jobs.round.stations import publish_recorded
 
     result = publish_recorded(session, job.topic, job.platform, reference, job.arguments.kind)
     return dict(ROUND_RESULT_JSON.plain(result))
@@ -358,7 +358,7 @@ def _reclaim(job: Job) -> Document:
     """Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots."""
     session = job.begin_session("reclaim")
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+    from spark_jobs.round.reclaim import reclaim_topic
 
     result = reclaim_topic(TopicTable.of(session(), job.topic, job.platform), job.platform, job.now_ms)
     return dict(RECLAIM_RESULT_JSON.plain(result))
@@ -366,7 +366,7 @@ def _reclaim(job: Job) -> Document:
 
 def _rollback(job: Job) -> Document:
     """Undo published rounds: restore table and state to before them, in one commit. What was appended since stays."""
-    from spark_jobs.round.undo.rollback import AskedRollback, undo_once
+    from spark_jobs.round.undo import AskedRollback, undo_once
 
     given = job.arguments
     asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)

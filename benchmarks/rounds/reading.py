@@ -51,7 +51,7 @@ def run(options: Options) -> Table:
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
     """Returns the seconds by reader and state, once cold and `repetitions` times warm."""
-    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+    from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. three states of one table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()

@@ -60,7 +60,7 @@ def run(options: Options) -> Table:
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     """Measures the copies, Iceberg's procedure and reclaim, once cold and `repetitions` times warm."""
-    from spark_jobs.round.upkeep.reclaim import reclaim_topic
+    from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. a compacted table
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()

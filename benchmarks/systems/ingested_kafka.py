@@ -91,7 +91,7 @@ def _consume(address: str, partitions: tuple[int, ...], barrier: Barrier, counts
 
 def measure_reading(lake: Lake, address: str, records: int, repetitions: int) -> Measured:
     """Measures reading the whole topic into a new table."""
-    from spark_jobs.round.kafka.reading import read_topic
+    from spark_jobs.round.intake.kafka_reading import read_topic
 
     platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {}, source={"kafka": {"bootstrap.servers": address}})

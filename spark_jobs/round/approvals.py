@@ -1,32 +1,140 @@
-"""Says what a checked round needs where it waits for a person: why, a sample of what would go, and what a "no"
-leaves."""
+"""Say what a checked round needs where it waits for a person, and what a failed check or a "no" leaves.
+
+1. A round that waits shows why, and a sample of what would go.
+2. Logs whose check failed keep a branch to look at, and a state in quarantine.
+3. A topic's own checks look at the records that the round would publish. Great Expectations runs several queries over
+   them, and each would read them again (`read_once`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
 from operator import or_
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION
-from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState
-from cleantail.log.quarantine import replaced
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
+from cleantail.log.log_state import KEYLESS_RULE
+from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.log.quarantine import after_failure, failed_name, replaced
+from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
-from cleantail.rounds.check_results import RemovedRecord
-from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
+from cleantail.rounds.check_results import CheckResult, RemovedRecord
+from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit, keyless_logs, misread_logs
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
 from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.few_records import FEW_RECORDS, are_few
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.failed_logs import keep_failed, quarantined
-from spark_jobs.round.judged_records import branch_has_few
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
+
+BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r"}
+"""Kind of a round -> what stands before the number of the unit in the name of its branch."""
+
+
+def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
+    """Returns partition -> the names of its failed expectations. A name is followed by what was observed only where
+    Cleantail wrote that text. A log that failed nothing itself, and is held back for others with which it shares files,
+    is left out."""
+    return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
+
+
+def _named(failure: CheckResult) -> str:
+    """Returns the expectation's name; with what was observed only of an error, and of records without a key: of all
+    else that may hold data."""
+    ours = failure.error or failure.expectation == KEYLESS_RULE
+    return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
+
+
+def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
+    """Keeps the branches of units in which a log failed under names of their own, where they can be looked at. Returns
+    partition -> that name; empty where none is kept.
+
+    A log that is held back for records without a key, or since two readers see it differently, has none: nothing of it
+    was changed."""
+    if not table.topic.config.cleantail_failed_branch_retention_ms:
+        return {}
+    kept: dict[int, str] = {}
+    red = failed_logs(checked).keys() - keyless_logs(checked.units).keys() - misread_logs(checked.units).keys()
+    for unit in checked.units:
+        failed = [w.partition for w in unit.partitions if w.partition in red]
+        if failed and table.load().refs().containsKey(unit.branch):
+            name = failed_name(checked.round, unit.unit, BRANCH_LETTERS[checked.kind], unit.now_ms)
+            table.create_branch(name, table.head_of(unit.branch))
+            kept |= dict.fromkeys(failed, name)
+    return kept
+
+
+def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
+    """Drops the branches that keep_failed created for a commit that then failed, but for those that a quarantine names:
+    another try of the same round may have been faster, and its states name the same branches."""
+    states = states_of_properties(texts(table.load().properties()), table.name)
+    table.drop_branches(set(branches) - {s.quarantine.branch for s in states.values() if s.quarantine})
+
+
+def quarantined(
+    checked: CheckedRound,
+    states: Mapping[int, PartitionState],
+    kept: Mapping[int, str],
+    backoff_ms: int,
+) -> dict[int, PartitionState]:
+    """Puts each log whose check failed in quarantine, and returns the new states. `kept`: what keep_failed returned.
+
+    A try of this very round may have put it there before it died: then the branch of its quarantine has the round's
+    name, and the log is left out, so that no failure is counted twice.
+    """
+    red, after = failed_logs(checked), {}
+    for unit, work in checked.works():
+        if (expectations := red.get(work.partition)) is not None:
+            state, branch = states.get(work.partition, PartitionState()), kept.get(work.partition, "")
+            if branch and state.quarantine and state.quarantine.branch == branch:
+                continue
+            kind = checked.kind_of(work)
+            after[work.partition] = after_failure(state, kind, expectations, unit.now_ms, backoff_ms, branch)
+    return after
+
+
+@contextmanager
+def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
+    """Gives the records of the works' logs on the unit's branch. Few of them are read once."""
+    records = as_text(below_end(table.at_branch(unit.branch), works))
+    with read_once(records) if branch_has_few(table, unit, works) else nullcontext(records) as judged:
+        yield judged
+
+
+def branch_has_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
+    """Returns whether the branch's files have few records of these logs. Where the plan of the round knows of more, the
+    files are not listed once more."""
+    if sum(work.records for work in works) > FEW_RECORDS:
+        return False
+    return are_few(table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works]))
+
+
+def as_text(records: DataFrame) -> DataFrame:
+    """Returns the records as the topic's own expectations read them: key and value as UTF-8 text."""
+    return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
+
+
+@contextmanager
+def read_once(records: DataFrame) -> Iterator[DataFrame]:
+    """Gives few records (spark_jobs.iceberg.few_records) for the queries of the block: the first one reads them from
+    the table, in one task, and an executor keeps them in its memory until the block ends. Where it has no room for
+    them, each query reads them anew; nothing of them comes to a disk."""
+    kept = records.coalesce(1).persist(StorageLevel.MEMORY_ONLY)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"

@@ -31,9 +31,8 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs_store import DocsStore
 from spark_jobs.quality.expectations import Auditor
 from spark_jobs.quality.time_limit import TimeLimit
-from spark_jobs.round.approvals import with_sample
+from spark_jobs.round.approvals import judged_records, with_sample
 from spark_jobs.round.evidence import append_evidence
-from spark_jobs.round.judged_records import judged_records
 
 COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "gone_at_source_left")]
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]

@@ -1,35 +1,234 @@
-"""Compact one work unit: find superseded records from key columns, write delete files onto a branch.
+"""Make a round: a compaction, an expiry of tombstones, or a reconciliation with the source, each on a branch.
 
-The unit came through Airflow's database: its bounds have to be those that the table's metadata give (exit code 5).
-Values are never read and `main` is not changed: check_quality reads the branch, publish replays it. A unit that runs
-again (a retry, a killed job) starts from the same base snapshot on a fresh branch.
+A compaction finds superseded records from key columns.
+
+An expiry finds tombstones whose horizon has come, also without new data. The ledgers in the table as it is now tell
+which are due (semantics.md 1.5, 3.3, 3.4).
+
+A reconciliation removes keys that are alive here and gone at the brokers:
+1. The table, as far as it was read from Kafka, is compared with all that the brokers have now (gone_keys says when a
+   key is gone).
+2. Records of the active segment, and those within min.compaction.lag.ms, go as any other (semantics.md 3.12): the
+   broker has let its own readers see them for as long as its configs promise, and a tombstone after them.
+3. Tombstones stay, also those of keys that go: they leave by their horizon, as ever.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.kafka.read_plan import BrokerTopic
+from cleantail.kafka.source_topic import SourceTopic
+from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.lake.runs.planned_units import planned_unit
+from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.horizons import hold_offset, left_behind, spans_of
+from cleantail.log.log_state import LogState
 from cleantail.log.task_shares import ends_where_full, map_slots, task_plan
-from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked_round import STAGED_UNIT_JSON, UNIT, StagedUnit, UnitCounts
-from spark_jobs.engine.compared_readers import compare_readers
+from cleantail.log.triggers import quarantine_pause
+from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
+from cleantail.rounds.checked_round import EXPIRED, STAGED_UNIT_JSON, UNIT, LeftBehind, StagedUnit, UnitCounts
+from cleantail.rounds.station_results import ComparedLog, ComparisonResult
+from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
+from spark_jobs.engine.expiry import find_expired
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
+from spark_jobs.engine.shared.shares import run_apart
 from spark_jobs.engine.shared.work import Work, run_work
+from spark_jobs.engine.source.broker_keys import read_source_keys
+from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
+from spark_jobs.engine.source.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
 from spark_jobs.engine.tasks import log_tasks
+from spark_jobs.engine.tombstone_entries import TombstoneLedger
 from spark_jobs.iceberg.branches import branch_name
-from spark_jobs.iceberg.snapshot_files import RemovedPositions, count_by_log, union_of
+from spark_jobs.iceberg.log_files import LogFile
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, count_by_log, union_of
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.released_logs import note_rewritten
+
+
+def expiry_unit(
+    plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
+) -> WorkUnit:
+    """Returns the logs with due tombstones as one unit; `end_offset` is the clean point, below which tombstones are
+    looked for."""
+    works = tuple(
+        PartitionWork(
+            partition=log.partition,
+            first_dirty_offset=log.first_dirty_offset,
+            end_offset=log.first_dirty_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            records=log.records,
+            hold_offset=hold_offset(plan.readers, log.partition),
+            hold_cap_ms=hold_cap_ms,
+            fresh_from=fresh_from.get(log.partition),
+        )
+        for log in plan.logs
+        if log.partition in plan.sweep and log.partition in partitions
+    )
+    horizons = {log.partition: log.horizons for log in plan.logs}
+    due = tuple(w for w in works if spans_of(w, horizons[w.partition], plan.now_ms))
+    return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
+
+
+def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
+    """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
+    readers whose hold was overrun."""
+    began_ms = int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
+    horizons = {log.partition: log.horizons for log in plan.logs}
+    spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
+    files = table.files_at(unit.base_snapshot_id)
+    ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
+    work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, platform, unit, files)
+    expired = run_apart(table, platform, work, merged_removals, tasks, "find what an expiry removes")
+    compared = compare_readers(table, platform, unit, files, tasks)
+    blocked = compared.blocked
+    removed = removed_positions(expired, blocked).get(EXPIRED, {})
+    twice = registered_twice(tasks, blocked)
+    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, platform, tasks, blocked))
+    counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
+    table.delete_positions(unit.branch, files, removed, twice, properties=compared.properties)
+    last = {log: offset for each in expired for log, offset in each.last.items() if log not in blocked}
+    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(plan, last))
+
+
+def _left_behind(plan: RunPlan, last: Mapping[int, int]) -> tuple[LeftBehind, ...]:
+    """Returns the readers past whose position tombstones go, since the cap of their hold was reached. `last`: the
+    offset of the last tombstone of each log that goes."""
+    return tuple(
+        LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
+    )
+
+
+_NOTHING = "nothing was compared, and nothing removed"
+
+
+def reconciliation_unit(
+    table: TopicTable,
+    platform: Platform,
+    source: SourceTopic,
+    now_ms: int,
+    partitions: Collection[int] | None = None,
+    wait: bool = False,
+) -> WorkUnit:
+    """Returns the logs to compare as one unit: `partitions`, or all. `wait`: without those whose pause of a quarantine
+    is not over. Raises as SourceTopic.require_comparable does."""
+    topic = table.topic
+    facts = read_facts(topic, platform)
+    if facts is None or facts.snapshot_id is None:
+        raise CleantailError(f"topic {topic.topic} has no records yet; {_NOTHING}")
+    broker = source.require_comparable(facts.source)
+    works = tuple(
+        work
+        for log in log_states(topic, facts, now_ms)
+        if (partitions is None or log.partition in partitions) and not (wait and quarantine_pause(log, now_ms))
+        if (work := _work(log, facts, broker)).end_offset > 0
+    )
+    name = round_name(now_ms, facts.sequence_number)
+    return WorkUnit(name, 0, now_ms, facts.snapshot_id, branch_name(f"ct_{name}_r0"), works)
+
+
+def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWork:
+    """Returns what is compared of a log: all that was read of it, up to the last stable offset of that time."""
+    p, source = log.partition, facts.source
+    end = source.next_offsets.get(p, 0) if source and p in broker.logs else 0
+    return PartitionWork(
+        partition=p,
+        first_dirty_offset=log.first_dirty_offset,
+        end_offset=min(end, source.open_from.get(p, end)) if source else 0,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        bytes=log.total_bytes,
+        records=sum(file.records for file in facts.files_of(p)),
+        source_start=broker.logs[p].start if p in broker.logs else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Holds what is gone of a unit's logs, and the unit with how far the brokers were read."""
+
+    unit: WorkUnit
+    gone: GoneKeys
+    files: SnapshotFiles
+    again: Mapping[str, Mapping[int, int]]
+    twice: tuple[LogFile, ...] = ()
+    readers: ReaderComparison = NOTHING_NEW
+
+    @property
+    def removed(self) -> dict[tuple[int, int], BitMap64]:
+        """Returns the positions of the records of keys that are gone, without those of logs that are blocked."""
+        kept = {name: bits for name, bits in self.gone.positions.items() if name[0] not in self.readers.blocked}
+        return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
+
+
+def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> Comparison:
+    """Reads the brokers' keys and the table's, and returns what is gone; changes nothing."""
+    files = table.files_at(unit.base_snapshot_id)
+    tasks = log_tasks(table, platform, unit, files)
+    context, memory_bytes = table.spark.sparkContext, platform.cleaner.cleantail_task_memory_bytes
+    broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
+    offsets = sum(broker.logs[p].end - broker.logs[p].start for p in logs if p in broker.logs)
+    buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
+    keys = read_source_keys(context, source, broker, logs, buckets, memory_bytes)
+    try:
+        works = tuple(
+            replace(w, source_start=keys.starts[w.partition], source_end=keys.ends[w.partition])
+            for w in unit.partitions
+        )
+        bounds = {w.partition: LogBounds(w.end_offset, keys.starts[w.partition], keys.ends[w.partition]) for w in works}
+        gone = merged_gone(compared(table, platform, tasks, keys, buckets, partial(find_gone, bounds)))
+    finally:
+        keys.release()
+    readers = compare_readers(table, platform, unit, files, tasks)
+    twice = registered_twice(tasks, readers.blocked)
+    again = removed_with(twice, records_again(table, platform, tasks, readers.blocked))
+    return Comparison(replace(unit, partitions=works), gone, files, again, tuple(twice), readers)
+
+
+def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
+    """Deletes on the unit's branch what is gone at its source; returns the unit with its counts."""
+    began_ms = int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
+    comparison = compare(table, platform, source, unit)
+    removed = comparison.removed
+    counts = UnitCounts(
+        {GONE: count_by_log(removed)} | dict(comparison.again),
+        saved_bytes=comparison.files.bytes_by_log([removed]),
+        misread=comparison.readers.blocked,
+    )
+    staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
+    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # a commit also where nothing is gone: that ends the state, too
+    properties = comparison.readers.properties
+    table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done, properties)
+    return staged
+
+
+def dry_comparison(table: TopicTable, platform: Platform, source: SourceTopic, now_ms: int) -> ComparisonResult:
+    """Returns what a reconciliation would remove now; changes nothing."""
+    comparison = compare(table, platform, source, reconciliation_unit(table, platform, source, now_ms))
+    records, gone = count_by_log(comparison.removed), comparison.gone
+    logs = (
+        ComparedLog(p, work.end_offset, gone.keys.get(p, 0), records.get(p, 0), gone.cut_off.get(p, 0))
+        for work in comparison.unit.partitions
+        for p in (work.partition,)
+    )
+    return ComparisonResult(table.topic.kafka_topic, tuple(sorted(logs, key=lambda log: log.partition)))
+
 
 FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
 

@@ -12,35 +12,100 @@ Nothing is ever half published.
 
 A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
 checked (cleantail.rounds.approval), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+
+Records without a key go to a side table where `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
 from cleantail.config.platform import Platform
+from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.log.quarantine import replaced
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
+from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, packed
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of
+from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of, publication_of
 from spark_jobs.engine.deleted_versions import remember
+from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.commits import publish_deletes
-from spark_jobs.iceberg.iceberg_reads import branch_change, texts
+from spark_jobs.iceberg.iceberg_reads import branch_change, files_with_deletes, history, texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.approvals import set_aside
+from spark_jobs.round.approvals import drop_unnamed, keep_failed, quarantined, set_aside
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.failed_logs import drop_unnamed, keep_failed, quarantined
-from spark_jobs.round.keyless_table import move_keyless
 from spark_jobs.round.latest_view import ensure_latest_view
-from spark_jobs.round.published_rounds import published_as, result_of
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
+
+
+def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
+    """Returns the snapshot that published this very round, None where none did. It searches main from its head back to
+    what the round read."""
+    mine = identity_of(checked).items()
+    read = {unit.base_snapshot_id for unit in checked.units}
+    since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
+    return next((c.snapshot_id for c in since if mine <= c.summary.items()), None)
+
+
+def result_of(table: TopicTable, checked: CheckedRound, snapshot_id: int, iceberg: Any = None) -> RoundResult:
+    """Returns the result of a published round, whichever try of its task has published it. `iceberg`: the table, where
+    it was loaded since."""
+    states = states_of_properties(texts((iceberg or table.load()).properties()), table.name)
+    return publication_of(checked, snapshot_id, states)
+
+
+def side_table(table: TopicTable) -> str:
+    return f"{table.name[:-1]}{KEYLESS_SUFFIX}`"
+
+
+def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection[int]) -> None:
+    """Copies the keyless records of the logs about to be published, of one that is there twice the first (3.5). They
+    leave the topic table in the commit after it; a crash between the two copies nothing twice, since what is in the
+    side table already is left out."""
+    for unit in units:
+        works = [w for w in unit.partitions if w.partition in green]
+        records = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(KEY).isNull())
+        if works and records.limit(1).count():
+            name = side_table(table)
+            _create_like(table, name)
+            held = table.spark.table(name).select(PARTITION, OFFSET)
+            once = _without_copies(table, records, unit.base_snapshot_id)
+            fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
+            table.append_beside(name, fresh.select(*table.spark.table(name).columns))
+
+
+def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:
+    """Returns the records without the later copies of an offset: one row for each."""
+    came = Window.partitionBy(PARTITION, OFFSET).orderBy("arrived", "_file", "_pos")
+    placed = records.select("*", "_file", "_pos") if "_file" not in records.columns else records
+    ordered = placed.join(F.broadcast(_arrivals(table, base_snapshot_id)), "_file")
+    return ordered.withColumn("nth", F.row_number().over(came)).where("nth = 1")
+
+
+def _arrivals(table: TopicTable, snapshot_id: int) -> DataFrame:
+    """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
+    files = files_with_deletes(table.load(), snapshot_id)
+    rows = [(str(file.location()), int(file.dataSequenceNumber())) for file, _ in files]
+    return table.spark.createDataFrame(rows, "_file string, arrived bigint")
+
+
+def _create_like(table: TopicTable, name: str) -> None:
+    fields = [f for f in table.current().schema if f.name not in METADATA]
+    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
+    table.ensure_side_table(name, columns, "'format-version'='3'")
+
 
 logger = logging.getLogger("cleantail.publish")
 Answer = Callable[[TopicTable, Platform, CheckedRound, str], None]

@@ -14,8 +14,7 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import judged_together
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, judged_round
-from spark_jobs.round.evidence import answer_rows, append_evidence
-from spark_jobs.round.evidence_store import append_rows_of, evidence_table
+from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_of, evidence_table
 
 
 def check_together(

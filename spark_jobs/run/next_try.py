@@ -22,7 +22,7 @@ from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.published_rounds import published_as, result_of
+from spark_jobs.round.publish import published_as, result_of
 
 logger = logging.getLogger("cleantail.packs")
 

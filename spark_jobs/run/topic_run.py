@@ -62,21 +62,23 @@ from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.lost_cores import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
-from spark_jobs.round.kafka.reading import read_topic
+from spark_jobs.round.intake.kafka_reading import read_topic
+from spark_jobs.round.intake.source_table_reading import read_source_table
 from spark_jobs.round.publish import Answer, publish_round
-from spark_jobs.round.round_kinds import compaction, planned_compaction, write_back
+from spark_jobs.round.reclaim import reclaim_topic
 from spark_jobs.round.run import (
     Progress,
     Run,
     compact_round,
+    compaction,
     drop_if_waiting,
     expire_round,
+    planned_compaction,
     reconcile_round,
     silent,
     stage_units,
+    write_back,
 )
-from spark_jobs.round.source_table.reading import read_source_table
-from spark_jobs.round.upkeep.reclaim import reclaim_topic
 from spark_jobs.run.next_try import tell_evidence, with_untold
 
 logger = logging.getLogger("cleantail.packs")

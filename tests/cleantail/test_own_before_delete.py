@@ -96,9 +96,9 @@ OWNED = {
     "spark_jobs/round/latest_view.py": {
         "CREATE OR REPLACE VIEW": "the topic's own view, made from the table at any time"
     },
-    "spark_jobs/round/upkeep/mend.py": {"removeDeletes": "vectors of the snapshot that was read, validated from it"},
-    "spark_jobs/round/upkeep/side_tables.py": {"rewriteDataFiles": "rows stay; Iceberg validates the files"},
-    "spark_jobs/round/upkeep/staged_rewrites.py": {
+    "spark_jobs/round/mend.py": {"removeDeletes": "vectors of the snapshot that was read, validated from it"},
+    "spark_jobs/round/reclaim.py": {"rewriteDataFiles": "rows stay; Iceberg validates the files"},
+    "spark_jobs/round/staged_rewrites.py": {
         "deleteFile": "files under UUIDs of this run, before their commit, or after it was refused and is not there",
     },
 }

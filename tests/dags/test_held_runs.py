@@ -65,8 +65,7 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
     """As the check does whose task is a stub here."""
     from types import SimpleNamespace
 
-    from spark_jobs.round.evidence import checked_rows
-    from spark_jobs.round.evidence_store import append_rows, evidence_table
+    from spark_jobs.round.evidence import append_rows, checked_rows, evidence_table
 
     table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
     platform = load_platform(site.config, os.environ)

@@ -6,7 +6,7 @@ Small logs share a task, which rewrites one group of files after the other.
 2. New files have the table's columns by its field ids, its codec and its sizes. Of format version 3 each record also
    carries its row id and the sequence number of its last change, as Iceberg's specification asks of a rewrite.
 3. What cannot be kept in this way is refused, with a reason: nothing is left of the task then, and the files are
-   rewritten by Spark (spark_jobs.round.upkeep.branch_rewriting).
+   rewritten by Spark (spark_jobs.round.staged_rewrites).
 """
 
 from __future__ import annotations

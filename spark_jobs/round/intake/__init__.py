@@ -1,1 +1,1 @@
-"""Says how records and tables come in: files that are appended, and tables that are adopted."""
+"""How records and tables come in: from files, Kafka and source tables, and by adoption."""

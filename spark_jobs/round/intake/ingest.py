@@ -5,6 +5,10 @@ records: the same content again adds nothing, and a run that was killed can be r
 record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
 appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
 offset once. And so does a file that changes while it is read: its digest would stand for other records.
+
+kcat writes the records of a partition in their order. As long as they come so, each task writes its own files, a log
+to a file, and nothing is shuffled or sorted. Where records go back in their log, or the parts of two tasks overlap,
+UnwritableError says so, no file is left, and Spark sorts them.
 """
 
 from __future__ import annotations
@@ -12,19 +16,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_table import PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.home_folder import exclusive
+from cleantail.human import counted
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import PROPERTY_INGESTED, LeftOut, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import OPERATION
@@ -32,27 +42,111 @@ from cleantail.rounds.past_ingestions import INGEST, SOURCES, SourceFile, Source
 from cleantail.rounds.station_results import IngestedFile, IngestResult
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import ignored_text
-from cleantail.sources.source_files import file_state, require_unchanged
+from cleantail.sources.source_files import FileRange, file_state, require_unchanged
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.left_out import leave_out, record_left_out
-from spark_jobs.round.intake.line_files import write_files_of_lines
 from spark_jobs.round.intake.line_tasks import (
     IgnoredFields,
     LineReading,
     SuspectLinesError,
     bad_line,
     is_suspect,
+    line_tasks,
     parsed_line_by_line,
     parsed_records,
+    range_batches,
 )
-from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.intake.record_files import UnwritableError
-from spark_jobs.round.intake.staged_records import require_below_position, require_one_record_an_offset
+from spark_jobs.round.intake.new_records import (
+    NO_RECORDS,
+    NewRecords,
+    leave_out,
+    record_left_out,
+    require_below_position,
+    require_one_record_an_offset,
+)
+from spark_jobs.round.intake.record_files import (
+    FileTarget,
+    LogWriter,
+    UnwritableError,
+    WrittenLog,
+    delete_written,
+    file_target,
+    log_path,
+    run_writers,
+)
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
+
+LOGS_MAX = 64
+"""A task has a file open for each log that it meets: of more of them Spark makes fewer files."""
+
+
+def write_files_of_lines(
+    table: TopicTable, platform: Platform, files: Sequence[Path], reading: LineReading
+) -> list[WrittenLog]:
+    """Writes the records of the files into data files that no snapshot knows yet. Raises SuspectLinesError and
+    UnwritableError; no file is left then."""
+    target, path = file_target(table, platform), log_path(table)
+    work = partial(write_lines, reading, target, path, LOGS_MAX)
+    written = run_writers(table, platform, work, line_tasks(table.spark, files), "read lines")
+    try:
+        _require_apart(written)
+    except UnwritableError:
+        delete_written(table, written)
+        raise
+    return written
+
+
+def _require_apart(written: Sequence[WrittenLog]) -> None:
+    """Raises UnwritableError where two tasks have written the same part of a log."""
+    for one, other in pairwise(sorted(written, key=lambda log: (log.partition, log.low))):
+        if one.partition == other.partition and other.low <= one.high:
+            raise UnwritableError(f"records of partition {one.partition} are not in the order of their offsets")
+
+
+def write_lines(
+    reading: LineReading,
+    target: FileTarget,
+    path: str,
+    logs_max: int,
+    properties: Mapping[str, str],
+    ranges: Sequence[FileRange],
+) -> list[WrittenLog]:
+    """Writes the records of the ranges: a task of Spark. `path`: as log_path has it; `properties`: of PyIceberg's
+    FileIO. Raises SuspectLinesError and UnwritableError, and no file is left then."""
+    writers: dict[int, LogWriter] = {}
+    try:
+        for log, records in _by_log(ranges, reading):
+            if log not in writers:
+                writers[log] = LogWriter(properties, target, log, path.format(log))
+                if len(writers) > logs_max:
+                    raise UnwritableError(f"there are more than {counted(logs_max, 'partition')}")
+            writers[log].add(records)
+            if sum(writer.pending_bytes for writer in writers.values()) > target.settings.group_bytes:
+                max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
+        return [writer.close() for writer in writers.values()]
+    except BaseException:
+        for writer in writers.values():
+            writer.discard()
+        raise
+
+
+def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the records of each log, in the order of the lines."""
+    for lines in ranges:
+        for batch in range_batches(lines, reading):
+            logs = batch.column(PARTITION).to_numpy()
+            order = np.argsort(logs, kind="stable")
+            starts = np.flatnonzero(np.diff(logs[order], prepend=-1))
+            if len(starts) == 1:
+                yield int(logs[0]), batch
+                continue
+            for start, end in zip(starts, [*starts[1:], len(logs)], strict=True):
+                # a copy: a part of the batch would keep all of it in memory for as long as its log is not written
+                yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))
+
 
 logger = logging.getLogger("cleantail.ingest")
 Progress = Callable[[str], None]

@@ -25,8 +25,7 @@ from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
 from cleantail.sources.source_files import Content, FileRange, file_tasks
-from spark_jobs.round.intake.plain_lines import plain_batch
-from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, unheld_batch
+from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, plain_batch, unheld_batch
 
 BAD_LINE = "cleantail.bad-line"
 """Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""

@@ -16,8 +16,7 @@ from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.engine.shared.shares import tasks_of_shares
-from spark_jobs.round.expire import expire_unit, expiry_unit
-from spark_jobs.round.make import compact_unit
+from spark_jobs.round.make import compact_unit, expire_unit, expiry_unit
 from tests.model import compacted
 
 NOW = 1_800_000_000_000

@@ -15,15 +15,14 @@ from cleantail.errors import ConflictError, HeldError, TableError
 from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
 from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.round import round_kinds
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
+from spark_jobs.round.reclaim import rewrite_groups
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations.answered_rounds import publish_or_start_over
-from spark_jobs.round.upkeep.rewriting import rewrite_groups
+from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import append, by_spark, full, places_in
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read
@@ -113,14 +112,14 @@ def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spa
     topic, name = adopted("wide-expiry", rows)
     append(spark, name, [(0, 2, NOW - HOUR, "b", "2"), (0, 3, NOW - HOUR, "c", "3")])
     workshop.ok("compact", topic, "--now", NOW, "--force")
-    evaluate = round_kinds.evaluate_topic
+    evaluate = rounds.evaluate_topic
 
     def late(*arguments, **more):
         plan = evaluate(*arguments, **more)
         delete(spark, name, "redpanda.`offset` IN (0, 2)", WIDE)
         return plan
 
-    monkeypatch.setattr(round_kinds, "evaluate_topic", late)
+    monkeypatch.setattr(rounds, "evaluate_topic", late)
     with pytest.raises(TableError, match="deletes rows of more than one data file.*rewrite_data_files"):
         rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
     assert ([r[1] for r in by_spark(spark, name)], branches(table_of(topic))) == ([1, 3], [])

@@ -13,7 +13,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
-from spark_jobs.round import evidence_store
+from spark_jobs.round import evidence
 from tests.jobs.round.test_rounds import record
 
 
@@ -92,7 +92,7 @@ def test_a_plan_that_refuses_is_not_asked_again(table):
 def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them(workshop, monkeypatch):
     platform = workshop.platform()
     catalog, name = open_catalog(platform, {}), f"{platform.catalog.namespace}.{EVIDENCE}"
-    early = pa.schema([field for field in evidence_store.SCHEMA if field.name not in ("sample", "saved_bytes")])
+    early = pa.schema([field for field in evidence.SCHEMA if field.name not in ("sample", "saved_bytes")])
     catalog.create_namespace_if_not_exists(platform.catalog.namespace)
     if catalog.table_exists(name):
         catalog.drop_table(name)
@@ -107,7 +107,7 @@ def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them
         return real(self)
 
     monkeypatch.setattr(Table, "transaction", late)
-    made = evidence_store.evidence_table(platform)
-    assert set(made.schema().column_names) == set(evidence_store.SCHEMA.names)
-    assert evidence_store.PROPERTIES.items() <= made.properties.items()
+    made = evidence.evidence_table(platform)
+    assert set(made.schema().column_names) == set(evidence.SCHEMA.names)
+    assert evidence.PROPERTIES.items() <= made.properties.items()
     assert len(tries) == 2

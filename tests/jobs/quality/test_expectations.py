@@ -23,7 +23,7 @@ from spark_jobs.quality.evaluation_errors import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
 from spark_jobs.quality.judge import imported
-from spark_jobs.round.judged_records import as_text, read_once
+from spark_jobs.round.approvals import as_text, read_once
 
 pytestmark = pytest.mark.gx
 

@@ -17,8 +17,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OutsideError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evidence_table import read_evidence
-from spark_jobs.round import evidence, evidence_store, publish
-from spark_jobs.round.upkeep import evidence_upkeep
+from spark_jobs.round import evidence, publish, reclaim
 from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
 
@@ -49,7 +48,7 @@ def files_by_topic(workshop):
 
 def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(workshop, monkeypatch):
     separate(workshop, "merged_evidence")
-    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 4)
+    monkeypatch.setattr(reclaim, "MIN_FILES", 4)
     topic = workshop.topic("many-rounds", {"cleantail.snapshot.retention.ms": 0} | NO_REWRITE)
     other = workshop.topic("few-rounds")
     for name in (topic, other):
@@ -68,15 +67,15 @@ def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(works
 
 def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, table_of, monkeypatch):
     separate(workshop, "unused_evidence")
-    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
-    monkeypatch.setattr(evidence_upkeep, "UNUSED_AFTER_MS", -60_000)
+    monkeypatch.setattr(reclaim, "MIN_FILES", 2)
+    monkeypatch.setattr(reclaim, "UNUSED_AFTER_MS", -60_000)
     topic = workshop.topic("unused")
     for n in range(3):
         evidence.append_reclaim(table_of(topic), workshop.platform(), 10 + n, NOW)
     before = workshop.evidence(topic)
     data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
     shutil.copy(next(data.rglob("*.parquet")), data / "of-no-snapshot.parquet")  # as PyIceberg's expiry leaves it
-    assert evidence_upkeep.merge_evidence(table_of(topic), workshop.platform()) == 3
+    assert reclaim.merge_evidence(table_of(topic), workshop.platform()) == 3
     assert workshop.evidence(topic) == before
     used = set().union(*files_by_topic(workshop).values())
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
@@ -84,7 +83,7 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
 
 def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop, table_of, monkeypatch):
     separate(workshop, "busy_evidence")
-    monkeypatch.setattr(evidence_upkeep, "MIN_FILES", 2)
+    monkeypatch.setattr(reclaim, "MIN_FILES", 2)
     topic = workshop.topic("at-once")
     table, platform = table_of(topic), workshop.platform()
 
@@ -94,12 +93,12 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     for n in range(4):
         append(n)
     # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
-    assert evidence_upkeep.merge_evidence(table, platform) == 4
+    assert reclaim.merge_evidence(table, platform) == 4
     for n in range(4, 8):
         append(n)
     with ThreadPoolExecutor(3) as pool:
         appended = pool.submit(lambda: [append(n) for n in range(8, 14)])
-        merges = [pool.submit(evidence_upkeep.merge_evidence, table, platform) for _ in range(2)]
+        merges = [pool.submit(reclaim.merge_evidence, table, platform) for _ in range(2)]
         merged = [merge.result() for merge in merges]
         appended.result()
     assert max(merged) >= 4
@@ -111,9 +110,9 @@ def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, ta
     for n in range(3):
         evidence.append_reclaim(table_of(topic), workshop.platform(), n, NOW)
     one, other = evidence_table(workshop), evidence_table(workshop)
-    monkeypatch.setattr(evidence_store, "SNAPSHOTS_KEPT", 1)
-    evidence_store.forget_old_snapshots(one)
-    evidence_store.forget_old_snapshots(other)  # it still knows snapshots that are gone
+    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
+    evidence.forget_old_snapshots(one)
+    evidence.forget_old_snapshots(other)  # it still knows snapshots that are gone
     assert len(evidence_table(workshop).metadata.snapshots) == 1
     assert len(workshop.evidence(topic)) == 3
 
@@ -124,17 +123,17 @@ def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(worksho
 
     def manifests_after_a_row(n):
         evidence.append_reclaim(table, platform, n, NOW)
-        found = evidence_store.evidence_table(platform)
+        found = evidence.evidence_table(platform)
         return len(found.current_snapshot().manifests(found.io))
 
     merged_at = "commit.manifest.min-count-to-merge"
-    assert int(evidence_store.PROPERTIES[merged_at]) < 100  # PyIceberg's own
+    assert int(evidence.PROPERTIES[merged_at]) < 100  # PyIceberg's own
     with monkeypatch.context() as earlier:
-        earlier.delitem(evidence_store.PROPERTIES, merged_at)
+        earlier.delitem(evidence.PROPERTIES, merged_at)
         assert [manifests_after_a_row(n) for n in range(3)] == [1, 2, 3]
-    monkeypatch.setitem(evidence_store.PROPERTIES, merged_at, "3")
+    monkeypatch.setitem(evidence.PROPERTIES, merged_at, "3")
     assert [manifests_after_a_row(n) for n in range(3, 6)] == [1, 2, 1]
-    rows = evidence_store.rows_of(evidence_store.evidence_table(platform), {"topic": "few-manifests", "round": ""})
+    rows = evidence.rows_of(evidence.evidence_table(platform), {"topic": "few-manifests", "round": ""})
     assert sorted(row["freed_bytes"] for row in rows) == list(range(6))
 
 

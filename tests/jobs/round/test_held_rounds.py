@@ -22,7 +22,7 @@ from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations.answered_rounds import publish_or_start_over
+from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from cleantail.lake.runs.evaluate import evaluate_topic
-from spark_jobs.round import judged_records as module
-from spark_jobs.round.judged_records import judged_records, read_once
+from spark_jobs.round import approvals as module
+from spark_jobs.round.approvals import judged_records, read_once
 from spark_jobs.round.make import compact_unit
 from tests.jobs.round.test_rounds import NOW, record
 

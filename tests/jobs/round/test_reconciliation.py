@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from cleantail.kafka import read_plan
 from spark_jobs.engine.source import broker_keys, comparison, gone_keys
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.round import publish, reconcile
+from spark_jobs.round import make, publish
 from tests.jobs.engine.test_compared_readers import RULE, null_keys
 from tests.jobs.kafka_site import LOGIN, PASSWORD
 
@@ -148,7 +148,7 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     # stays (of log 1), and none can have gone since the comparison
     kafka.client.alter(topic, {"delete.retention.ms": 86_400_000})
     with monkeypatch.context() as patched:
-        patched.setattr(reconcile, "compare", compared_wrongly(reconcile.compare, {0: 10, 1: 0}))
+        patched.setattr(make, "compare", compared_wrongly(make.compare, {0: 10, 1: 0}))
         code, out, _ = workshop.run("reconcile", topic, "--json")
     done = json.loads(out)
     assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
@@ -159,14 +159,14 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     # 4. one that needs approval and has it, where keys may have gone since the first comparison: it starts over
     kafka.client.alter(topic, {"delete.retention.ms": SOON["delete_retention_ms"]})
     workshop.topic(topic, source=kafka.source(), publish="approve")
-    as_found, tries, branches = reconcile.compare, [], {*texts(table_of(topic).load().refs())}
+    as_found, tries, branches = make.compare, [], {*texts(table_of(topic).load().refs())}
 
     def compared_too_early(*arguments):
         found = as_found(*arguments)
         tries.append(found)
         return found if len(tries) > 1 else replace(found, gone=gone_keys.GoneKeys())
 
-    monkeypatch.setattr(reconcile, "compare", compared_too_early)
+    monkeypatch.setattr(make, "compare", compared_too_early)
     assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
     assert len(tries) == 2 and state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
     assert "quarantined since" not in workshop.ok("status", topic)

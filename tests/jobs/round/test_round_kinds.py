@@ -7,8 +7,7 @@ from dataclasses import replace
 from cleantail.errors import ConflictError
 from cleantail.retries import ROUNDS
 from spark_jobs.round import run as rounds
-from spark_jobs.round.round_kinds import RoundLogs, compaction
-from spark_jobs.round.run import Run
+from spark_jobs.round.run import RoundLogs, Run, compaction
 from tests.jobs.round.test_held_rounds import SHORT, log_of
 from tests.jobs.round.test_rounds import NOW, offsets, record
 

@@ -18,16 +18,14 @@ from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from demo.sabotage import delete_where
 from spark_jobs import run_station
-from spark_jobs.round import evidence_store
+from spark_jobs.round import evidence, staged_rewrites
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
-from spark_jobs.round.keyless_table import side_table
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
-from spark_jobs.round.publish import publish_round
+from spark_jobs.round.publish import publish_round, side_table
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations.answered_rounds import publish_or_start_over
-from spark_jobs.round.upkeep import staged_rewrites
+from spark_jobs.round.stations import publish_or_start_over
 from spark_jobs.run.topic_run import TopicRun
 from tests.jobs.conftest import places
 from tests.round_builders import reference_of
@@ -379,7 +377,7 @@ def test_the_evidence_of_every_round_is_kept(workshop):
 
 
 def test_the_evidence_keeps_its_rows_and_few_of_its_snapshots(workshop, monkeypatch):
-    monkeypatch.setattr(evidence_store, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 2)
     topic = workshop.topic("tidy")
     for n in range(3):
         lines = [record(2 * n, "a", "x"), record(2 * n + 1, "a", "y")]

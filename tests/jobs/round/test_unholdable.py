@@ -202,7 +202,7 @@ def test_a_crash_after_the_side_table_was_written_moves_nothing_twice(workshop, 
     kafka.create(topic)
     kafka.send_batch(topic, bad_name(0, *RECORDS))
     with monkeypatch.context() as crash:
-        crash.setattr("spark_jobs.round.kafka.reading.append_and_advance", lambda *_: 1 / 0)
+        crash.setattr("spark_jobs.round.intake.kafka_reading.append_and_advance", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError, match="division"):
             workshop.run("ingest", topic)
     assert [row["offset"] for row in side_rows(spark, table_of, topic)] == [1, 2]

@@ -11,8 +11,7 @@ from cleantail.errors import SourceError
 from cleantail.kafka import read_plan
 from cleantail.rounds.pack_results import PackRequest
 from differential.broker import free_port
-from spark_jobs.round.kafka.log_source import BrokerLogs
-from spark_jobs.round.kafka.reading import read_topic
+from spark_jobs.round.intake.kafka_reading import BrokerLogs, read_topic
 from spark_jobs.run.pack_run import run_pack
 
 pytestmark = pytest.mark.integration
@@ -46,7 +45,7 @@ def test_a_topic_that_takes_its_brokers_too_long_is_left_to_the_next_run_and_hol
     kafka, workshop, spark, landed, monkeypatch
 ):
     """By portions of one record, with a pause after each: what was appended before the limit stays."""
-    from spark_jobs.round.kafka import reading
+    from spark_jobs.round.intake import kafka_reading
 
     text = {"platform": {"limits": {"ingest.max.ms": 5000}, "spark": {"master": "local[1]"}}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(text))
@@ -54,8 +53,8 @@ def test_a_topic_that_takes_its_brokers_too_long_is_left_to_the_next_run_and_hol
     for topic, count in ((slow, 3), (quick, 1)):
         kafka.create(topic)
         kafka.send(topic, [(b"a", b"%d" % n) for n in range(count)])
-    monkeypatch.setattr(reading, "PORTION_OFFSETS", 1)
-    monkeypatch.setattr(reading, "next_budget", lambda *_: time.sleep(5.1) or 1)
+    monkeypatch.setattr(kafka_reading, "PORTION_OFFSETS", 1)
+    monkeypatch.setattr(kafka_reading, "next_budget", lambda *_: time.sleep(5.1) or 1)
     request = PackRequest((slow, quick), int(time.time() * 1000) + 60_000)
     first, second = run_pack(spark, workshop.platform(), request).topics
     assert (first.ok, first.station, first.may_retry) == (False, "ingest", False), first.error

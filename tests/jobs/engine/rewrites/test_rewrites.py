@@ -17,7 +17,7 @@ from spark_jobs.engine.rewrites.table_files import write_settings
 from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.iceberg.file_removal import remove_orphans
 from spark_jobs.iceberg.planned_files import planned_files
-from spark_jobs.round.upkeep import rewriting, staged_rewrites
+from spark_jobs.round import reclaim, staged_rewrites
 from tests.jobs.conftest import REDPANDA, SINK, settings
 from tests.jobs.iceberg.answers import answering
 
@@ -215,7 +215,7 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
     workshop, spark, table_of, compacted, no_branches, monkeypatch
 ):
     topic = compacted("rewritten-meanwhile")
-    table, real = table_of(topic), rewriting.swap
+    table, real = table_of(topic), reclaim.swap
     before, files = rows(table), on_disk(table)
 
     def late(table, batch, staged):
@@ -225,7 +225,7 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
         return real(table, batch, staged)
 
     late.done = False
-    monkeypatch.setattr(rewriting, "swap", late)
+    monkeypatch.setattr(reclaim, "swap", late)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1  # the other group's
     assert rows(table) == [r for r in before if "partition=1, offset=34," not in r] != before
     assert len(on_disk(table) - files) == 1

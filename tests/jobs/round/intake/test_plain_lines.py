@@ -22,8 +22,7 @@ from cleantail.sources.source_files import (
     file_tasks,
 )
 from spark_jobs.round.intake.line_tasks import LineReading, SuspectLinesError, range_batches
-from spark_jobs.round.intake.plain_lines import plain_batch
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, arrow_batch
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, arrow_batch, plain_batch
 
 PLAIN = (
     b'{"topic":"t","partition":0,"offset":1,"tstype":"create","ts":1600000000000,"broker":0,"key":"a","payload":"x"}'

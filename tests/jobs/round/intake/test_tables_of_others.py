@@ -8,9 +8,9 @@ import pytest
 
 from cleantail.errors import SourceError
 from spark_jobs.round.intake import ingest as files
-from spark_jobs.round.kafka import reading as kafka_reading
-from spark_jobs.round.kafka.reading import read_source
-from spark_jobs.round.source_table import reading as table_reading
+from spark_jobs.round.intake import kafka_reading
+from spark_jobs.round.intake import source_table_reading as table_reading
+from spark_jobs.round.intake.kafka_reading import read_source
 from tests.jobs.round.test_rounds import offsets, record
 
 

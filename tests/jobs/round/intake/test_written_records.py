@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleantail.sources.kcat import TIMESTAMP_MAX_MS
-from spark_jobs.round.intake import line_files
+from spark_jobs.round.intake import ingest
 from tests.jobs.round.test_rounds import offsets, record
 
 FACTS = (
@@ -68,7 +68,7 @@ def test_files_of_tasks_have_one_log_each_in_order_with_the_columns_and_metrics_
     topics = [workshop.topic("by-tasks"), workshop.topic("by-spark")]
     file = workshop.file("a.jsonl", lines_of(3, 40))
     workshop.ok("ingest", topics[0], "--file", file)
-    monkeypatch.setattr(line_files, "LOGS_MAX", 0)  # then Spark writes
+    monkeypatch.setattr(ingest, "LOGS_MAX", 0)  # then Spark writes
     workshop.ok("ingest", topics[1], "--file", file)
     found = {}
     for topic in topics:
@@ -167,7 +167,7 @@ def test_a_file_without_a_record_appends_nothing_and_is_known_from_then_on(works
 
 def test_of_more_logs_than_a_task_holds_open_spark_writes_the_files(workshop, table_of, monkeypatch):
     topic = workshop.topic("many-logs")
-    monkeypatch.setattr(line_files, "LOGS_MAX", 3)
+    monkeypatch.setattr(ingest, "LOGS_MAX", 3)
     file = workshop.file("a.jsonl", lines_of(4, 5))
     assert workshop.json("ingest", topic, "--file", file)["records"] == 20
     assert not any(BY_TASKS in row.path for row in files_of(table_of(topic)))

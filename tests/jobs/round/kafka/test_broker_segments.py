@@ -405,7 +405,7 @@ def test_a_missing_last_segment_is_told_by_the_high_watermark(broker, from_kafka
 def test_damage_that_comes_while_segments_are_read_appends_nothing(
     broker, workshop, from_kafka, spark, tmp_path, monkeypatch
 ):
-    from spark_jobs.round.kafka.segment_logs import read_segments
+    from spark_jobs.round.intake.segment_logs import read_segments
 
     copy = broker.copy("seg-transactions", tmp_path / "copy")
     file = sorted((copy / "seg-transactions-0").glob("*.log"))[-1]

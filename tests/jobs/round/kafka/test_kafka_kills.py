@@ -20,8 +20,7 @@ import pytest
 
 from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import settings_of_environment
-from spark_jobs.round.kafka.log_source import BrokerLogs
-from spark_jobs.round.kafka.reading import TopicRead
+from spark_jobs.round.intake.kafka_reading import BrokerLogs, TopicRead
 from tests.jobs.kafka_site import kafka_site
 
 KILLS = int(os.environ.get("CLEANTAIL_KILLS", "5"))

@@ -122,8 +122,8 @@ def test_a_large_partition_is_read_in_several_commits_by_several_tasks(kafka, wo
     kafka.create(topic, 2)
     kafka.send(topic, [(b"%d" % n, b"v") for n in range(700)])
     kafka.send(topic, [(b"%d" % n, b"v") for n in range(90)], partition=1)
-    monkeypatch.setattr("spark_jobs.round.kafka.reading.PORTION_OFFSETS", 300)
-    monkeypatch.setattr("spark_jobs.round.kafka.reading.next_budget", lambda *_: 300)
+    monkeypatch.setattr("spark_jobs.round.intake.kafka_reading.PORTION_OFFSETS", 300)
+    monkeypatch.setattr("spark_jobs.round.intake.kafka_reading.next_budget", lambda *_: 300)
     monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 50)
     done = workshop.json("ingest", topic)
     assert done["partitions"] == [
@@ -149,8 +149,8 @@ def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_
         one.more(more)
         (one if number % 2 else other).producer.abort_transaction(30)
         (other if number % 2 else one).producer.commit_transaction(30)
-    monkeypatch.setattr("spark_jobs.round.kafka.reading.PORTION_OFFSETS", 170)
-    monkeypatch.setattr("spark_jobs.round.kafka.reading.next_budget", lambda *_: 170)
+    monkeypatch.setattr("spark_jobs.round.intake.kafka_reading.PORTION_OFFSETS", 170)
+    monkeypatch.setattr("spark_jobs.round.intake.kafka_reading.next_budget", lambda *_: 170)
     monkeypatch.setattr("cleantail.kafka.read_plan.RANGE_OFFSETS_MIN", 30)
     done = workshop.json("ingest", topic)
     assert landed(topic) == kafka.consumed(topic) and done["records"] == 3 * (70 + 40) + 6 * 5

@@ -21,8 +21,7 @@ from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.watch.alarms import log_alarms
 from spark_jobs.iceberg.commits import Advance, append_and_advance
-from spark_jobs.round.kafka.log_source import BrokerLogs
-from spark_jobs.round.kafka.reading import TopicRead
+from spark_jobs.round.intake.kafka_reading import BrokerLogs, TopicRead
 from tests.jobs.iceberg.answers import FAULTS
 from tests.jobs.kafka_site import LOGIN, PASSWORD, set_codec
 
@@ -232,7 +231,7 @@ def test_a_gap_whose_row_a_crash_has_left_out_is_in_the_evidence_after_the_next_
     kafka.send(topic, [(b"b", b"x"), (b"c", b"x")])
     kafka.delete_below(topic, 0, 2)
     with monkeypatch.context() as crash:
-        crash.setattr("spark_jobs.round.kafka.reading.record_gaps", lambda *_: None)
+        crash.setattr("spark_jobs.round.intake.kafka_reading.record_gaps", lambda *_: None)
         workshop.ok("ingest", topic)
     assert workshop.evidence(topic) == []
     for key in (b"d", b"e"):

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from cleantail.lake.client_properties import spark_secrets
-from spark_jobs.round.source_table.session_catalog import REDACTION, _register
+from spark_jobs.round.intake.source_frames import REDACTION, _register
 from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.source_tables import FLAT, PLAIN, Sink
 

@@ -17,8 +17,8 @@ from cleantail.watch.alarms import log_alarms
 from spark_jobs import run_station
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.round.source_table.guards import guarded, raised
-from spark_jobs.round.source_table.reading import SourceTableRead
+from spark_jobs.round.intake.source_frames import guarded, raised
+from spark_jobs.round.intake.source_table_reading import SourceTableRead
 from tests.jobs.kafka_site import landed_record
 from tests.jobs.source_tables import FLAT, PLAIN, allow
 from tests.jobs.upsert_sink import UPSERT, UpsertSink
@@ -400,7 +400,7 @@ def test_a_read_that_is_killed_is_repeated_and_nothing_comes_twice(
     lake.append((0, 0, 5, "a", "x"))
     topic = reading("table-killed", lake)
     workshop.ok("ingest", topic)
-    module = "spark_jobs.round.source_table.reading"
+    module = "spark_jobs.round.intake.source_table_reading"
     for offset, step in ((1, "written"), (2, "committed")):
         lake.append((0, offset, 5, "b", "x"))
         branches = staged_branches(table_of(topic))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.round.source_table.session_catalog import SessionTable
+from spark_jobs.round.intake.source_frames import SessionTable
 from tests.jobs.round.source_table.test_table_source import expire
 
 

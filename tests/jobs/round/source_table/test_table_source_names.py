@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.config.topic_table import Columns
-from spark_jobs.round.source_table.session_catalog import SessionTable
-from spark_jobs.round.source_table.source_frames import SourceFrames
+from spark_jobs.round.intake.source_frames import SessionTable, SourceFrames
 from tests.jobs.source_tables import PLAIN, Sink
 
 HOSTILE = "a` , (SELECT 1) AS `b.c"

@@ -19,8 +19,8 @@ from cleantail.rounds.evidence_row import CHECKED_ROUND
 from cleantail.rounds.recorded_checks import REFERENCE_JSON, recorded
 from demo.sabotage import delete_where
 from spark_jobs import run_station
-from spark_jobs.round.evidence_store import evidence_table
-from spark_jobs.round.undo import rollback as undo
+from spark_jobs.round import undo
+from spark_jobs.round.evidence import evidence_table
 from tests import round_builders
 from tests.jobs.round.test_held_rounds import ONE_KEY, SHORT, branches, checked_round, ingest, log_of, summary_of
 from tests.jobs.round.test_rounds import NOW, offsets, record

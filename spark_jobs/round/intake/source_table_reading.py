@@ -6,6 +6,10 @@
 3. They are compared with what the table has at their offsets, and come onto `main` together with the position, and only
    onto the position that was planned on.
 4. A portion that another ingestion has overtaken is planned anew from where that one has come. The source is only read.
+
+Spark writes the records of a portion log by log, in offset order, each once (`once_each`). Where the table has files
+with offsets between theirs, both are compared. A record that differs from the table's is refused. One that the table
+has already, hidden ones included, is left out, and what is left is written again.
 """
 
 from __future__ import annotations
@@ -13,40 +17,168 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
-from cleantail.errors import CleantailError, SourceError, UnholdableError
+from cleantail.errors import CleantailError, ContradictionError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
 from cleantail.log.log_state import late_warnings
-from cleantail.log.partition_state import PartitionState, states_of_properties
+from cleantail.log.partition_state import LeftOut, PartitionState, states_of_properties
+from cleantail.log.rules import OTHERS
 from cleantail.log.snapshot_plan import SnapshotPlan, SourceTable, lost_of
-from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
+from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import OPERATION
+from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, Sources, TableRead
-from cleantail.rounds.station_results import TableIngestResult
+from cleantail.rounds.past_rounds import GAP, PUBLISHED
+from cleantail.rounds.station_results import OffsetRange, TableIngestResult
+from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.left_out import leave_out, record_left_out
-from spark_jobs.round.intake.new_records import NO_RECORDS
+from spark_jobs.iceberg.tables import DELETED, TopicTable
+from spark_jobs.round.evidence import append_once
+from spark_jobs.round.intake.new_records import (
+    NO_RECORDS,
+    NewRecords,
+    Ranges,
+    contradictions_of,
+    leave_out,
+    overlaps_of,
+    record_left_out,
+    staged_on,
+)
+from spark_jobs.round.intake.source_frames import SessionTable, SourceFrames, once_each, raised
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
-from spark_jobs.round.source_table.evidence_of_changes import record_changes
-from spark_jobs.round.source_table.fresh_records import AGAIN, FreshRecords, write_fresh
-from spark_jobs.round.source_table.portions import TablePortion, read_result
-from spark_jobs.round.source_table.session_catalog import SessionTable
-from spark_jobs.round.source_table.source_frames import SourceFrames
+
+
+@dataclass(frozen=True, slots=True)
+class TablePortion:
+    """Says what one commit of a read has appended, up to which snapshot of the source, and what was passed over. After
+    a `last` one there is nothing left of the read."""
+
+    snapshot_id: int
+    records: int
+    ranges: Ranges
+    gaps: tuple[SnapshotGap, ...] = ()
+    warnings: tuple[str, ...] = ()
+    last: bool = False
+
+
+def read_result(topic: Topic, platform: Platform, portions: Sequence[TablePortion]) -> TableIngestResult:
+    """Returns what the whole read has done."""
+    spans: dict[int, tuple[int, int]] = {}
+    for portion in portions:
+        for partition, (low, end) in portion.ranges.items():
+            known = spans.get(partition, (low, end))
+            spans[partition] = (min(known[0], low), max(known[1], end))
+    gaps = [gap.text for portion in portions for gap in portion.gaps]
+    return TableIngestResult(
+        table=table_source_of(topic).named_in(platform.catalog.name),
+        snapshot_id=portions[-1].snapshot_id if portions else None,
+        records=sum(portion.records for portion in portions),
+        commits=len(portions),
+        partitions=tuple(OffsetRange(p, low, end) for p, (low, end) in sorted(spans.items())),
+        gaps=tuple(gaps),
+        warnings=(*gaps, *(text for portion in portions for text in portion.warnings)),
+    )
+
+
+def record_changes(table: TopicTable, platform: Platform, gaps: Sequence[SnapshotGap]) -> None:
+    """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
+    which has them since the commit that went on behind them: a crash right after it loses no row."""
+    append_once(table, platform, [_row(gap) for gap in gaps], told_by=("base_snapshot_id", "note"))
+
+
+def _row(gap: SnapshotGap) -> EvidenceRow:
+    """Returns a row without a partition: nobody knows whose records they were."""
+    return {
+        "round": "",
+        "kind": GAP,
+        "outcome": PUBLISHED,
+        "note": gap.text,
+        "now_ms": gap.at_ms,
+        "base_snapshot_id": gap.snapshot_id,
+    }
+
+
+AGAIN = "_again"
+"""What the name of the second branch adds to that of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRecords:
+    """Says what a read brings. `came`: where the records lie that the source has, also those that the table had
+    before. `left_out`: those that it cannot hold."""
+
+    records: NewRecords
+    came: Ranges
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str) -> FreshRecords:
+    """Writes the records onto the branch, or onto the one that is called AGAIN. Raises SourceError for a record that no
+    table can hold, and ContradictionError for two different ones at an offset. `source`: its name for people."""
+    records = _written(table, branch, once_each(frame), source)
+    _require_one_record_an_offset(table, branch, records, source)
+    overlaps = overlaps_of(table, table.load(), records.ranges)
+    if not overlaps:
+        return FreshRecords(records, records.ranges)
+    staged, there = staged_on(table, table.load(), branch).select(*COLUMNS), _there(table, overlaps)
+    if staged.where(span_condition(overlaps)).join(there, [PARTITION, OFFSET], "left_semi").isEmpty():
+        return FreshRecords(records, records.ranges)
+    fresh = once_each(staged.join(there, [PARTITION, OFFSET], "left_anti"))
+    return FreshRecords(_written(table, branch + AGAIN, fresh, source), records.ranges)
+
+
+def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> NewRecords:
+    """Appends records to a new branch. Without one Spark makes no commit, and the branch has none of its own."""
+    table.create_branch(branch, None)
+    before = table.load().snapshot(branch)
+    try:
+        table.append_to(branch, frame, as_it_is=True)
+    except PySparkException as e:
+        if (error := raised(str(e), source)) is None:
+            raise
+        raise error from None
+    head = table.load().snapshot(branch)
+    if before is not None and int(before.snapshotId()) == int(head.snapshotId()):
+        return NO_RECORDS
+    return NewRecords.of_branch(table, branch, once=True)
+
+
+def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:
+    """Returns partition and offset of what the table has in the ranges, with what rounds have hidden there."""
+    records = table.with_hidden_at(int(table.load().currentSnapshot().snapshotId())).where(span_condition(overlaps))
+    # the deleted records come only where that column is read
+    return records.where(F.col(DELETED) | (F.col(OFFSET) >= 0)).select(PARTITION, OFFSET)
+
+
+def _require_one_record_an_offset(table: TopicTable, branch: str, records: NewRecords, source: str) -> None:
+    contradictions = contradictions_of(table, branch, records)
+    if not contradictions:
+        return
+    first = contradictions[0]
+    raise ContradictionError(
+        f"{source}: partition {first.partition}, offset {first.first_offset}: {OTHERS[first.other]}: "
+        f"{first.difference}; nothing was appended. An offset has one record: is the source of another topic? See "
+        '"Two different records at one offset" in docs/operations.md',
+        contradictions,
+    )
+
 
 logger = logging.getLogger("cleantail.source_table")
 Progress = Callable[[str], None]

@@ -10,22 +10,34 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from cleantail.config.input_limits import INGEST_MS, limit_text
+from cleantail.config.input_limits import DEFAULT_LIMITS, INGEST_MS, limit_text
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
 from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.range_reader import Deadline
+from cleantail.kafka.forgotten import (
+    CleanerConfigs,
+    LogRead,
+    as_of,
+    forgotten_by,
+    hindrance_of,
+    lowest_retention_ms,
+    with_forgotten,
+)
+from cleantail.kafka.group_progress import tell_group
+from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import (
     PORTION_OFFSETS,
     BrokerTopic,
@@ -35,28 +47,190 @@ from cleantail.kafka.read_plan import (
     next_budget,
     portion_ranges,
 )
-from cleantail.kafka.table_position import TablePosition, require_own_table
+from cleantail.kafka.source_looks import last_look_ms
+from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
-from cleantail.log.source_position import SourcePosition
+from cleantail.log.source_position import Gap, SourcePosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, KafkaRead, Sources
-from cleantail.rounds.station_results import KafkaIngestResult
+from cleantail.rounds.station_results import KafkaIngestResult, OffsetRange
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.iceberg_reads import partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.left_out import leave_out, record_gaps
-from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.kafka.forgotten_offsets import CleanerWatch
-from spark_jobs.round.kafka.log_source import BrokerLogs, LogSource
-from spark_jobs.round.kafka.portions import Portion, offset_spans, read_result
-from spark_jobs.round.kafka.records import raised
-from spark_jobs.round.kafka.staging import Staging
+from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging, raised
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Says what one commit of a read has appended: its ranges by partition, records, bytes of data files, and the gaps
+    before them. After a `last` one there is nothing left of the read."""
+
+    ranges: tuple[Range, ...]
+    records: int
+    written_bytes: int
+    gaps: tuple[Gap, ...] = ()
+    warnings: tuple[str, ...] = ()
+    last: bool = False
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets it has passed."""
+        return sum(each.offsets for each in self.ranges)
+
+
+def offset_spans(ranges: Sequence[Range]) -> dict[int, tuple[int, int]]:
+    """Returns partition -> [from, to) of offsets, by partition number. `ranges` follow on one another in each
+    partition."""
+    spans: dict[int, tuple[int, int]] = {}
+    for each in sorted(ranges, key=lambda r: (r.partition, r.start)):
+        spans[each.partition] = (spans.get(each.partition, (each.start, 0))[0], each.end)
+    return spans
+
+
+def read_result(topic: Topic, portions: Sequence[Portion]) -> KafkaIngestResult:
+    """Returns what the whole read has done."""
+    spans = offset_spans([each for portion in portions for each in portion.ranges])
+    gaps = [gap for portion in portions for gap in portion.gaps]
+    return KafkaIngestResult(
+        kafka_topic=topic.kafka_topic,
+        records=sum(portion.records for portion in portions),
+        commits=len(portions),
+        partitions=tuple(OffsetRange(p, low, end) for p, (low, end) in spans.items()),
+        gaps=tuple(OffsetRange(gap.partition, gap.from_offset, gap.to_offset) for gap in gaps),
+        warnings=(*(gap.text for gap in gaps), *(text for portion in portions for text in portion.warnings)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerWatch:
+    """Knows of one portion what is needed to tell whether deletions may have gone before it was read.
+
+    `configs` are the brokers', or, where nobody shows them, `compact` with the delete.retention.ms of the topic's YAML;
+    `hindrance` is why no reconciliation could mend it. `as_of_ms` says of each log when (Unix ms) the table last had
+    all of it. `is_current`: whether a log that is read to its end is all that the brokers had as the read began.
+    """
+
+    configs: CleanerConfigs
+    retention_ms: int
+    hindrance: str
+    as_of_ms: Mapping[int, int]
+    began_ms: int
+    is_current: bool
+    at_once: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls, topic: Topic, platform: Platform, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int
+    ) -> CleanerWatch:
+        """Asks the source how the brokers clean, and the catalog when the topic was last looked at."""
+        configs = source.cleaner_configs() or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
+        retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, platform, at.position)
+        times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
+        known = {p for p in plan.starts if at.next_offsets.get(p)}
+        at_once = frozenset() if source.is_current else frozenset(plan.starts) - known
+        return cls(configs, retention_ms, hindrance_of(topic, configs), times, began_ms, source.is_current, at_once)
+
+    def noted(
+        self,
+        position: SourcePosition,
+        before: SourcePosition | None,
+        plan: ReadPlan,
+        ranges: Sequence[Range],
+        files: Sequence[Any],
+        states: Mapping[int, PartitionState],
+    ) -> SourcePosition:
+        """Returns the position with what this portion tells, once its ranges were read into `files`."""
+        records = Counter[int]()
+        for file in files:
+            records[partition_of(file)] += int(file.recordCount())
+        reads = [
+            LogRead(p, low, end, records[p], self.as_of_ms[p])
+            for p, (low, end) in offset_spans(ranges).items()
+            if p not in self.at_once
+        ]
+        read_ms = max(int(time.time() * 1000), self.began_ms)
+        new = forgotten_by(reads, self.configs, self.retention_ms, read_ms, self.hindrance)
+        ended = {p for p, end in plan.ends.items() if position.next_offsets[p] >= end}
+        # when copies of segments were made nobody knows, so they say nothing of the time
+        known = before.as_of_ms if before else {}
+        current = {p: self.began_ms if p in ended else ms for p, ms in self.as_of_ms.items()}
+        return replace(
+            position,
+            as_of_ms=current if self.is_current else known,
+            delete_retention_ms=self.configs.delete_retention_ms,
+            forgotten=with_forgotten(before.forgotten if before else (), new, states),
+        )
+
+
+class LogSource(Protocol):
+    """Is what a read asks of the place that has a topic's logs."""
+
+    @property
+    def progress_text(self) -> str:
+        """Says for people what `describe` does."""
+
+    @property
+    def is_one_commit(self) -> bool:
+        """Says whether all of it is to come in one commit, or portion by portion."""
+
+    @property
+    def is_current(self) -> bool:
+        """Says whether its log ends are the brokers' of now, or of a time that nobody knows."""
+
+    def cleaner_configs(self) -> CleanerConfigs | None:
+        """Returns how the brokers clean the topic, None where that is not said."""
+
+    def position(self, platform: Platform) -> TablePosition:
+        """Returns how far the table has come."""
+
+    def describe(self, at: TablePosition) -> BrokerTopic:
+        """Returns the topic as it is now, for a table that is at this position. Raises CleantailError."""
+
+    def open_reader(self) -> Callable[[], ArrowReader]:
+        """Returns what a task calls to read its ranges."""
+
+    def tell(self, next_offsets: Mapping[int, int]) -> None:
+        """Is called after each commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogs:
+    """Is a topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown.
+    `most_headers`: of a record; `deadline`: of the read, None if it may take as long as it takes."""
+
+    topic: Topic
+    brokers: Brokers
+    settings: Mapping[str, str] = field(repr=False)
+    most_headers: int = DEFAULT_LIMITS.headers
+    deadline: Deadline | None = None
+    progress_text: str = "asking the brokers"
+    is_one_commit: bool = False
+    is_current: bool = True
+
+    def cleaner_configs(self) -> CleanerConfigs | None:
+        return self.brokers.cleaner_configs(self.topic.kafka_topic)
+
+    def position(self, platform: Platform) -> TablePosition:
+        return table_position(self.topic, platform)
+
+    def describe(self, at: TablePosition) -> BrokerTopic:
+        return self.brokers.describe(self.topic.kafka_topic)
+
+    def open_reader(self) -> Callable[[], ArrowReader]:
+        settings, name, isolation = dict(self.settings), self.topic.kafka_topic, self.topic.source.isolation
+        stall_ms, most_headers, deadline = self.topic.stall_timeout_ms, self.most_headers, self.deadline
+        return lambda: MessageReader(RangeReader(settings, name, isolation, stall_ms, deadline), most_headers)
+
+    def tell(self, next_offsets: Mapping[int, int]) -> None:
+        tell_group(self.settings, self.topic, next_offsets)
+
 
 logger = logging.getLogger("cleantail.kafka")
 Progress = Callable[[str], None]

@@ -4,7 +4,7 @@
 2. Spark tasks go through the others from end to end: what is cut off, damaged or missing is told with file and position
    before a record is staged.
 3. The log ends that follow take the place of what brokers would say, and everything else is as it is for these
-   (`reading`): the same plan, staging, comparison with the table, and commit with the position.
+   (`kafka_reading`): the same plan, staging, comparison with the table, and commit with the position.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from cleantail.rounds.station_results import KafkaIngestResult
 from cleantail.sources.kcat import Record
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.kafka_reading import Progress, read_source
+from spark_jobs.round.intake.kafka_records import ArrowReader, header_lists
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, unheld_batch
-from spark_jobs.round.kafka.reading import Progress, read_source
-from spark_jobs.round.kafka.records import ArrowReader, header_lists
 
 TASKS_PER_CORE = 4
 """Segments are not of one size, and neither are the tasks that go through them."""

@@ -5,28 +5,164 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from cleantail.config.platform import Platform
+from cleantail.config.topic_table import OFFSET, PARTITION, TOMBSTONE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.runs.reclaim_plan import Group
+from cleantail.log.segments import DataFile
+from spark_jobs.engine.rewrites.live_batches import Source
 from spark_jobs.engine.rewrites.new_files import WrittenFile
-from spark_jobs.engine.rewrites.rewrite_task import rewrite_all
-from spark_jobs.engine.rewrites.table_files import new_data_files
-from spark_jobs.engine.rewrites.written_schema import RefusedError
+from spark_jobs.engine.rewrites.rewrite_task import RewriteTask, rewrite_all
+from spark_jobs.engine.rewrites.table_files import new_data_files, offset_paths, write_settings
+from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
 from spark_jobs.engine.tasks import run_tasks
-from spark_jobs.iceberg.iceberg_reads import added_data_files
+from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.iceberg.commits import Load, create_branch, drop_branches, replace_files, write_onto
+from spark_jobs.iceberg.delete_files import format_version
+from spark_jobs.iceberg.file_columns import layout_of
+from spark_jobs.iceberg.iceberg_reads import (
+    added_data_files,
+    files_with_deletes,
+    iceberg_table,
+    require_own_deletes,
+    texts,
+)
+from spark_jobs.iceberg.jvm.java_collections import elements_of
+from spark_jobs.iceberg.jvm.java_json import schema_json
 from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
-from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.upkeep.branch_rewriting import stage_on_branch
-from spark_jobs.round.upkeep.task_files import rewrite_task
+from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
+
+SMALL_BYTES = 384 * 1024 * 1024
+"""Files that are merged are smaller."""
+
+
+def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> int:
+    """Merge small files of a side table, of that quoted name, that can have rows for which the expression `of` holds;
+    without one, files of which rows were deleted. Returns how many; 0 if they are fewer than `least`. Raises
+    ConflictError if another writer was faster.
+
+    Spark writes onto a branch, and one commit of ours swaps the files. Iceberg's own action deletes the new files if a
+    catalog answers its commit with a refusal after it was taken."""
+    load: Load = partial(iceberg_table, table.spark, name)
+    base = int(load().currentSnapshot().snapshotId())
+    planned = [(f, d) for f, d in files_with_deletes(load(), base, of) if int(f.fileSizeInBytes()) < SMALL_BYTES]
+    old = planned if of is not None else [(file, deletes) for file, deletes in planned if deletes]
+    if len(old) < least:
+        return 0
+    branch, paths = branch_name("rw_beside"), sorted({str(file.location()) for file, _ in old})
+    create_branch(load, branch, base)
+    try:
+        rows = table.spark.read.option("versionAsOf", str(base)).table(name).where(F.col("_file").isin(paths))
+        onto = rows.coalesce(1).writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET)
+        write_onto(load, branch, onto.append)
+        written = load()
+        new = added_data_files(written, branch) if int(written.snapshot(branch).snapshotId()) != base else []
+        replace_files(table, new, old, base, None, {}, load)
+    finally:
+        drop_branches(load, [branch])
+    return len(old)
+
+
+def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_id: int, number: int) -> str:
+    """Writes the live records of the group, in offset order, onto a branch, and returns its name. One task of Spark
+    reads, sorts and writes them: nothing is shuffled. Of format version 3 the records get new row ids."""
+    branch = branch_name(f"rw_{base_snapshot_id}_{number}")
+    columns = table.topic.columns
+    if columns is not None and not columns.has_offsets:
+        raise TableError(
+            f"table {table.topic.table} has files that reclaim cannot rewrite with their row ids, and its records have "
+            "no other offset; they stay as they are. Iceberg keeps row ids: CALL system.rewrite_data_files(table => …)"
+        )
+    partition, offset = columns.partition_and_offset if columns else (PARTITION, OFFSET)
+    of_log = F.col(quoted(partition)) == group[0].partition
+    live = table.stored_at(base_snapshot_id).where(F.col("_file").isin(sorted(f.path for f in group)) & of_log)
+    table.create_branch(branch, base_snapshot_id)
+    try:
+        table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
+    except BaseException:
+        table.drop_branches([branch])
+        raise
+    return branch
+
+
+NO_HASH = 0
+"""In place of the hash of a file's name, which a rewrite does not need."""
+
+
+def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
+    """Returns the task that rewrites these files, which are in offset order. Raises RefusedError where the table
+    asks for something that the task does not do, ConflictError where a delete file is of other files too."""
+    deletes = elements_of(ask([file.task for file in files], "deletes"))
+    require_own_deletes(table.jvm, zip((file.path for file in files), deletes, strict=True))
+    version = format_version(iceberg)
+    _require_plain(iceberg, files)
+    first = files[0].task.file()
+    spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
+    schema = schema_json(table.jvm, iceberg.schema())
+    own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
+    return RewriteTask(
+        sources=tuple(_source(file) for file in files),
+        schema=TableSchema(schema, version, TOMBSTONE if own else ""),
+        layout=layout_of(iceberg, offset_paths(columns)),
+        in_order=columns is None or columns.has_offsets,
+        settings=write_settings(texts(iceberg.properties()), platform.cleaner.cleantail_task_memory_bytes),
+        new_path=_new_path(iceberg, spec, first.partition()),
+        location=platform.warehouse,
+    )
+
+
+def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
+    """Returns what the new files' names begin with. It is new for each group: a table may choose folders by it."""
+    name, locations = f"rewritten-{uuid.uuid4()}", iceberg.locationProvider()
+    if spec.isUnpartitioned():
+        return str(locations.newDataLocation(name))
+    return str(locations.newDataLocation(spec, partition, name))
+
+
+def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
+    """Raises RefusedError unless the files are Parquet, of one partition by the table's present spec, and as
+    readable as any file is."""
+    partitions = {file.facts.partition_key for file in files}
+    if len(partitions) > 1 or files[0].facts.spec_id != int(iceberg.spec().specId()):
+        raise RefusedError("the table is partitioned in another way since the files were written")
+    if any(not file.facts.is_parquet for file in files):
+        raise RefusedError("not all files are Parquet")
+    encrypted = str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
+    if encrypted or any(file.facts.key_metadata for file in files):
+        raise RefusedError("the files are encrypted")
+
+
+def _source(file: PlannedFile) -> Source:
+    log_file = LogFile(
+        hash=NO_HASH,
+        path=file.path,
+        records=file.facts.records,
+        log=None,
+        lower_offset=None,
+        upper_offset=None,
+        low_key=None,
+        high_key=None,
+        null_keys=None,
+        null_values=None,
+        marked=False,
+        before=file.delete_files,
+        first_row_id=file.facts.first_row_id,
+    )
+    return Source(log_file, file.updated)
+
 
 logger = logging.getLogger("cleantail.reclaim")
 

@@ -1,0 +1,237 @@
+"""Undo published rounds: table and state as before them, in one commit, with everything appended since.
+
+`--to` is `last` (before the last published round) or the id of a snapshot in main's history. The rounds after it are
+undone, appends are kept, files rewritten since are as they were. Where another round is published meanwhile nothing
+is done (exit code 3); appends meanwhile are kept as well.
+
+A task may be tried again, or cleared days later, so what a task asks for is done once (`undo_once`). A person's command
+shows its plan, and carries out that very plan (`rollback_topic`): each call is another rollback.
+
+An ingestion is taken back likewise: its records, its files' marks or its position at the source, and its log end go in
+one commit, and appends since stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import ConflictError, HeldError
+from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout, done_already, preview
+from cleantail.lake.runs.rollback_results import RepeatedRollback, RollbackResult, changed_logs
+from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
+from cleantail.rounds.commit_summaries import BY, OPERATION, REQUEST, ROLLBACK, UNDONE, Commit
+from cleantail.rounds.evidence_row import EvidenceRow
+from cleantail.rounds.past_ingestions import (
+    SOURCES,
+    UNDID_INGESTION,
+    IngestionChoice,
+    IngestionUndo,
+    plan_undo,
+    without_ingestion,
+)
+from cleantail.rounds.past_rounds import PUBLISHED, UNDID
+from cleantail.rounds.rollback_plan import RollbackPlan, UndoneRound, plan_rollback, restored
+from spark_jobs.iceberg import commits
+from spark_jobs.iceberg.commits import Rollback
+from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
+from spark_jobs.round.released_logs import note_rewritten
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRollback:
+    """Says which rollback a task asks for. `to`: the snapshot's id, None for the state before the last round; `by`: who
+    asked; `request`: a name for what asked, empty where it has none; `asked_ms`: when it was asked for, Unix ms, None
+    where nobody knows."""
+
+    to: int | None
+    by: str
+    request: str = ""
+    asked_ms: int | None = None
+
+
+def undo_once(
+    asked: AskedRollback,
+    topic: Topic,
+    platform: Platform,
+    now_ms: int,
+    begin_session: Callable[[], Callable[[], SparkSession]],
+) -> RollbackResult | RepeatedRollback:
+    """Does what was asked for, however often it is tried, once.
+
+    1. What an earlier try has done is told again, without Spark.
+    2. What was done so long ago that the table does not know it any more is refused, and so are rounds that nobody who
+       asked had seen. This goes on while the session starts.
+    3. What was planned is carried out.
+    """
+    if done := done_already(topic, platform, asked.request):
+        return RepeatedRollback.of(done, changed_logs(topic, platform))
+    session = begin_session()
+    require_new(platform, topic, asked.request)
+    planned, logs = preview(topic, platform, asked.to)
+    require_meant(topic, planned, asked.asked_ms)
+    table = TopicTable.of(session(), topic, platform)
+    return rollback_topic(table, platform, planned, logs, asked.by, now_ms, asked.request)
+
+
+def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
+    """Does what was planned on the table as it is now, and returns the new snapshot. Raises ConflictError when other
+    rounds than those of the plan would be undone."""
+
+    def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
+        current = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
+        if current.undone != expected.undone:
+            raise ConflictError(f"{table.topic.topic}: another round was published meanwhile; nothing was undone")
+        states = states_of_properties(properties, table.name)
+        new = {p: restored(before, states.get(p, PartitionState())) for p, before in current.states.items()}
+        names = ",".join(u.round for u in current.undone)
+        return Rollback(
+            current.to_snapshot_id,
+            current.appends,
+            {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()},
+            {OPERATION: ROLLBACK, UNDONE: names, BY: by} | ({REQUEST: request} if request else {}),
+        )
+
+    return commits.roll_back(table, plan)
+
+
+def rollback_topic(
+    table: TopicTable,
+    platform: Platform,
+    planned: RollbackPlan,
+    logs: Sequence[LogUndo],
+    by: str,
+    now_ms: int,
+    request: str = "",
+) -> RollbackResult:
+    """Rolls back, and appends a row of evidence for each log. A crash between the two leaves the rows out, no more:
+    what was undone, and by whom, is in the snapshot's summary."""
+    note_rewritten(table, now_ms)
+    snapshot_id = roll_back(table, planned, by, request)
+    append_rollback(table, platform, planned, logs, by, now_ms)
+    return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, platform, planned.states))
+
+
+def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
+    """Raises HeldError where the rollback would undo a round that was published after it was asked for: a task that
+    waited, or that somebody cleared days later, would undo what nobody has looked at."""
+    later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
+    if later:
+        raise HeldError(
+            f"{topic.topic}: round {', '.join(later)} was published after the rollback was asked for: nothing was "
+            "undone. Trigger it anew where that is meant"
+        )
+
+
+def append_rollback(
+    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
+) -> None:
+    """Appends one row for each log: records before and after, which rounds were undone, and by whom."""
+    name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
+    evidence = evidence_table(platform)
+    put_back = _put_back_bytes(evidence, table, planned.undone)
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id,
+            "first_dirty_offset": log.checkpoint_after or 0,
+            "end_offset": log.checkpoint or 0,
+            "records_in": log.records,
+            "records_out": log.records_after,
+            "saved_bytes": put_back.get(log.partition, 0),
+        }
+        for log in logs
+    ]
+    append_rows(evidence, table, [head | row for row in rows])
+
+
+def require_new(platform: Platform, topic: Topic, request: str) -> None:
+    """Raises HeldError where a run has done its rollback before, and so long ago that the table's history does not know
+    it any more: who clears its task later would undo another round in the name of who triggered it."""
+    rows = rows_of(evidence_table(platform), {"topic": topic.topic, "kind": ROLLBACK, "run_id": request})
+    if request and rows:
+        raise HeldError(
+            f"{topic.topic}: run {request} has rolled back before ({rows[0]['round']}): nothing was undone. For "
+            "another rollback trigger another run"
+        )
+
+
+def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
+    """Returns partition -> bytes that the undone rounds had hidden, as their own rows say, so that exactly that is
+    taken from what they saved. Of rounds with the same name the last one counts."""
+    rounds = {(u.round, u.kind) for u in undone}
+    rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
+    ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
+    last = {(r["round"], r["kind"], r["partition"]): r for r in ordered if (r["round"], r["kind"]) in rounds}
+    hidden: Counter[int] = Counter()
+    for row in last.values():
+        hidden[row["partition"]] += row["saved_bytes"] or 0
+    return hidden
+
+
+def append_undone_ingestion(
+    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+) -> None:
+    """Appends one row for each log: records and log end before and after, which ingestion was taken back, and by
+    whom."""
+    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
+    note = f"by {by}: {planned.ingestion.names}"
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    rows: list[EvidenceRow] = [
+        {
+            "partition": log.partition,
+            "base_snapshot_id": planned.to_snapshot_id or 0,
+            "first_dirty_offset": log.log_end_after,
+            "end_offset": log.log_end,
+            "records_in": log.records,
+            "records_out": log.records_after,
+        }
+        for log in logs
+    ]
+    append_rows(evidence_table(platform), table, [head | row for row in rows])
+
+
+def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
+    """Takes back the ingestion that is this snapshot from the table as it is now, and returns the new snapshot. Raises
+    TableError, with nothing changed, where a round or a foreign change has come onto it meanwhile."""
+    ingestion = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
+
+    def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
+        undo = plan_undo(history, ingestion, table.topic.topic)
+        states = states_of_properties(properties, table.name)
+        ends = undo.sources.log_ends
+        at_ms = undo.ingestion.at_ms
+        new = {p: without_ingestion(state, ends[p], at_ms) for p, state in states.items() if p in ends}
+        done = {OPERATION: ROLLBACK, UNDONE: f"{UNDID_INGESTION}{ingestion_id}", BY: by, SOURCES: undo.sources.packed()}
+        marks = [f"{PROPERTY_INGESTED}{file.sha256}" for file in undo.sources.files]
+        empty = [f"{PROPERTY_PARTITION}{p}" for p, state in new.items() if state == PartitionState()]
+        kept = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items() if state != PartitionState()}
+        if (read := undo.sources.read) is not None:
+            before = read.position_before
+            kept |= {read.position_property: before} if before is not None else {}
+            marks += [read.position_property] if before is None else []
+        return Rollback(undo.to_snapshot_id, undo.appends, kept, done, (*marks, *empty))
+
+    return commits.roll_back(table, plan)
+
+
+def undo_in_topic(
+    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+) -> int:
+    """Takes the ingestion back, appends a row of evidence for each log, and returns the new snapshot. A crash between
+    the two leaves the rows out, no more: what was taken back, and by whom, is in the snapshot's summary."""
+    note_rewritten(table, now_ms)
+    snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
+    append_undone_ingestion(table, platform, planned, logs, by, now_ms)
+    return snapshot_id

@@ -1,1 +1,0 @@
-"""Rounds and ingestions taken back, each in one commit."""

@@ -1,1 +1,0 @@
-"""Files rewritten, snapshots expired, orphans removed: of the table, its side tables and the evidence."""
