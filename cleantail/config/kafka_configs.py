@@ -122,7 +122,7 @@ class KafkaConfigs(Configs):
     retention_bytes: int = config(
         "retention.bytes",
         -1,
-        "With delete in the policy: the oldest segments of a larger partition are deleted. -1 is no limit.",
+        "With delete in the policy: the oldest segments of a larger partition are deleted. -1: no limit.",
         TOPIC_CONFIG,
         low=-1,
     )
@@ -226,7 +226,7 @@ class KafkaConfigs(Configs):
         "cleantail.full.proof.interval.ms",
         604_800_000,
         "How often a round proves from scratch that all keys below the clean point are unique. Rounds in between prove "
-        "it of the keys that they changed, and that nothing else changed. 0: every round.",
+        "it for the keys that they changed, and prove that no other key changed. 0: every round.",
         low=0,
     )
     cleantail_max_drop_ratio: float = config(
@@ -253,7 +253,7 @@ class KafkaConfigs(Configs):
     cleantail_failed_branch_retention_ms: int = config(
         "cleantail.failed.branch.retention.ms",
         604_800_000,
-        "How long the branch of a round whose check failed is kept for inspection. 0 keeps none.",
+        "How long the branch of a round whose check failed is kept for inspection. 0: it is not kept.",
         low=0,
     )
     cleantail_erasure_grace_ms: int = config(

@@ -63,8 +63,9 @@ class CleanerConfigs(Configs):
     cleantail_task_memory_bytes: int = config(
         "cleantail.task.memory.bytes",
         1 << 30,
-        "Memory of a core outside the JVM for the keys of its task, which else go to disk. On a local master a task of "
-        "several threads has the memory of as many cores. It is part of spark.executor.memoryOverhead for each core.",
+        "Memory per core, outside the JVM, for the keys of its task. Further keys are written to disk. On a local "
+        "master a task of several threads has the memory of as many cores. It is part of "
+        "spark.executor.memoryOverhead for each core.",
         low=64 << 20,
     )
     log_cleaner_backoff_ms: int = config(
@@ -150,8 +151,8 @@ class LimitConfigs(Configs):
     checks_max_ms: int = config(
         CHECKS_MS,
         3_600_000,
-        "Time of a topic's own checks of a work unit together. After it they count as failed: a regular expression can "
-        "take for ever.",
+        "Total time of a topic's own checks of a work unit. After it they count as failed: a regular expression may "
+        "never end.",
         low=1,
     )
 

@@ -31,7 +31,7 @@ class GroupLimits(Configs):
     pack_max_bytes: int = config(
         "pack.max.bytes",
         1 << 30,
-        "Bytes that the topics of a pack read together. A topic with more bytes has a pack of its own.",
+        "Maximum bytes that the topics of a pack read together. A topic with more bytes has a pack of its own.",
         low=1,
     )
     pack_max_topics: int = config(
