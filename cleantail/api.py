@@ -1,8 +1,8 @@
 """Functions for programs that read a topic. Paths of other modules may change with any version."""
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.lake.own_namespace import registered, remove
 from cleantail.lake.records.latest import load_latest
-from cleantail.lake.runs.reader_properties import registered, remove
 from cleantail.lake.runs.reader_registration import set_position
 
 __all__ = ["find_topic", "load_latest", "load_platform", "registered", "remove", "set_position"]

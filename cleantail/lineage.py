@@ -21,8 +21,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import kept_catalog, load_table
-from cleantail.lake.evidence_table import load_evidence
-from cleantail.lake.recorded_rounds import evidence_of_round
+from cleantail.lake.recorded_rounds import evidence_of_round, load_evidence
 from cleantail.log.source_position import snapshot_position_of
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.recorded_checks import last_check

@@ -165,7 +165,7 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
 
 def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None:
     """Return the mapping in the YAML, else in the table's properties."""
-    from cleantail.lake.columns_property import columns_of_properties
+    from cleantail.lake.records.topic_columns import columns_of_properties
 
     return (written[1].columns if written else None) or columns_of_properties(table.properties)
 
@@ -234,7 +234,7 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Return (problems, what could not be checked): is there a risk to delete files of other tables?"""
     from cleantail.lake import neighbours
     from cleantail.lake.metadata_guards import require_data_alone
-    from cleantail.lake.table_folder import OwnFolders, oldest_own_file_ms, require_safe_commits
+    from cleantail.lake.storage_locations import OwnFolders, oldest_own_file_ms, require_safe_commits
 
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)

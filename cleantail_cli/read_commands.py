@@ -151,11 +151,11 @@ def list_readers(call: Invocation, topic: str) -> int:
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
     """Remove a reader: tombstones no longer wait for it."""
-    from cleantail.lake.runs import reader_properties
+    from cleantail.lake import own_namespace
 
     configured, catalog = _readers_of(call, topic)
-    if not reader_properties.remove(catalog, configured, name, partition):
-        names = sorted({r.name for r in reader_properties.registered(catalog, configured)})
+    if not own_namespace.remove(catalog, configured, name, partition):
+        names = sorted({r.name for r in own_namespace.registered(catalog, configured)})
         raise CleantailError(f"topic {configured.topic} has no reader {name!r}; it has {names or 'none'}")
     return _show_readers(call, configured, catalog)
 
@@ -175,9 +175,9 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
-    from cleantail.lake.runs import reader_properties
+    from cleantail.lake import own_namespace
 
-    call.output.show(Readers(topic, reader_properties.registered(catalog, topic)))
+    call.output.show(Readers(topic, own_namespace.registered(catalog, topic)))
     return 0
 
 

@@ -70,9 +70,9 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
 
     Spark starts only if something is due.
     """
+    from cleantail.lake.catalogs import side_due
     from cleantail.lake.runs.evaluate import read_facts
     from cleantail.lake.runs.reclaim_plan import resolve_reclaim
-    from cleantail.lake.side_tables import side_due
     from cleantail.rounds.station_results import ReclaimResult
 
     configured, now_ms = call.topic(topic), clock(now)
@@ -110,11 +110,11 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
     """Take a partition out of quarantine: the next run retries it."""
-    from cleantail.lake.runs import quarantine_release
+    from cleantail.lake import own_namespace
 
     configured = call.topic(topic)
     now_ms = int(time.time() * 1000)
-    quarantine = quarantine_release.release(configured, call.platform, partition, getpass.getuser(), now_ms)
+    quarantine = own_namespace.release(configured, call.platform, partition, getpass.getuser(), now_ms)
     call.output.show(Released(configured, partition, quarantine))
     return 0
 

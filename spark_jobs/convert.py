@@ -32,10 +32,10 @@ from cleantail.config.topic_table import quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
-from cleantail.lake.delete_entries import REWRITE
+from cleantail.lake.manifest_entries import REWRITE
 from cleantail.lake.position_deletes import DeleteFile, require_readable
 from cleantail.lake.records.file_records import require_parquet
-from cleantail.lake.table_folder import OwnFolders, require_safe_commits
+from cleantail.lake.storage_locations import OwnFolders, require_safe_commits
 from cleantail.log.task_shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import CONVERT, OPERATION

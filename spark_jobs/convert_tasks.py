@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 
 from cleantail.adopt.equality_deletes import EVERYWHERE, TableFile, applies
 from cleantail.errors import TableError
-from cleantail.lake.delete_entries import REWRITE
+from cleantail.lake.manifest_entries import REWRITE
 from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import shared_positions
 from spark_jobs.engine.columns.task_database import reading, task_database

@@ -34,7 +34,7 @@ from cleantail.config.topic_table import (
     Columns,
 )
 from cleantail.human import counted
-from cleantail.lake.columns_property import property_of_columns
+from cleantail.lake.records.topic_columns import property_of_columns
 from cleantail.log.segments import twice_text
 
 REQUIRED = (PARTITION, OFFSET, KEY)

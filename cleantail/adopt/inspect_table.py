@@ -23,12 +23,11 @@ from cleantail.config.topic_table import (
     Columns,
 )
 from cleantail.errors import TableError
-from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.parquet_footers import null_count
 from cleantail.lake.records.file_records import file_problem, live_columns, stored_columns
 from cleantail.lake.records.log_parts import parts_of
 from cleantail.lake.records.marked_records import marked_records
-from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms, column_at
+from cleantail.lake.records.topic_columns import MOST_MS, PROPERTY_COLUMNS, beyond_ms, column_at
 from cleantail.lake.runs.damaged_vectors import damaged_vectors
 from cleantail.lake.runs.foreign_deletes import require_own_deletes
 from cleantail.log.adopted_table import problem_of

@@ -1,7 +1,7 @@
 """The topic table: its columns, schema and properties, and `columns:` of a topic's YAML for an adopted table.
 
 `Columns` maps the columns of a topic table to those of an adopted one. The adopted table keeps the mapping as a
-property (cleantail/lake/columns_property.py).
+property (cleantail/lake/records/topic_columns.py).
 """
 
 from __future__ import annotations

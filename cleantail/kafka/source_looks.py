@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.namespaces import namespace_properties, property_name, write_properties
+from cleantail.lake.own_namespace import namespace_properties, property_name, write_properties
 from cleantail.log.source_position import SourcePosition
 
 logger = logging.getLogger("cleantail.kafka")

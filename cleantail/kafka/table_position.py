@@ -13,8 +13,8 @@ from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
 from cleantail.kafka.source_looks import write_look
 from cleantail.lake.catalogs import kept_catalog, load_table
-from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.records.log_bounds import log_ends
+from cleantail.lake.table_metadata import properties_that_count
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
 
 

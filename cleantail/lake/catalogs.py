@@ -1,4 +1,10 @@
-"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's."""
+"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's.
+
+Side tables of a topic hold versions of deleted keys, records without a key, and those that it cannot hold.
+
+Rows leave them by DELETE, which leaves the bytes in older snapshots, as it does in a topic table: `reclaim` lets those
+go.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +20,54 @@ from weakref import WeakKeyDictionary
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import COLUMNS, PARTITION, PROPERTY_FORMAT, PROPERTY_TOPIC, require_known_format
+from cleantail.config.topic_table import (
+    COLUMNS,
+    KEYLESS_SUFFIX,
+    LEDGER_SUFFIX,
+    PARTITION,
+    PROPERTY_FORMAT,
+    PROPERTY_SIDE_OF,
+    PROPERTY_TOPIC,
+    UNHOLDABLE_SUFFIX,
+    require_known_format,
+)
 from cleantail.errors import CleantailError, OutsideError, TableError
 from cleantail.home.home_folder import exclusive, make_home
 from cleantail.human import one_line
-from cleantail.lake.catalog_errors import NOT_A_DATABASE, cause
 from cleantail.lake.client_properties import pyiceberg_properties, with_renewed_tokens
-from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.exchange import OF_FILES
+from cleantail.lake.foreign_errors import NOT_A_DATABASE, cause
 from cleantail.lake.metadata_guards import DELETES_PROPERTY, most_delete_bytes, opened, require_data_alone
-from cleantail.lake.table_folder import only_own_files, require_safe_commits
+from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
+from cleantail.lake.storage_locations import only_own_files, require_safe_commits
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+
+SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
+
+
+def side_tables(topic: Topic, platform: Platform) -> dict[str, Table]:
+    """Returns suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
+    none."""
+    catalog, tables = open_catalog(platform, os.environ), {}
+    for suffix in SUFFIXES:
+        table = load_any(catalog, f"{topic.table}{suffix}", platform)
+        if table is not None and table.properties.get(PROPERTY_SIDE_OF) == topic.topic:
+            tables[suffix] = table
+    return tables
+
+
+def side_due(topic: Topic, platform: Platform, now_ms: int) -> bool:
+    """Returns whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
+    oldest_kept_ms = now_ms - topic.config.cleantail_snapshot_retention_ms
+    return any(
+        snapshot.timestamp_ms < oldest_kept_ms and snapshot != table.current_snapshot()
+        for table in side_tables(topic, platform).values()
+        for snapshot in table.snapshots()
+    )
 
 
 def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns
 from cleantail.errors import TableError
-from cleantail.lake.columns_property import columns_of_properties
+from cleantail.lake.manifest_entries import NO_LINEAGES, Lineages
 from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records
 from cleantail.lake.records.file_records import require_parquet
 from cleantail.lake.records.log_parts import CACHED_FILES, Part, parts_of
 from cleantail.lake.records.log_records import stored_records
-from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages
+from cleantail.lake.records.topic_columns import columns_of_properties
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, split
 
 if TYPE_CHECKING:

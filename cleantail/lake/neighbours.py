@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.source_paths import roots_of
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.delete_entries import manifests_of, named_if_damaged
+from cleantail.lake.manifest_entries import manifests_of, named_if_damaged
 from cleantail.lake.storage_locations import (
     PATHS,
     StorageLocation,

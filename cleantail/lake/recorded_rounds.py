@@ -1,24 +1,26 @@
 """Adapter: what is recorded of one round, through PyIceberg, without Spark: its rows in the evidence table, and its
-commit on `main`."""
+commit on `main`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, unreachable
-from cleantail.lake.evidence_table import evidence_rows, load_evidence
+from cleantail.config.topic_table import EVIDENCE, require_known_format
+from cleantail.lake.catalogs import kept_catalog, load_any, load_table, open_catalog, unreachable
+from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Rejection, decided, read_answer
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
-from cleantail.rounds.past_rounds import CHECKS
+from cleantail.rounds.evidence_row import CHECKED_ROUND, COLUMNS, EvidenceRow
+from cleantail.rounds.past_rounds import CHECKS, Round, rounds_of
 from cleantail.rounds.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.recorded_checks import (
     RecordedCompaction,
@@ -30,9 +32,42 @@ from cleantail.rounds.recorded_checks import (
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table
 
-COLUMNS = (
+
+def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
+    """Return the evidence table, None before the first round. Raises TableError if its metadata is damaged, or if its
+    format is not known."""
+    name = f"{platform.catalog.namespace}.{EVIDENCE}"
+    table = load_any(catalog, name, platform)
+    if table is not None:
+        require_known_format(name, table.properties)
+    return table
+
+
+def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:
+    """Returns the rows that meet the condition. Raises TableError for a file of the table that is damaged."""
+    with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
+        rows: list[EvidenceRow] = (
+            table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().to_pylist()
+        )
+    return rows
+
+
+def read_evidence(table: Table, topic: str) -> list[Round]:
+    """Returns the topic's rounds, newest first."""
+    from pyiceberg.expressions import EqualTo
+
+    fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
+    measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
+    snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
+    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
+    return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
+
+
+READ_COLUMNS = (
     "partition",
     "round",
     "outcome",
@@ -63,7 +98,7 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
     if not values.keys() <= table_columns:
         return []
-    selected = tuple(name for name in COLUMNS if name in table_columns)
+    selected = tuple(name for name in READ_COLUMNS if name in table_columns)
     condition = And(*(EqualTo(name, value) for name, value in values.items()))
     return evidence_rows(table, condition, selected)
 

@@ -4,6 +4,15 @@ and what other tables' metadata say.
 `file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`; links of local
 folders are followed. What is deleted below a table's location must be the table's own: two tables of which one lies in
 the other's folder are refused, however unlikely it is that the names of their files meet.
+
+A table of another catalog is in no listing of ours. Its metadata files show that it is there:
+
+1. Each `*.metadata.json` below the location of a table has the UUID of that table.
+2. So has each one in the folder `metadata` of every table in whose data the location may lie: below a folder `data`
+   or `metadata` or of a partition, as `day=1`.
+3. A file that was written before the table's own oldest file is not the table's.
+
+Only the store's listing and the files themselves count: what the table's metadata says of times is its owner's word.
 """
 
 from __future__ import annotations
@@ -12,12 +21,255 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from urllib.parse import unquote
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
+from cleantail.errors import TableError
 from cleantail.lake.metadata_guards import metadata_text, parsing
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+
+
+READ_THREADS = 16
+DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
+HEAD_BYTES = 65_536
+"""Every known writer puts the UUID into the first kilobyte of the text."""
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Describes a file of a listing, with the time of the store (Unix ms)."""
+
+    path: str
+    written_ms: int
+    open: Callable[[str], Any]
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+
+def require_safe_commits(table: Table) -> None:
+    """Raise TableError if a commit to the table would delete metadata files that are not its own: those outside its
+    location, and those with the UUID of another table. Costs the first bytes of each file in the log, if the table has
+    the property by which each commit deletes the oldest of them."""
+    if not deletes_old_metadata(table.properties.get(DELETES_OLD_METADATA)):
+        return
+    name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
+    log = [entry.metadata_file for entry in table.metadata.metadata_log]
+    require_inner_log(name, table.location(), log)
+
+    def uuid_of(path: str) -> str | None:
+        return _uuid_in(lambda: table.io.new_input(path).open(), path)
+
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        for path, uuid in zip(log, pool.map(uuid_of, log), strict=True):
+            if uuid not in (None, own):
+                raise _other_table(name, table.location(), path, str(uuid))
+
+
+def deletes_old_metadata(value: str | None) -> bool:
+    """Return whether each commit to a table with this value of the property deletes the oldest files of its log."""
+    return (value or "").strip().lower() == "true"
+
+
+def oldest_own_file_ms(table: Table) -> int | None:
+    """Return when (Unix ms) the oldest of the table's own files of metadata was written, None if there is none.
+
+    Raises TableError if metadata of another table lies in the folder or around it. Costs a listing of the folder, and
+    the first bytes of each metadata file in it, 16 at a time.
+    """
+    name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
+    named = {posixpath.basename(s.manifest_list) for s in table.metadata.snapshots if s.manifest_list}
+    metadata, oldest_ms = [], None
+    try:
+        for file in _below(table.io, table.location()):
+            if METADATA_FILE.search(file.name):
+                metadata.append(file)
+            elif file.name in named:
+                oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
+    except Exception as e:  # each store has errors of its own
+        raise TableError(
+            f"the folder {table.location()} of table {name} cannot be listed: {type(e).__name__}; nothing was changed. "
+            f"Give the login of the warehouse the right to list it"
+        ) from None
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        for file, uuid in zip(metadata, pool.map(_uuid_of, metadata), strict=True):
+            if uuid == own:
+                oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
+            elif uuid is not None:
+                raise _other_table(name, table.location(), file.path, uuid)
+        around = [file for folder in _around(table.location()) for file in _metadata_in(table.io, folder)]
+        for file, uuid in zip(around, pool.map(_uuid_of, around), strict=True):
+            if uuid not in (None, own):
+                raise _other_table(name, table.location(), file.path, str(uuid))
+    return oldest_ms
+
+
+def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
+    """Raise TableError if a file in the log of a table whose commits delete such files lies outside its location."""
+    if foreign_files := files_outside(log, location):
+        raise TableError(
+            f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {foreign_files[0]}, which is "
+            f"outside its location {location}: a commit would delete it; nothing was changed. Set the property to "
+            f"false until the log names no such file"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFolders:
+    """Describes where the files of an adopted table may lie: its location, and `platform.imported_folders`. The owner
+    of its metadata could name another topic's file, which would be read, shown and copied."""
+
+    name: str
+    location: str
+    imported: Sequence[str]
+
+    def require(self, files: Iterable[str]) -> None:
+        """Raise TableError if one of the files lies elsewhere."""
+        foreign_files = files_outside(set(files), self.location)
+        for folder in self.imported:
+            foreign_files = files_outside(foreign_files, folder)
+        if foreign_files:
+            raise TableError(
+                f"table {self.name} has a file outside its location {self.location}: {min(foreign_files)}; nothing was "
+                f"read or changed. Take it out of the table, or list its folder in platform.imported_folders of "
+                f"defaults.yaml, as of files that were added on purpose"
+            )
+
+
+def only_own_files(table: Table, imported: Sequence[str]) -> None:
+    """Let the FileIO of an adopted table open no manifest, data file or delete file that is not in its own folders.
+
+    Its owner could name a file on any store or host, which the platform's logins would be sent to.
+    """
+    io: Any = table.io
+    io.__class__ = _of_own_folders(type(table.io))
+    io.own_folders = OwnFolders(".".join(table.name()[-2:]), table.location(), imported)
+
+
+def require_own_files(table: Table, files: Iterable[str]) -> None:
+    """Raise TableError if one of the files is not in the table's own folders. Tables that Cleantail made pass."""
+    own_folders = getattr(table.io, "own_folders", None)
+    if own_folders is not None:
+        own_folders.require(files)
+
+
+@lru_cache
+def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
+    """Return a FileIO of that kind, which asks its `own_folders` before it opens any file but a metadata file: the
+    catalog names that."""
+
+    class OwnFiles(kind):  # type: ignore[misc, valid-type]
+        own_folders: OwnFolders
+
+        def new_input(self, location: str) -> Any:
+            if CUTS.search(location) or not METADATA_FILE.search(location):
+                self.own_folders.require([location])
+            return super().new_input(location)
+
+    OwnFiles.__name__, OwnFiles.__qualname__, OwnFiles.__module__ = kind.__name__, kind.__qualname__, kind.__module__
+    return OwnFiles
+
+
+def _other_table(name: str, location: str, path: str, uuid: str) -> TableError:
+    return TableError(
+        f"table {name} lies at {location}, and {path} is metadata of another table ({uuid}): files of that one could "
+        f"be deleted as those of {name}; nothing was changed. Give each table a folder of its own. If the other table "
+        f"is dropped, delete by hand what it has left there"
+    )
+
+
+def _around(location: str) -> list[str]:
+    """Return the folders `metadata` of all tables in whose files the location may lie (rule 2)."""
+    scheme, separator, rest = location.rstrip("/").partition("://") if "://" in location else ("", "", location)
+    prefix = scheme + separator
+    if not separator and rest.startswith("file:"):
+        prefix, rest = "file:", rest.removeprefix("file:")
+    parts = rest.rstrip("/").split("/")
+    lowest = 2 if separator and not rest.startswith("/") else 1  # a bucket or host is no folder
+    below = [n for n in range(lowest, len(parts)) if parts[n] in ("data", "metadata") or "=" in parts[n]]
+    return [f"{prefix}{'/'.join([*parts[:n], 'metadata'])}" for n in reversed(below)]
+
+
+def _metadata_in(io: Any, folder: str) -> list[_Listed]:
+    """Return the metadata files of one folder; none if this login may not list it."""
+    try:
+        return [file for file in _below(io, folder, deep=False) if METADATA_FILE.search(file.name)]
+    except Exception:  # each store has errors of its own; outside its own folder a login may have no rights
+        return []
+
+
+def _below(io: Any, folder: str, deep: bool = True) -> Iterator[_Listed]:
+    """Yield the files below a folder; none if there is no such folder."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    if isinstance(io, PyArrowFileIO):
+        from pyarrow.fs import FileSelector
+
+        scheme, host, path = io.parse_location(folder, io.properties)
+        files = io.fs_by_scheme(scheme, host)
+        for info in files.get_file_info(FileSelector(path, allow_not_found=True, recursive=deep)):
+            if info.is_file:
+                yield _Listed(info.path, (info.mtime_ns or 0) // 1_000_000, files.open_input_stream)
+        return
+    store = io._get_fs_from_uri(urlparse(folder), folder)
+    for path, facts in store.find(folder, maxdepth=None if deep else 1, detail=True).items():
+        yield _Listed(path, _time_ms(facts), partial(store.open, mode="rb"))
+
+
+def _time_ms(facts: dict[str, Any]) -> int:
+    """Return the time (Unix ms) of a file as fsspec's stores name it, 0 if they do not."""
+    from datetime import datetime
+
+    values = (facts.get(key) for key in ("LastModified", "last_modified", "updated", "mtime", "created"))
+    value = next((value for value in values if value), 0)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return int((value.timestamp() if isinstance(value, datetime) else float(value)) * 1000)
+
+
+def _uuid_of(file: _Listed) -> str | None:
+    return _uuid_in(lambda: file.open(file.path), file.path)
+
+
+def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
+    """Return the UUID of the table that a metadata file is of, None if the file does not say: half of one, which a
+    killed writer has left, belongs to no table that can be read. None also if the file is gone. Raise TableError if it
+    cannot be read: each store has errors of its own."""
+    try:
+        with opened() as stream:
+            head = stream.read(HEAD_BYTES)
+    except FileNotFoundError:  # deleted before
+        return None
+    except Exception as e:
+        raise TableError(
+            f"{path} cannot be read: {type(e).__name__}. It may be metadata of another table; nothing was changed. "
+            f"Give the login of the warehouse the right to read it, or move it out of the folder"
+        ) from None
+    return uuid_in(head, path)
+
+
+def uuid_in(head: bytes, path: str) -> str | None:
+    """Return the UUID of the table that a metadata file is of, by its first HEAD_BYTES; None if it names none. Raise
+    TableError if the file is packed and damaged."""
+    if head[:2] == b"\x1f\x8b":
+        try:
+            head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+        except zlib.error:
+            raise TableError(f"{path} is packed and damaged: it may be metadata of another table") from None
+    found = _UUID.search(head)
+    return found[1].decode(errors="replace").lower() if found else None
+
 
 _ALIASES = {
     **dict.fromkeys(("s3a", "s3n"), "s3"),

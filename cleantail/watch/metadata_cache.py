@@ -25,12 +25,10 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
-from cleantail.lake.evidence_table import load_evidence, read_evidence
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import partitioned_by_values
-from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.runs.reader_properties import readers_in
-from cleantail.lake.runs.release_properties import releases_in
+from cleantail.lake.own_namespace import namespace_properties, readers_in, releases_in
+from cleantail.lake.recorded_rounds import load_evidence, read_evidence
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.quarantine import NO_RELEASES
 from cleantail.rounds.past_rounds import Round

@@ -38,7 +38,7 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.human import counted
-from cleantail.lake.records import key_bytes, projection, topic_columns
+from cleantail.lake.records import projection, topic_columns
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.columns import records as task_records
 from spark_jobs.engine.columns.records import VERSION_COLUMN, Records, records_of
@@ -145,7 +145,7 @@ def readers_of(table: TopicTable, files: SnapshotFiles) -> str:
 @cache
 def _source_of_reader() -> str:
     """Return a digest of our reader's own code: no person has to count its versions."""
-    modules = (file_columns, log_files, task_records, projection, key_bytes, topic_columns)
+    modules = (file_columns, log_files, task_records, projection, topic_columns)
     return digest(*map(inspect.getsource, modules))
 
 

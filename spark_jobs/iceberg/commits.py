@@ -30,7 +30,7 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
-from cleantail.lake.table_folder import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
+from cleantail.lake.storage_locations import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
 from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.retries import COMMITS

@@ -28,7 +28,6 @@ from cleantail.config.topic_table import (
     part_name,
 )
 from cleantail.errors import TableError
-from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
 from cleantail.lake.records.projection import (
     FIELD_ID,
     NAME_MAPPING,
@@ -39,7 +38,7 @@ from cleantail.lake.records.projection import (
     Projection,
     layout_of_schema,
 )
-from cleantail.lake.records.topic_columns import micros, whole_numbers
+from cleantail.lake.records.topic_columns import joined_parts, key_bytes, marked, micros, whole_numbers
 from cleantail.log.adopted_table import LINEAGE_IDS, ROW_ID
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
-from cleantail.lake.columns_property import PROPERTY_COLUMNS
 from cleantail.lake.metadata_guards import require_data_alone
-from cleantail.lake.table_folder import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
+from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS
+from cleantail.lake.storage_locations import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
 from cleantail.rounds.commit_summaries import Commit
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.java_json import as_dict

@@ -31,7 +31,7 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.catalogs import OWNERS, require_ours
-from cleantail.lake.table_folder import OwnFolders
+from cleantail.lake.storage_locations import OwnFolders
 from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
 from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.iceberg.commits import (

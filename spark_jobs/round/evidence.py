@@ -25,7 +25,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
-from cleantail.lake.evidence_table import evidence_rows, load_evidence
+from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from cleantail.log.rules import LogMeasure
 from cleantail.retries import settled
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column

@@ -54,7 +54,7 @@ OWNED = {
     "cleantail/lake/catalogs.py": {"DROP COLUMN": "part of a message"},
     "cleantail/lake/exchange.py": {"delete": "has the name that this task has made for its application"},
     "cleantail/lake/jar_list.py": {"unlink": "the part of a download, under a name of this process"},
-    "cleantail/lake/namespaces.py": {
+    "cleantail/lake/own_namespace.py": {
         "update_namespace_properties": "a position that a person forgets by its name, or a release that is compared first",
     },
     "cleantail/rounds/approval.py": {"update_namespace_properties": "sets one question; it removes none"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.human import counted
+from cleantail.lake.manifest_entries import Lineages, lineage_columns, spans_of
 from cleantail.lake.position_deletes import VECTORS, bound_deletes, puffin_problem
 from cleantail.lake.records.projection import (
     NAME_MAPPING,
@@ -19,7 +20,6 @@ from cleantail.lake.records.projection import (
     arrow_type,
     layout_of_schema,
 )
-from cleantail.lake.records.row_lineage import Lineages, lineage_columns, spans_of
 from cleantail.lake.records.topic_columns import MADE_OFFSET
 from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, record_offsets, require_row_ids
 

@@ -18,7 +18,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.delete_entries import named_if_damaged
+from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.records.log_bounds import log_ends, log_starts
 from cleantail.lake.records.log_records import log_records
 from cleantail.lake.table_metadata import live_files

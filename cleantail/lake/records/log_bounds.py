@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.lake.main_history import properties_that_count
-from cleantail.lake.table_metadata import live_files
+from cleantail.lake.table_metadata import live_files, properties_that_count
 from cleantail.log.log_state import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.source_position import read_position_of, with_source_ends

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns, part_name
 from cleantail.errors import TableError
-from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
+from cleantail.lake.manifest_entries import NO_LINEAGES, Lineages, spans_of
 from cleantail.lake.parquet_footers import footer_statistics, null_count
 from cleantail.lake.records.file_records import constants_of, layout_of_paths
 from cleantail.lake.records.projection import NAME_MAPPING, Layout
-from cleantail.lake.records.row_lineage import NO_LINEAGES, Lineages, spans_of
-from cleantail.lake.records.topic_columns import MOST_MS, beyond_ms
+from cleantail.lake.records.topic_columns import MOST_MS, PROPERTY_COLUMNS, beyond_ms, property_of_columns
 from cleantail.log.adopted_table import offset_range, require_row_ids
 from cleantail.log.segments import NO_TIMESTAMP_MS, split
 

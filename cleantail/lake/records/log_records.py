@@ -16,7 +16,7 @@ from cleantail.config.topic_table import (
     Columns,
 )
 from cleantail.errors import TableError
-from cleantail.lake.columns_property import columns_of_properties
+from cleantail.lake.manifest_entries import lineages_of
 from cleantail.lake.position_deletes import bound_deletes
 from cleantail.lake.records.file_records import (
     constants_of,
@@ -26,8 +26,7 @@ from cleantail.lake.records.file_records import (
     stored_batches,
 )
 from cleantail.lake.records.projection import arrow_type
-from cleantail.lake.records.row_lineage import lineages_of
-from cleantail.lake.records.topic_columns import MADE_OFFSET, as_topic_columns
+from cleantail.lake.records.topic_columns import MADE_OFFSET, as_topic_columns, columns_of_properties
 
 if TYPE_CHECKING:
     import pyarrow as pa

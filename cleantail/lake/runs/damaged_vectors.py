@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.errors import TableError
-from cleantail.lake.delete_entries import DATA, DELETES, content_of, entries_of_deletes, manifests_of
+from cleantail.lake.manifest_entries import DATA, DELETES, content_of, entries_of_deletes, manifests_of
 from cleantail.lake.position_deletes import DeleteFile, puffin_problem, require_readable, vectors_by_file
 from cleantail.lake.table_metadata import entries_of
 

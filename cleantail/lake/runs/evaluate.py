@@ -12,11 +12,9 @@ from cleantail.config.topic import Topic
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.namespaces import namespace_properties
+from cleantail.lake.own_namespace import namespace_properties, readers_of, releases_of
 from cleantail.lake.runs.clocks import expiry_ms
-from cleantail.lake.runs.reader_properties import readers_of
 from cleantail.lake.runs.reclaim_plan import resolve_reclaim
-from cleantail.lake.runs.release_properties import releases_of
 from cleantail.lake.runs.run_plan import RunPlan
 from cleantail.lake.table_metadata import TableFacts, require_partition, table_facts
 from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile

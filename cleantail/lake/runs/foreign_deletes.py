@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleantail.lake.delete_entries import (
+from cleantail.lake.manifest_entries import (
     DATA,
     DELETES,
     ForeignDelete,

@@ -12,7 +12,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.main_history import properties_that_count
+from cleantail.lake.table_metadata import properties_that_count
 from cleantail.log.partition_state import ingested_files
 from cleantail.sources.digest_cache import DigestCache
 

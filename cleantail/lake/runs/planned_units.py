@@ -11,8 +11,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.own_namespace import current_releases
 from cleantail.lake.runs.evaluate import plan_run
-from cleantail.lake.runs.release_properties import current_releases
 from cleantail.lake.runs.rollback_preview import history_of
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.namespaces import write_properties
-from cleantail.lake.runs.reader_properties import READER_JSON, property_of, registered
+from cleantail.lake.own_namespace import READER_JSON, property_of, registered, write_properties
 from cleantail.log.horizons import Reader
 
 if TYPE_CHECKING:

@@ -11,11 +11,8 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.main_history import properties_that_count
-from cleantail.lake.namespaces import namespace_properties
-from cleantail.lake.runs.reader_properties import readers_of
-from cleantail.lake.runs.release_properties import releases_of
-from cleantail.lake.table_metadata import added_files, ancestry, live_files
+from cleantail.lake.own_namespace import namespace_properties, readers_of, releases_of
+from cleantail.lake.table_metadata import added_files, ancestry, live_files, properties_that_count
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import lifted

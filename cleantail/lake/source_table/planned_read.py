@@ -15,9 +15,9 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SourceError
 from cleantail.lake.catalogs import kept_catalog, load_table
-from cleantail.lake.main_history import properties_that_count
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
+from cleantail.lake.table_metadata import properties_that_count
 from cleantail.log.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceTable, plan_snapshots
 from cleantail.log.source_position import (
     PROPERTY_SNAPSHOT_POSITION,

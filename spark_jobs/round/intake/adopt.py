@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, STATE_FORMAT, require_known_format
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
+from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts

@@ -14,12 +14,11 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.columns_property import property_of_columns
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.position_deletes import DeleteFile
 from cleantail.lake.records import file_records, log_parts
 from cleantail.lake.records.ordered_records import read_records
-from cleantail.lake.records.topic_columns import as_topic_columns
+from cleantail.lake.records.topic_columns import as_topic_columns, property_of_columns
 from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.segments import split

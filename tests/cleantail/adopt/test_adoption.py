@@ -7,7 +7,7 @@ import pytest
 from cleantail.adopt.adoption import ForeignLog, ForeignTable, advice, changes, describe, guess_layout, problems
 from cleantail.config.topic_table import Columns, quoted
 from cleantail.errors import TableError
-from cleantail.lake.columns_property import columns_of_properties, property_of_columns
+from cleantail.lake.records.topic_columns import columns_of_properties, property_of_columns
 from cleantail.log.adopted_table import expressions, problem_of
 
 COLUMNS = Columns(partition="m.partition", offset="m.offset", key="id", value="v", timestamp="m.timestamp")

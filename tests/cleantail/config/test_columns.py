@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import TableSource
 from cleantail.config.topic_table import Columns, Deleted, columns_of_texts
-from cleantail.lake.columns_property import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
+from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, columns_of_properties, property_of_columns
 
 ORDERED = {"order": "updated_at", "key": "k"}
 PLAIN = {"partition": "p", "offset": "o", "key": "k", "value": "v"}

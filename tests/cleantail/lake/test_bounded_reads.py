@@ -19,9 +19,9 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog, store_properties
+from cleantail.lake.manifest_entries import _manifests_of
 from cleantail.lake.metadata_guards import bound_reads, most_delete_bytes
 from cleantail.lake.neighbours import require_separate_folder
-from cleantail.lake.records.row_lineage import _manifests_of
 from cleantail.lake.table_metadata import table_facts
 from cleantail_cli import main
 from tests.cleantail.orders_table import PROPERTIES, SCHEMA, SPEC

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.config.loading import load_platform
-from cleantail.lake import catalog_errors, catalogs
+from cleantail.lake import catalogs, foreign_errors
 from cleantail.lake.catalog_settings import spark_conf, spark_secrets
 from cleantail.lake.catalogs import file_io_properties
 from cleantail_cli import main
@@ -51,13 +51,13 @@ def test_a_closed_port_is_told_as_refused(run, kind, closed_port):
     scheme = {"postgres": "postgresql", "rest": "http"}[kind]
     code, err = run(kind, f"{scheme}://127.0.0.1:{closed_port}/db", CLEANTAIL_CATALOG_PASSWORD=SECRET)
     assert code == 4
-    assert f"cannot be reached: {catalog_errors.REFUSED}\n" in err
+    assert f"cannot be reached: {foreign_errors.REFUSED}\n" in err
 
 
 @pytest.mark.parametrize("uri", ["postgresql://nohost.invalid/db", "http://nohost.invalid"])
 def test_a_name_that_no_server_knows_is_told_as_unknown_host(run, uri):
     code, err = run("rest" if uri.startswith("http") else "postgres", uri)
-    assert (code, f"cannot be reached: {catalog_errors.UNKNOWN_HOST}\n" in err) == (4, True), err
+    assert (code, f"cannot be reached: {foreign_errors.UNKNOWN_HOST}\n" in err) == (4, True), err
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def some_web_server():
         server.shutdown()
 
 
-@pytest.mark.parametrize(("scheme", "why"), [("http", catalog_errors.NO_CATALOG), ("https", catalog_errors.NO_TLS)])
+@pytest.mark.parametrize(("scheme", "why"), [("http", foreign_errors.NO_CATALOG), ("https", foreign_errors.NO_TLS)])
 def test_a_server_of_another_kind_is_told_from_a_certificate_and_a_refusal(run, some_web_server, scheme, why):
     code, err = run("rest", f"{scheme}://{some_web_server}")
     assert (code, f"cannot be reached: {why}\n" in err) == (4, True), err
@@ -118,9 +118,9 @@ def postgres(closed_port):
 @pytest.mark.parametrize(
     ("user", "password", "database", "why"),
     [
-        pytest.param("me", "wrong", "postgres", catalog_errors.LOGIN, id="wrong password"),
-        pytest.param("nobody", SECRET, "postgres", catalog_errors.LOGIN, id="unknown user"),
-        pytest.param("me", SECRET, "absent", catalog_errors.NOT_THERE, id="no such database"),
+        pytest.param("me", "wrong", "postgres", foreign_errors.LOGIN, id="wrong password"),
+        pytest.param("nobody", SECRET, "postgres", foreign_errors.LOGIN, id="unknown user"),
+        pytest.param("me", SECRET, "absent", foreign_errors.NOT_THERE, id="no such database"),
     ],
 )
 def test_a_real_postgres_tells_a_wrong_login_from_a_missing_database(run, postgres, user, password, database, why):
@@ -155,13 +155,13 @@ def test_a_rest_catalog_gives_a_token_for_the_credential_of_the_environment(run)
 def test_a_rest_catalog_without_the_right_login_says_so(run, login):
     with rest_catalog(SECRET, f"me:{SECRET}") as (uri, _):
         code, err = run("rest", uri, **login)
-    assert (code, f"cannot be reached: {catalog_errors.LOGIN}\n" in err) == (4, True), err
+    assert (code, f"cannot be reached: {foreign_errors.LOGIN}\n" in err) == (4, True), err
 
 
 def test_a_rest_catalog_that_is_elsewhere_is_told_as_not_there(run):
     with rest_catalog(SECRET, config_status=404) as (uri, _):
         code, err = run("rest", uri, CLEANTAIL_CATALOG_TOKEN=SECRET)
-    assert (code, f"cannot be reached: {catalog_errors.NOT_THERE}\n" in err) == (4, True), err
+    assert (code, f"cannot be reached: {foreign_errors.NOT_THERE}\n" in err) == (4, True), err
 
 
 def test_spark_gets_the_login_as_a_secret_and_only_of_a_rest_catalog(project):
@@ -213,9 +213,9 @@ def test_a_catalog_file_that_is_no_database_is_a_wrong_input(project, capsys):
     (project / "home").mkdir()
     (project / "home" / "catalog.db").write_bytes(b"no database " * 100)
     assert main(["status", "orders", "--config", str(project / "config")]) == 2
-    assert f"cannot be opened: {catalog_errors.NOT_A_DATABASE}\n" in capsys.readouterr().err
+    assert f"cannot be opened: {foreign_errors.NOT_A_DATABASE}\n" in capsys.readouterr().err
 
 
 def test_what_no_rule_knows_is_named_by_its_class_and_says_nothing_else():
-    assert catalog_errors.cause(RuntimeError(f"password={SECRET}")) == "RuntimeError"
-    assert catalog_errors.cause(ConnectionRefusedError()) == catalog_errors.REFUSED
+    assert foreign_errors.cause(RuntimeError(f"password={SECRET}")) == "RuntimeError"
+    assert foreign_errors.cause(ConnectionRefusedError()) == foreign_errors.REFUSED

@@ -10,7 +10,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import table_properties
 from cleantail.errors import ConfigError, TableError
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.evidence_table import load_evidence
+from cleantail.lake.recorded_rounds import load_evidence
 from cleantail_cli import main
 
 COMMANDS = (

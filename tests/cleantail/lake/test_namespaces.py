@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from cleantail.lake.namespaces import namespace_properties, property_name, topic_of_value, write_properties
+from cleantail.lake.own_namespace import namespace_properties, property_name, topic_of_value, write_properties
 from tests.cleantail.rest_catalog import JsonHandler, served
 
 

@@ -15,7 +15,6 @@ from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog, require_usable
-from cleantail.lake.columns_property import PROPERTY_COLUMNS, property_of_columns
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_files,
@@ -23,7 +22,8 @@ from cleantail.lake.neighbours import (
     require_inner_paths,
     require_separate_folder,
 )
-from cleantail.lake.table_folder import require_safe_commits
+from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
+from cleantail.lake.storage_locations import require_safe_commits
 from cleantail_cli import main
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))

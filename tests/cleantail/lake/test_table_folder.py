@@ -17,7 +17,7 @@ from cleantail.config.loading import load_platform
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
-from cleantail.lake.table_folder import (
+from cleantail.lake.storage_locations import (
     OwnFolders,
     oldest_own_file_ms,
     only_own_files,

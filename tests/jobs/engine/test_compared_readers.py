@@ -230,7 +230,7 @@ def tenants(spark, workshop):
 
 def null_tenants(file, arrays):
     """As 9eee2be0 reads: a column that a file lacks is null."""
-    from cleantail.lake.records.key_bytes import joined_parts
+    from cleantail.lake.records.topic_columns import joined_parts
 
     if "key" not in arrays:
         return arrays

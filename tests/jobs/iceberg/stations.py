@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.namespaces import namespace_properties
+from cleantail.lake.own_namespace import namespace_properties
 from cleantail.rounds.commit_summaries import OPERATION
 from spark_jobs.iceberg.iceberg_reads import history, texts
 from spark_jobs.iceberg.session import start_session

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField
 
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
-from cleantail.lake.runs.release_properties import current_releases
+from cleantail.lake.own_namespace import current_releases
 from cleantail.watch.metadata_cache import MetadataCache
 from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.round.test_held_rounds import SHORT

@@ -16,7 +16,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OutsideError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.recorded_rounds import read_evidence
 from spark_jobs.round import evidence, publish, reclaim
 from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cleantail.lake.evidence_table import read_evidence
+from cleantail.lake.recorded_rounds import read_evidence
 from cleantail.rounds.evidence_row import COLUMNS, TaskRun
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of

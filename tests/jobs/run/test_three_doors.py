@@ -14,7 +14,7 @@ from pyiceberg.expressions import EqualTo
 
 from cleantail.config.alert_channels import Event
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.evidence_table import evidence_rows, load_evidence
+from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.alert_sinks import hook  # noqa: F401
 from tests.jobs.round.test_alerts import NO_RECLAIM, Operations, operations  # noqa: F401

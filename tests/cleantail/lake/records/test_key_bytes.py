@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from cleantail.lake.records.key_bytes import joined_parts, key_bytes, marked
+from cleantail.lake.records.topic_columns import joined_parts, key_bytes, marked
 
 AT = datetime.datetime(1970, 1, 1, 0, 0, 1, 5)
 

@@ -9,17 +9,17 @@ import pytest
 
 from cleantail.config.loading import find_topic
 from cleantail.errors import CleantailError, OvertakenError
+from cleantail.lake import own_namespace
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs import quarantine_release
-from cleantail.lake.runs.evaluate import evaluate_topic, log_states, read_facts
-from cleantail.lake.runs.quarantine_release import release
-from cleantail.lake.runs.release_properties import (
+from cleantail.lake.own_namespace import (
     PROPERTY_RELEASED,
     RELEASE_JSON,
     current_releases,
     forget_releases,
+    release,
     releases_in,
 )
+from cleantail.lake.runs.evaluate import evaluate_topic, log_states, read_facts
 from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine
 from cleantail.log.quarantine import Release, after_failure, lifted
 from cleantail.watch.metadata_cache import MetadataCache
@@ -198,30 +198,30 @@ def test_topics_with_names_that_are_alike_do_not_meet(held, neighbours):
 
 
 def test_a_release_that_met_a_round_starts_over_on_the_new_quarantine(held, monkeypatch, caplog):
-    real, other = quarantine_release.write_release, replace(HELD, attempts=4)
+    real, other = own_namespace.write_release, replace(HELD, attempts=4)
 
     def late(*arguments):
-        monkeypatch.setattr(quarantine_release, "write_release", real)
+        monkeypatch.setattr(own_namespace, "write_release", real)
         write_states(held, p0=replace(STATE, checkpoint=6, quarantine=other))
         return real(*arguments)
 
-    monkeypatch.setattr(quarantine_release, "write_release", late)
+    monkeypatch.setattr(own_namespace, "write_release", late)
     assert release(held.topic, held.platform, 0, "ann", 1) == other
     assert states(held)[0] == replace(STATE, checkpoint=6, quarantine=None)
     assert "release starts over (1 of 5): cleantail.orders was changed meanwhile" in caplog.text
 
 
 def test_rounds_that_always_come_first_are_a_conflict(held, monkeypatch):
-    real, attempts = quarantine_release.write_release, iter(range(100))
+    real, attempts = own_namespace.write_release, iter(range(100))
 
     def late(*arguments):
         real(*arguments)
         write_states(held, p0=replace(STATE, quarantine=replace(HELD, attempts=10 + next(attempts))))
 
-    monkeypatch.setattr(quarantine_release, "write_release", late)
+    monkeypatch.setattr(own_namespace, "write_release", late)
     with pytest.raises(OvertakenError, match="cleantail.orders was changed meanwhile"):
         release(held.topic, held.platform, 0, "ann", 1)
-    assert next(attempts) == quarantine_release.TRIES.tries
+    assert next(attempts) == own_namespace.TRIES.tries
     assert states(held)[0].quarantine
 
 
@@ -300,7 +300,7 @@ def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch,
     def fail(*_):
         raise OSError("secret")
 
-    monkeypatch.setattr("cleantail.lake.runs.release_properties.open_catalog", fail)
+    monkeypatch.setattr("cleantail.lake.own_namespace.open_catalog", fail)
     forget_releases(held.topic, held.platform, read.values())
     assert "releases of [0] are left for later" in caplog.text
     assert "secret" not in caplog.text

@@ -9,7 +9,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs.reader_properties import PROPERTY_READER, registered, remove
+from cleantail.lake.own_namespace import PROPERTY_READER, registered, remove
 from cleantail.lake.runs.reader_registration import NAME_CHARS
 from cleantail.lake.runs.reader_registration import set_position as put
 from cleantail.log.horizons import Reader, hold_offset, left_behind

@@ -1,0 +1,270 @@
+"""Adapter: the properties of Cleantail's own namespace, where readers' positions, releases and answers are kept.
+
+Any client of the catalog writes one quickly, without a commit to the table itself. Catalogs bound the length of a
+property's name, and mostly that of its value, so a name ends in a hash and the value says what it is of.
+
+A person may take a log out of quarantine: the next run tries it at once, and counts its attempts anew.
+
+Nothing of the table is written: the release is a word beside it, which whoever reads the log's state reads too
+(cleantail.log.quarantine). A round may put the log into quarantine again in the same moment. What the person is told
+then holds for that quarantine as well: the release starts over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleantail.codec import Codec, digest_of
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, OvertakenError, TableError
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.table_metadata import require_partition
+from cleantail.log.horizons import Reader
+from cleantail.log.partition_state import PartitionState, Quarantine, states_of_properties
+from cleantail.log.quarantine import NO_RELEASES, Release, Releases, lifted
+from cleantail.retries import Retries, settled
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """Holds the part that all such values have."""
+
+    topic: str
+
+
+_OWNER_JSON: Codec[_Owned] = Codec(_Owned)
+
+
+def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
+    """Reads them in one call; there are none where there is no such namespace."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        return dict(catalog.load_namespace_properties(namespace))
+    except NoSuchNamespaceError:
+        return {}
+
+
+def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str], removals: set[str]) -> None:
+    """Writes and removes properties, none of them both. The namespace is made where there is none, and only there: a
+    catalog may forbid it to whoever may change its properties."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    def write() -> None:
+        catalog.update_namespace_properties(namespace, removals=removals, updates=dict(updates))
+
+    try:
+        settled(write)
+    except NoSuchNamespaceError:
+        settled(lambda: catalog.create_namespace_if_not_exists(namespace))
+        settled(write)
+
+
+def property_name(prefix: str, *identity: object) -> str:
+    """Returns the prefix and a hash of what the value is about, so that no two topics meet whatever their names."""
+    return prefix + digest_of(identity)
+
+
+def topic_of_value(text: str) -> str | None:
+    """Returns the topic that a value names, also where the rest of it cannot be read."""
+    try:
+        return _OWNER_JSON.value(text, "").topic
+    except TableError:
+        return None
+
+
+logger = logging.getLogger("cleantail.readers")
+
+PROPERTY_READER = "cleantail.reader."
+"""So begins the name of a property that keeps a position; a hash of topic, name and partition follows."""
+READER_JSON: Codec[Reader] = Codec(Reader)
+
+
+def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
+    """Forgets a reader, in one log or in all; returns the positions that it had."""
+    removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
+    if removed:
+        write_properties(catalog, topic.own_namespace, {}, {property_of(r) for r in removed})
+    return removed
+
+
+def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
+    """Returns the topic's readers by partition and name. Raises TableError as readers_of does."""
+    return readers_of(topic, namespace_properties(catalog, topic.own_namespace))
+
+
+def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
+    """Returns the topic's readers by partition and name, from its namespace's properties. Raises TableError for a
+    property of this topic that is not a position; one that says no topic, or another's, is passed over with a
+    warning."""
+    readers, broken = readers_in(properties)
+    if topic.topic in broken:
+        raise TableError(broken[topic.topic])
+    for problem in broken.values():
+        logger.warning("%s; it is passed over", problem)
+    return readers.get(topic.topic, ())
+
+
+def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
+    """Returns topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what
+    is wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
+    positions: dict[str, list[Reader]] = {}
+    broken: dict[str, str] = {}
+    for name, text in sorted(properties.items()):
+        if not name.startswith(PROPERTY_READER):
+            continue
+        where = f"namespace property {name}"
+        try:
+            reader = _position(text, where)
+            positions.setdefault(reader.topic, []).append(reader)
+        except TableError as e:
+            if (topic := topic_of_value(text)) is not None:
+                broken[topic] = str(e)
+            else:
+                logger.warning("%s is not a reader's position, and is passed over", where)
+    in_order = {topic: sorted(readers, key=lambda r: (r.partition, r.name)) for topic, readers in positions.items()}
+    return {topic: tuple(readers) for topic, readers in in_order.items()}, broken
+
+
+def _position(text: str, where: str) -> Reader:
+    """Parses a position. Raises TableError, naming `where`, for what is none."""
+    try:
+        reader = READER_JSON.value(text, where)
+    except TableError as e:
+        raise TableError(f"{where} is not a reader's position: {e}") from None
+    if min(reader.partition, reader.offset, reader.at_ms) < 0:
+        raise TableError(f"{where} is not a reader's position: a number of it is below 0")
+    return reader
+
+
+def property_of(reader: Reader) -> str:
+    """Returns the name of the property that keeps the reader's position."""
+    return property_name(PROPERTY_READER, reader.topic, reader.name, reader.partition)
+
+
+release_logger = logging.getLogger("cleantail.release")
+
+PROPERTY_RELEASED = "cleantail.released."
+"""So begins the name of a property that keeps a release; a hash of topic and partition follows."""
+RELEASE_JSON: Codec[Release] = Codec(Release)
+
+
+def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
+    """Returns topic -> the last release of each of its logs, of every topic of a namespace that has any.
+
+    A text that is no release lifts nothing: what it may have been about stays in quarantine, with a warning.
+    """
+    releases: dict[str, dict[int, Release]] = {}
+    for name, text in properties.items():
+        if not name.startswith(PROPERTY_RELEASED):
+            continue
+        try:
+            release = RELEASE_JSON.value(text, f"namespace property {name}")
+        except TableError as e:
+            release_logger.warning("%s; it is passed over, and lifts no quarantine", e)
+            continue
+        if name == _property_of(release):  # else somebody has copied it
+            releases.setdefault(release.topic, {})[release.partition] = release
+    return releases
+
+
+def releases_of(topic: Topic, properties: Mapping[str, str]) -> Releases:
+    """Returns the topic's releases, from its namespace's properties."""
+    return releases_in(properties).get(topic.topic, NO_RELEASES)
+
+
+def current_releases(catalog: Catalog, topic: Topic) -> Releases:
+    """Returns the topic's releases as they are now, in one call to the catalog."""
+    return releases_of(topic, namespace_properties(catalog, topic.own_namespace))
+
+
+def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
+    """Keeps the release in the place of the log's last one; outdated ones of other logs go with the same call."""
+    removals = {_property_of(other) for other in outdated}
+    write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
+
+
+def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release]) -> None:
+    """Removes releases of logs whose states were written anew, so that none is ever taken for a word about the new
+    state: a task that is cleared has its round's clock, and may leave a quarantine of the very same times.
+
+    One that a person has given meanwhile stays. Nothing that goes wrong here makes a round fail that was published.
+    """
+    old = {release.partition: release for release in outdated}
+    if not old:
+        return
+    try:
+        catalog = open_catalog(platform, os.environ)
+        now = current_releases(catalog, topic)
+        removals = {_property_of(release) for p, release in old.items() if now.get(p) == release}
+        if removals:
+            write_properties(catalog, topic.own_namespace, {}, removals)
+    except Exception as e:  # whatever the catalog's driver raises
+        release_logger.warning("releases of %s are left for later, and lift nothing: %s", sorted(old), type(e).__name__)
+
+
+def _property_of(release: Release) -> str:
+    return property_name(PROPERTY_RELEASED, release.topic, release.partition)
+
+
+TRIES = Retries(OvertakenError, tries=5, pause_s=(0.0, 0.1))
+"""Rounds publish at the same time; each of them may come first once."""
+BY_CHARS = 40
+"""Catalogs bound the length of a property's value, and a user's name may have any."""
+
+
+def release(topic: Topic, platform: Platform, partition: int, by: str, now_ms: int) -> Quarantine:
+    """Lifts the quarantine of one log and returns what it was; nothing else of the log's state changes.
+
+    `by` is the user's name, for the log. Raises CleantailError where the log is not in quarantine, TableError where
+    there is no such table or partition, OvertakenError when rounds were faster every time.
+    """
+    catalog = open_catalog(platform, os.environ)
+
+    def starts_over(number: int, error: BaseException) -> None:
+        release_logger.warning("release starts over (%d of %d): %s", number, TRIES.tries, error)
+
+    released = TRIES.run(lambda: _try(catalog, topic, platform, partition, by, now_ms), starts_over)
+    release_logger.info(
+        "%r released partition %d of %s from quarantine: %s, %d attempts",
+        by, partition, topic.topic, released.reason, released.attempts,
+    )  # fmt: skip
+    return released
+
+
+def _try(catalog: Catalog, topic: Topic, platform: Platform, partition: int, by: str, now_ms: int) -> Quarantine:
+    states, table_uuid = _states(catalog, topic, platform)
+    require_partition(topic, partition, states)
+    releases = current_releases(catalog, topic)
+    held = lifted(states, releases, table_uuid).get(partition, PartitionState()).quarantine
+    if held is None:
+        raise CleantailError(f"partition {partition} of topic {topic.topic} is not in quarantine")
+    times = (held.since_ms, held.attempts, held.retry_at_ms)
+    word = Release(topic.topic, partition, table_uuid, by[:BY_CHARS], now_ms, *times)
+    write_release(catalog, topic, word, _outdated(releases, word, states))
+    states, table_uuid = _states(catalog, topic, platform)
+    if lifted(states, {partition: word}, table_uuid).get(partition, PartitionState()).quarantine:
+        raise OvertakenError(f"{topic.table} was changed meanwhile")
+    return held
+
+
+def _states(catalog: Catalog, topic: Topic, platform: Platform) -> tuple[dict[int, PartitionState], str]:
+    """Returns the states as the table's properties have them, and the table's UUID."""
+    table = load_table(catalog, topic, platform)
+    if table is None:
+        raise CleantailError(f"topic {topic.topic} has no table yet: nothing is in quarantine")
+    return states_of_properties(table.properties, topic.table), str(table.metadata.table_uuid)
+
+
+def _outdated(releases: Releases, word: Release, states: Mapping[int, PartitionState]) -> list[Release]:
+    """Returns the releases of other logs of the topic that lift nothing any more."""
+    others = (release for p, release in releases.items() if p != word.partition)
+    return [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, word.table_uuid)]
