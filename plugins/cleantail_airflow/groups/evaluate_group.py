@@ -36,7 +36,7 @@ from cleantail_airflow.tasks.spark_operator import as_airflow
 if TYPE_CHECKING:
     from cleantail.lake.kept_facts import KeptFacts
 
-CANNOT = "cannot be worked on"
+CANNOT = "cannot be evaluated"
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 ## What a run does, task by task
 - `evaluate`: reads, without Spark, what is new at each topic's source, which partitions are due, and why. Topics with
   work are packed by bytes and count, the most urgent first. Topics that cannot be evaluated appear in a separate pack,
-  *cannot be worked on*, and do not stop the others.
+  *cannot be evaluated*, and do not stop the others.
 - `run_pack`, one Spark application per pack: does all that is due for each of its topics: ingest, compact, check,
   publish, reconcile, expire tombstones, reclaim. If a topic fails, its work ends and the next topic goes on. After a
   crash the task is tried again; what was published is not repeated.
@@ -22,7 +22,7 @@ of its own, on the group's schedule, so that no other topic waits with it.
 
 ## When a task is red
 - `evaluate`: the catalog cannot be used. Nothing was changed.
-- `run_pack`: in the pack *cannot be worked on*, the message names topics, files and keys: correct the YAML. Otherwise
+- `run_pack`: in the pack *cannot be evaluated*, the message names topics, files and keys: correct the YAML. Otherwise
   the application crashed, or another writer was in the way: the task is tried again automatically. Or a topic failed
   at a station that `evaluate` had skipped because nothing was due there: the message names both.
 - A station: its message names the topics and the error of each, in the words of a topic's own DAG. All other topics of

@@ -60,7 +60,7 @@ def tell_of_broken(
     files = {name: error for name, error in broken.items() if name in unreadable}
     place, link = _place_of(group, platform, context), f"{run_url(context)}/tasks/{EVALUATE}"
     conditions = [
-        Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be worked on: {error}", link)
+        Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be evaluated: {error}", link)
         for name, error in sorted(files.items())
     ]
     look = Look(

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlannedPack:
-    """Holds the topics of a pack, the most urgent first. `errors`: topic -> why it cannot be worked on, of the one pack
+    """Holds the topics of a pack, the most urgent first. `errors`: topic -> why it cannot be evaluated, of the one pack
     that shows them; it starts no application. `largest_bytes`: what the largest topic has to read, None where that is
     not known."""
 
@@ -48,7 +48,7 @@ class GroupPlan:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Returns topic -> why it cannot be worked on."""
+        """Returns topic -> why it cannot be evaluated."""
         return {topic: error for pack in self.packs for topic, error in pack.errors.items()}
 
     @property

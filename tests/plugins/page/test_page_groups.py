@@ -157,11 +157,11 @@ def test_a_station_that_failed_for_another_topic_is_not_this_topics_failure(
             id="a crash after the first topic",
         ),
         pytest.param(
-            GroupPlan(1, "", packs=(PlannedPack("1 topic cannot be worked on", ("bills",), {"bills": "no such key"}),)),
+            GroupPlan(1, "", packs=(PlannedPack("1 topic cannot be evaluated", ("bills",), {"bills": "no such key"}),)),
             {},
             (("run_pack", 0),),
             {"bills": "run_pack"},
-            id="a topic that cannot be worked on",
+            id="a topic that cannot be evaluated",
         ),
     ],
 )
