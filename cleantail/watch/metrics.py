@@ -88,7 +88,7 @@ TIME_SINCE_LAST_RUN = _gauge(
     "time-since-last-run-ms",
     _TOPIC,
     "Time since the DAG that runs the topic last began a run, whether work was due or not. Absent before the first. "
-    "The task sends the time before its own run, but not in a run that assets have started.",
+    "The task sends the time until its own run began, except in a run that assets started.",
     kafka=True,
     sent_by="evaluate",
 )
@@ -102,15 +102,15 @@ MAX_CLEAN_TIME = _gauge(
 RECOPY_PERCENT = _gauge(
     "cleaner-recopy-percent",
     _TOPIC,
-    "round-bytes-written in percent of round-bytes-read. What Kafka copies stays in its place here.",
+    "round-bytes-written in percent of round-bytes-read. Kafka copies those bytes; here they stay in place.",
     kafka=True,
     sent_by="check_quality",
 )
 MAX_BUFFER_UTILIZATION = _gauge(
     "max-buffer-utilization-percent",
     _TOPIC,
-    "Fill level of the offset map in the last compaction, in percent: the distinct dirty keys of the log with most of "
-    "them, by the keys that fit into one thread's share of log.cleaner.dedupe.buffer.size. 100 if keys were spilled.",
+    "Fill level of the largest offset map of the last compaction, in percent: its distinct dirty keys, divided by the "
+    "keys that fit into one thread's share of log.cleaner.dedupe.buffer.size. 100 if keys were spilled.",
     kafka=True,
     sent_by="check_quality",
 )
@@ -181,7 +181,7 @@ ROUNDS = _counter(
     (*_LOG, "kind", "outcome"),
     "Rounds of the log by kind (compact, expire, reconcile, rollback) and outcome: published; held_back (a check "
     "failed); rejected (by a person, or not approved in time); withdrawn (dropped unpublished, because the table "
-    "changed or nobody could be asked for approval). Scraped but not sent: withdrawn, and held_back by a check that "
+    "changed or no user could be asked for approval). Scraped but not sent: withdrawn, and held_back by a check that "
     "was repeated after a conflict.",
     sent_by="check_quality, publish, expire_tombstones, reconcile, rollback",
 )
@@ -203,7 +203,7 @@ SAVED = _counter(
     "bytes-saved",
     _TOPIC,
     "Estimated bytes of the records that published rounds hid from readers: files' bytes by the share of their "
-    "records. Rounds of versions that did not record it are not counted.",
+    "records. Rounds whose evidence lacks this number are not counted.",
 )
 PUT_BACK = _counter(
     "bytes-put-back", _TOPIC, "Part of bytes-saved that is read again because a rollback undid its round."
