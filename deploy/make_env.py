@@ -1,8 +1,10 @@
 """Write .env for docker compose (.env.example with a random secret in every empty line), and create the landing folder.
 
     python3 deploy/make_env.py
+    python3 deploy/make_env.py --again AIRFLOW_JWT_SECRET CLEANTAIL_SPARK_SECRET
 
-Never overwrites: the databases keep the passwords that they were made with. Needs nothing but Python.
+Without --again an existing .env is not changed, because the databases keep their passwords. --again gives the named
+secrets new values; docs/operations.md says what to do next. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
+    if argv:
+        return replace_secrets(argv[1:]) if argv[0] == "--again" and argv[1:] else _usage()
     (ROOT / ".cleantail").mkdir(mode=0o700, exist_ok=True)
     (ROOT / ".cleantail" / "landing").mkdir(exist_ok=True)  # as this user: the daemon would create it as root
     try:
@@ -28,6 +32,36 @@ def main() -> int:
         stream.write(filled((ROOT / ".env.example").read_text()))
     print(f"wrote {ROOT / '.env'}; the password of the Airflow user admin is in it")
     return 0
+
+
+def _usage() -> int:
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+def replace_secrets(names: list[str]) -> int:
+    """Writes .env with new values of the named secrets, or leaves it as it is. Returns the exit code."""
+    file, new = ROOT / ".env", ROOT / ".env.new"
+    text = file.read_text()
+    if unknown := [name for name in names if f"\n{name}=" not in f"\n{text}"]:
+        print(f"{file} has no {', '.join(unknown)}; nothing was changed", file=sys.stderr)
+        return 2
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write("".join(_replaced_line(line, names) + "\n" for line in text.splitlines()))
+    new.replace(file)
+    print(f"{', '.join(names)}: new in {file}")
+    return 0
+
+
+def _replaced_line(line: str, names: list[str]) -> str:
+    """Returns the line with a new secret if it is a named one's. Airflow encrypts with the first Fernet key of a list
+    and decrypts with all of them: the key that was the first stays behind the new one."""
+    name, _, old = line.partition("=")
+    if name not in names:
+        return line
+    kept = f",{old.partition(',')[0]}" if name == "AIRFLOW_FERNET_KEY" else ""
+    return f"{name}={_secret(name)}{kept}"
 
 
 def filled(example: str) -> str:
@@ -49,4 +83,4 @@ def _secret(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -125,7 +125,8 @@ def start_postgres(processes: Processes, directory: Path, port: int, env: Mappin
     processes.start("postgres", command, ready, {"PATH": os.defpath}, ended_by=signal.SIGINT, **how)
     client = {**env, "PATH": f"{binaries}:{os.defpath}", "POSTGRES_USER": POSTGRES_USER, "PGHOST": LOOPBACK}
     client |= {"PGPORT": str(port), "PGPASSWORD": env["POSTGRES_PASSWORD"]}
-    subprocess.run(["sh", str(ROOT / "deploy/postgres/create-databases.sh")], check=True, env=client)
+    for script in ("create-databases.sh", "set-passwords.sh"):
+        subprocess.run(["sh", str(ROOT / "deploy/postgres" / script)], check=True, env=client)
 
 
 def _postgres_binaries() -> Path:

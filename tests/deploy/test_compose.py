@@ -37,14 +37,15 @@ def named_in_example(commented: bool) -> set[str]:
 
 
 @every_service
-def test_an_image_is_pinned_by_a_version(name: str) -> None:
-    _, _, tag = SERVICES[name]["image"].partition(":")
-    assert re.match(r"\d+\.\d+", tag)
+def test_an_image_is_pinned_by_its_version_and_one_of_others_by_its_digest(name: str) -> None:
+    ours = "build" in SERVICES[name]
+    assert re.search(r":\d+\.\d+[^@]*$" if ours else r":\d+\.\d+[^@]*@sha256:[0-9a-f]{64}$", SERVICES[name]["image"])
 
 
 def test_the_base_image_is_pinned_and_the_user_is_not_root() -> None:
     lines = (ROOT / "deploy/Dockerfile").read_text().splitlines()
-    assert [line for line in lines if line.startswith("FROM")] == ["FROM python:3.11.14-slim-bookworm"]
+    [base] = [line for line in lines if line.startswith("FROM")]
+    assert re.fullmatch(r"FROM python:3\.11\.14-slim-bookworm@sha256:[0-9a-f]{64}", base)
     assert [line for line in lines if line.startswith("USER")] == ["USER cleantail"]
 
 
@@ -200,6 +201,37 @@ def test_make_env_fills_every_secret_with_another_value() -> None:
     assert set(values) == required_variables()
     assert len(set(values.values())) == len(values)
     assert all(len(value) >= 40 for value in values.values())
+
+
+def test_make_env_gives_named_secrets_new_values_and_keeps_the_others(tmp_path: Path) -> None:
+    for name in ("deploy/make_env.py", ".env.example"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+
+    def make_env(*arguments: str) -> tuple[int, dict[str, str]]:
+        command = [sys.executable, "-I", str(tmp_path / "deploy/make_env.py"), *arguments]
+        code = subprocess.run(command, capture_output=True).returncode
+        lines = (tmp_path / ".env").read_text().splitlines()
+        return code, dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
+
+    _, before = make_env()
+    code, after = make_env("--again", "AIRFLOW_FERNET_KEY", "POSTGRES_PASSWORD")
+    assert code == 0 and stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+    assert {name for name in before if before[name] != after[name]} == {"AIRFLOW_FERNET_KEY", "POSTGRES_PASSWORD"}
+    assert after["AIRFLOW_FERNET_KEY"].split(",")[1:] == [before["AIRFLOW_FERNET_KEY"]]
+    assert make_env("--again", "POSTGRES_PASWORD") == (2, after)
+    assert make_env("--agian", "POSTGRES_PASSWORD") == (2, after)
+
+
+def test_the_roles_that_are_created_get_their_passwords() -> None:
+    created, set_again = (
+        (ROOT / "deploy/postgres" / name).read_text() for name in ("create-databases.sh", "set-passwords.sh")
+    )
+    assert re.findall(r"ALTER ROLE (\w+) PASSWORD", set_again) == [
+        "CURRENT_USER",
+        *re.findall(r"CREATE ROLE (\w+)", created),
+    ]
+    assert "create-databases.sh" < "set-passwords.sh", "the image runs them in this order"
 
 
 def test_passwords_are_written_for_their_owner_only(tmp_path: Path) -> None:

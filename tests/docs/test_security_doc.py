@@ -75,9 +75,3 @@ def test_everybody_has_a_row(who: str) -> None:
 
 def test_the_readme_leads_there_in_one_line() -> None:
     assert len(re.findall(r"\]\(SECURITY\.md\)", (ROOT / "README.md").read_text())) == 1
-
-
-def test_what_is_not_done_is_said_while_it_is_so() -> None:
-    """Whoever pins images by digest takes the sentence out."""
-    compose = (ROOT / "docker-compose.yaml").read_text()
-    assert ("@sha256:" in compose) != ("pinned by tag, not by digest" in re.sub(r"\s+", " ", TEXT))

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Sets the passwords of all roles to those of the environment: after create-databases.sh, and again when they change
+# (docs/operations.md). Passwords never show on a command line.
+set -eu
+psql -v ON_ERROR_STOP=1 --no-psqlrc --quiet --username "${POSTGRES_USER:-postgres}" --dbname postgres <<'SQL'
+\getenv superuser_password POSTGRES_PASSWORD
+\getenv airflow_password AIRFLOW_DB_PASSWORD
+\getenv catalog_password CLEANTAIL_CATALOG_PASSWORD
+ALTER ROLE CURRENT_USER PASSWORD :'superuser_password';
+ALTER ROLE airflow PASSWORD :'airflow_password';
+ALTER ROLE cleantail PASSWORD :'catalog_password';
+SQL
