@@ -23,7 +23,7 @@ from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE
 
 if TYPE_CHECKING:
-    from cleantail.kafka.broker_configs import DescribedTopic
+    from cleantail.kafka.import_config import DescribedTopic
 
 
 @command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])

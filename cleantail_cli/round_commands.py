@@ -215,7 +215,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
         page.warning(f"{where}; {overrun}")
     docs = next((r.data_docs for r in rounds if r.data_docs), None)
     if docs:
-        from spark_jobs.quality.project import data_docs_problem
+        from spark_jobs.quality.data_docs import data_docs_problem
 
         if problem := data_docs_problem(docs):
             page.warning(f"Data Docs were not written: {problem}; the results are in the evidence")

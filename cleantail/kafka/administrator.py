@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.client_messages import Complaint, passes, without_values, wrong_setting
+from cleantail.kafka.broker_clients import Complaint, passes, without_values, wrong_setting
 from cleantail.retries import answered
 
 if TYPE_CHECKING:

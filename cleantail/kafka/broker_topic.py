@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import SilentBrokersError, SourceError, SourceUnreachableError
-from cleantail.kafka.administrator import ANSWERED_WITHIN_S, Administrator
-from cleantail.kafka.client_messages import without_values
-from cleantail.kafka.forgotten import CleanerConfigs
-from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
+from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, without_values
+from cleantail.kafka.read_plan import BrokerTopic, CleanerConfigs, LogOffsets
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

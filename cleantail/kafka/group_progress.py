@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.kafka.administrator import Administrator
+from cleantail.kafka.broker_clients import Administrator
 
 logger = logging.getLogger("cleantail.kafka")
 

@@ -24,7 +24,7 @@ from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.topic import Topic, default_table
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.kafka.broker_configs import DescribedTopic, carried_over
+from cleantail.kafka.import_config import DescribedTopic, carried_over
 
 WRITTEN = "written"
 EXISTS = "exists"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic
+from cleantail.kafka.import_config import DescribedConfig, DescribedTopic
 
 ANSWER_TIMEOUT_S = 15
 _LIBRDKAFKA_NAMES = {

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.input_limits import INGEST_MS, limit_text
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
-from cleantail.kafka.broker_topic import broker_problem
-from cleantail.kafka.client_messages import Complaint, wrong_setting
+from cleantail.kafka.broker_clients import Complaint, wrong_setting
 from cleantail.kafka.read_plan import Range
+from cleantail.kafka.source_topic import broker_problem
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

@@ -25,7 +25,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError, TargetError
 from cleantail.kafka.client_settings import DEFAULTS, PREFIX, settings_of_environment
-from cleantail.kafka.live_broker import client_settings
+from cleantail.kafka.import_config import client_settings
 from cleantail.kafka.restore_target import (
     NOTHING,
     PIN,

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
-from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.forgotten import hindrance_of
-from cleantail.kafka.range_reader import Deadline, RangeReader
-from cleantail.kafka.read_plan import UNCOMMITTED, BrokerTopic, changed_while_read, plan_read
-from cleantail.kafka.source_lag import without_outcome
+from cleantail.kafka.read_plan import (
+    UNCOMMITTED,
+    BrokerTopic,
+    changed_while_read,
+    hindrance_of,
+    plan_read,
+    without_outcome,
+)
+from cleantail.kafka.source_topic import Brokers, Deadline, RangeReader
 from cleantail.log.source_position import SourcePosition
 
 CONTINUE = "continue"

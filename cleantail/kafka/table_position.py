@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
-from cleantail.kafka.source_looks import write_look
+from cleantail.kafka.source_topic import Brokers
+from cleantail.kafka.table_position import write_look
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.lake.records.log_bounds import log_ends
 from cleantail.lake.table_metadata import properties_that_count

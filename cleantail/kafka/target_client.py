@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError, TargetError, TargetUnreachableError
-from cleantail.kafka.administrator import OF_CONSUMERS, PAUSE_S, Administrator
-from cleantail.kafka.client_messages import without_values
+from cleantail.kafka.broker_clients import OF_CONSUMERS, PAUSE_S, Administrator, without_values
 from cleantail.kafka.restore_target import CONFIGS, NOTHING, TargetTopic
 from cleantail.retries import answered
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
-from cleantail.kafka.client_messages import Complaint, headers_of, wrong_setting
+from cleantail.kafka.broker_clients import Complaint, headers_of, wrong_setting
 from cleantail.kafka.target_client import AGAIN, TIMEOUT_MS, consumer, lasting, problem, producer
 
 if TYPE_CHECKING:

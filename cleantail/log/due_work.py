@@ -229,7 +229,7 @@ def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> Re
     1. A topic that is not read from Kafka has nothing to compare with.
     2. A run that was triggered with `reconcile` (`asked`) compares if the table has a log.
     3. Any other run compares if the brokers may have forgotten deletions of a log before they were read
-       (cleantail.kafka.forgotten). A log with a hindrance does not count: its comparison would be refused, so it only
+       (cleantail.kafka.read_plan). A log with a hindrance does not count: its comparison would be refused, so it only
        has a warning.
     4. With `cleantail.reconcile: trigger` a needed reconciliation waits for a user to trigger it.
 

@@ -7,7 +7,7 @@ For a topic in Kafka (SourcePosition, semantics.md 3.10):
 2. Under read_committed that is the last stable offset, so an open transaction bounds what is cleaned, as in Kafka.
 3. Under read_uncommitted the table also has records beyond the last stable offset. The position stores that offset, and
    no round goes beyond it.
-4. If the brokers may have dropped deletions before they were read (cleantail.kafka.forgotten), the position says so
+4. If the brokers may have dropped deletions before they were read (cleantail.kafka.read_plan), the position says so
    until a reconciliation is published.
 
 For a table that a sink fills (SnapshotPosition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,9 @@ from cleantail.config.topic_checks import Check, class_name
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
-from cleantail.rounds.check_results import CheckResult
-from spark_jobs.quality.data_docs_pages import apart, subject
-from spark_jobs.quality.data_docs_store import DocsStore
-from spark_jobs.quality.expectation_results import record_result, rule_results, unevaluated
-from spark_jobs.quality.gx_settings import (
+from cleantail.rounds.check_results import OFFSETS, CheckResult, kept_result, observed_text
+from spark_jobs.quality.data_docs import DocsStore, Project, apart, subject
+from spark_jobs.quality.evaluation import (
     BY_LOG,
     COUNTED,
     EACH,
@@ -27,11 +26,100 @@ from spark_jobs.quality.gx_settings import (
     RECORDS,
     WHETHER,
     Format,
+    TimeLimit,
+    TooLongError,
+    error_in,
+    error_text,
 )
 from spark_jobs.quality.judge import as_of, imported, validate
-from spark_jobs.quality.project import Project
-from spark_jobs.quality.rule_expectation import rule_expectation
-from spark_jobs.quality.time_limit import TimeLimit, TooLongError
+
+OBSERVED_CHARS = 300
+
+
+def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
+    """Returns one result for each log, of one rule of the round."""
+    config = result.expectation_config
+    column, error = config.kwargs["column"], error_in(result)
+    wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
+    return [
+        CheckResult(
+            partition=p,
+            expectation=column,
+            rule=rule_text(column),
+            severity=severity_of(column),
+            passed=not error and p not in wrong,
+            observed=error or f"{wrong.get(p, 0)} violations",
+            error=bool(error),
+        )
+        for p in logs
+    ]
+
+
+def record_result(result: Any, partition: int) -> CheckResult:
+    """Returns the result of one of the topic's own checks."""
+    config = result.expectation_config
+    error = error_in(result)
+    kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
+    kept = kept_result(config.type, kwargs, result.result or {})
+    return CheckResult(
+        partition=partition,
+        expectation=config.type,
+        rule=_arguments(kwargs),
+        severity=str(getattr(config.severity, "value", config.severity) or "critical"),
+        passed=not error and bool(result.success),
+        observed=error or observed_text(kept)[:OBSERVED_CHARS],
+        error=bool(error),
+        offsets=tuple(kept.get(OFFSETS, ())),
+    )
+
+
+def unevaluated(check: Check, partition: int, error: Exception) -> CheckResult:
+    """Returns the result of a check for which Great Expectations raised an exception."""
+    return CheckResult(
+        partition=partition,
+        expectation=check.expectation,
+        rule=_arguments(check.kwargs),
+        severity=check.severity,
+        passed=False,
+        observed=error_text(error),
+        error=True,
+    )
+
+
+def _arguments(kwargs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in kwargs.items())
+
+
+@cache
+def rule_expectation() -> type[Any]:
+    """Returns the class of the expectation: Great Expectations' own, which remembers its configuration.
+
+    Great Expectations asks an expectation for that some fifty times in a validation, and its own makes it anew each
+    time: half of the work of judging a round.
+    """
+    highest: type[Any] = imported().expectations.ExpectColumnMaxToBeBetween
+    from great_expectations.compatibility import pydantic
+
+    class ExpectHighestCountToBeBetween(highest):  # type: ignore[misc]  # it is known once it is imported
+        _remembered: Any = pydantic.PrivateAttr(default=None)
+
+        @property
+        def configuration(self) -> Any:
+            if self._remembered is None:
+                self._remembered = super().configuration
+            return self._remembered
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name != "_remembered":
+                self._remembered = None
+
+        def __copy__(self) -> Any:
+            copied = super().__copy__()
+            copied._remembered = None
+            return copied
+
+    return ExpectHighestCountToBeBetween
 
 
 class Auditor:

@@ -1,7 +1,7 @@
 """Great Expectations as it is asked here: a context in memory, which keeps nothing, one for each thread that asks.
 
 A context in files reads and writes its data source, suite, validation and checkpoint around every validation: several
-times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.project writes.
+times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.data_docs writes.
 
 Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
 SciPy and Altair, which few checks of a topic need, and no rule, are imported once one does.
@@ -17,12 +17,60 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from cleantail.home.process import without
-from spark_jobs.quality.data_docs_pages import subject
-from spark_jobs.quality.gx_settings import RECORDS, Format
-from spark_jobs.quality.when_used import imported_when_used
+from spark_jobs.quality.data_docs import subject
+from spark_jobs.quality.evaluation import RECORDS, Format
+
+# importlib.util.LazyLoader does the same for one's own imports. The next `import` of such a module would load it.
+_loading = threading.RLock()
+
+
+@contextmanager
+def imported_when_used(*names: str) -> Iterator[None]:
+    """Gives the imports of the block stand-ins for these modules, where they are not imported yet and can be found.
+
+    After the block only what the block has imported knows them: whoever imports such a module then gets it at once.
+    """
+    stand_ins = [_StandIn(name, spec) for name in names if name not in sys.modules and (spec := _spec_of(name))]
+    sys.modules.update({stand_in.__name__: stand_in for stand_in in stand_ins})
+    try:
+        yield
+    finally:
+        with _loading:
+            for stand_in in stand_ins:
+                if sys.modules.get(stand_in.__name__) is stand_in:
+                    del sys.modules[stand_in.__name__]
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    try:
+        return find_spec(name)
+    except ModuleNotFoundError:  # of the package that it is in
+        return None
+
+
+class _StandIn(ModuleType):
+    """Has what the module has. Python asks it for what it has not itself: all but its name and its spec."""
+
+    def __init__(self, name: str, spec: ModuleSpec) -> None:
+        super().__init__(name)
+        self.__spec__ = spec
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._module(), attribute)
+
+    def _module(self) -> ModuleType:
+        with _loading:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            return import_module(self.__name__)
+
 
 SELDOM_USED = ("scipy.stats", "altair")
 """What Great Expectations imports for a few of its expectations and for charts of its own pages."""

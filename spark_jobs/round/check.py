@@ -28,9 +28,9 @@ from cleantail.rounds.checked_round import CheckedRound, KeylessLog, StagedUnit,
 from spark_jobs.engine.late_contradictions import of_topic
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.data_docs_store import DocsStore
+from spark_jobs.quality.data_docs import DocsStore
+from spark_jobs.quality.evaluation import TimeLimit
 from spark_jobs.quality.expectations import Auditor
-from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import judged_records, with_sample
 from spark_jobs.round.evidence import append_evidence
 

@@ -35,7 +35,7 @@ from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from spark_jobs.engine.source.gone_measures import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.lost_cores import are_cores_lost
+from spark_jobs.quality.evaluation import are_cores_lost
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import Measure, check_round
 from spark_jobs.round.evidence import append_answer, has_answer

@@ -17,8 +17,8 @@ from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.pack_results import COMPACT, PackOutcomes, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
+from spark_jobs.quality.evaluation import GRACE_S, LostCoresError, are_cores_lost
 from spark_jobs.quality.judge import imported
-from spark_jobs.quality.lost_cores import GRACE_S, LostCoresError, are_cores_lost
 from spark_jobs.run.checked_together import Answers, check_together
 from spark_jobs.run.topic_run import StationError, TopicRun
 

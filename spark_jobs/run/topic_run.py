@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from cleantail.kafka.broker_clients import SilentBrokers
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
@@ -33,7 +34,6 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.client_settings import settings_in_driver
-from cleantail.kafka.silent_brokers import SilentBrokers
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.runs.evaluate import evaluate_topic
@@ -59,7 +59,7 @@ from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, Ta
 from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.lost_cores import are_cores_lost
+from spark_jobs.quality.evaluation import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.intake.kafka_reading import read_topic

@@ -65,8 +65,7 @@ def test_a_call_that_does_not_is_passed_over(source):
 @pytest.mark.parametrize("locale", [{}, {"LC_ALL": "POSIX"}], ids=["C", "POSIX"])
 def test_data_docs_are_written_without_a_utf8_locale(tmp_path, locale):
     code = (
-        "import sys; from pathlib import Path; from spark_jobs.quality.results_store import write_whole;"
-        "from spark_jobs.quality.data_docs_pages import title_in; from spark_jobs.quality.data_docs_html import page;"
+        "import sys; from pathlib import Path; from spark_jobs.quality.data_docs import page, title_in, write_whole;"
         "title = ' \\u00b7 '.join('abcde'); file = Path(sys.argv[1]);"
         "write_whole(file, page({'topic': 'gr\\u00fcn', 'title': title, 'heading': 'h', 'rows': []}));"
         "print(title_in(file) == tuple('abcde'))"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.quality import project
+from spark_jobs.quality import data_docs
 from tests.conftest import DEEP
 from tests.jobs.conftest import QuietWorkshop
 from tests.jobs.round.test_rounds import NOW, record
@@ -93,7 +93,7 @@ def lines(partition: int = 0) -> list[dict[str, Any]]:
 
 def texts_below(folder: Path) -> dict[str, str]:
     """Every file below a folder as text."""
-    for writer in list(project._WRITING.values()):
+    for writer in list(data_docs._WRITING.values()):
         writer.join()
     return {str(file): file.read_text(errors="replace") for file in folder.rglob("*") if file.is_file()}
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.read_plan import BrokerTopic
-from cleantail.kafka.source_lag import SourceLag, source_lag, without_outcome
+from cleantail.kafka.read_plan import BrokerTopic, SourceLag, source_lag, without_outcome
+from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.source_position import SourcePosition
 

@@ -19,9 +19,8 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.range_reader import RangeReader
 from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
-from cleantail.kafka.source_topic import SourceTopic
+from cleantail.kafka.source_topic import RangeReader, SourceTopic
 from cleantail.log.winners import Booleans
 from spark_jobs.engine.columns.key_filter import Hashes
 from spark_jobs.engine.columns.task_database import reading, task_database

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from cleantail.kafka.broker_clients import tell_group
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
@@ -26,29 +27,24 @@ from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
-from cleantail.kafka.broker_topic import Brokers
-from cleantail.kafka.forgotten import (
-    CleanerConfigs,
-    LogRead,
-    as_of,
-    forgotten_by,
-    hindrance_of,
-    lowest_retention_ms,
-    with_forgotten,
-)
-from cleantail.kafka.group_progress import tell_group
-from cleantail.kafka.range_reader import Deadline, RangeReader
 from cleantail.kafka.read_plan import (
     PORTION_OFFSETS,
     BrokerTopic,
+    CleanerConfigs,
+    LogRead,
     Range,
     ReadPlan,
+    as_of,
     changed_while_read,
+    forgotten_by,
+    hindrance_of,
+    lowest_retention_ms,
     next_budget,
     portion_ranges,
+    with_forgotten,
 )
-from cleantail.kafka.source_looks import last_look_ms
-from cleantail.kafka.table_position import TablePosition, require_own_table, table_position
+from cleantail.kafka.source_topic import Brokers, Deadline, RangeReader
+from cleantail.kafka.table_position import TablePosition, last_look_ms, require_own_table, table_position
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
 from cleantail.log.source_position import Gap, SourcePosition

@@ -33,8 +33,7 @@ from cleantail.config.unholdable import (
     timestamp_text,
 )
 from cleantail.errors import UnholdableError
-from cleantail.kafka.forgotten import CleanerConfigs
-from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, LogOffsets, Range
+from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, CleanerConfigs, LogOffsets, Range
 from cleantail.kafka.segment_batches import RawRecord, SegmentRecord
 from cleantail.kafka.segment_files import (
     LogFolder,

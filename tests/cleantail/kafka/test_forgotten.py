@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.topic import Topic
-from cleantail.kafka.forgotten import (
+from cleantail.kafka.read_plan import (
     CLEANING_MS,
     CleanerConfigs,
     LogRead,

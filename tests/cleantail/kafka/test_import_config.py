@@ -11,8 +11,13 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_topic
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.kafka import import_config
-from cleantail.kafka.broker_configs import DescribedConfig, DescribedTopic, carried_over, parse_described
-from cleantail.kafka.live_broker import client_settings
+from cleantail.kafka.import_config import (
+    DescribedConfig,
+    DescribedTopic,
+    carried_over,
+    client_settings,
+    parse_described,
+)
 from cleantail_cli import main
 
 CAPTURED = Path(__file__).with_name("kafka_configs")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.config.loading import load_topic
-from cleantail.kafka.read_plan import BrokerTopic, LogOffsets
-from cleantail.kafka.source_lag import LogLag, source_lag
+from cleantail.kafka.read_plan import BrokerTopic, LogLag, LogOffsets, source_lag
 from cleantail.log.source_position import SourcePosition
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from spark_jobs.quality import project
-from spark_jobs.quality.data_docs_pages import ALONE, apart, batch_name
+from spark_jobs.quality import data_docs
+from spark_jobs.quality.data_docs import ALONE, apart, batch_name
 from tests.jobs.round.test_rounds import NOW, record
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)><meta http-equiv="refresh" content="0">'
@@ -16,7 +16,7 @@ LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"col
 
 def pages_of(workshop, topic):
     """Path in the site -> HTML, once all of it is written."""
-    for writer in list(project._WRITING.values()):
+    for writer in list(data_docs._WRITING.values()):
         writer.join()
     site = workshop.platform().home / "data_docs" / topic / "gx/uncommitted/data_docs/local_site"
     return {str(file.relative_to(site)): file.read_text() for file in site.rglob("*.html")}

@@ -10,8 +10,7 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
-from spark_jobs.quality.data_docs_html import page
-from spark_jobs.quality.data_docs_store import LIST, DocsStore
+from spark_jobs.quality.data_docs import LIST, DocsStore, page
 from tests.jobs.catalog_sites import SECRET, STORE_LOGIN, s3_gateway
 
 

@@ -19,7 +19,7 @@ from cleantail.config.topic_checks import (
     column_problems,
 )
 from cleantail.config.topic_table import COLUMNS
-from spark_jobs.quality.evaluation_errors import error_in
+from spark_jobs.quality.evaluation import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
 from spark_jobs.quality.judge import imported

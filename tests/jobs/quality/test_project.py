@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.quality import project
+from spark_jobs.quality import data_docs
 from tests.jobs.round.test_rounds import record
 
 
@@ -25,7 +25,7 @@ def test_data_docs_that_were_not_written_are_reported(workshop, monkeypatch, err
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(project, "write_pages", fails)
+        patch.setattr(data_docs, "write_pages", fails)
         code, out, err = workshop.run("compact", topic, "--now", 1_800_000_000_000)
     assert (code, "data docs: " in out) == (0, False)
     assert f"Data Docs were not written: {says}" in err.replace("[Errno 28] ", "") and "MARKER" not in err

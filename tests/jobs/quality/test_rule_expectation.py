@@ -7,9 +7,9 @@ from copy import copy
 import pandas as pd
 import pytest
 
-from spark_jobs.quality.gx_settings import WHETHER
+from spark_jobs.quality.evaluation import WHETHER
+from spark_jobs.quality.expectations import rule_expectation
 from spark_jobs.quality.judge import imported, validate
-from spark_jobs.quality.rule_expectation import rule_expectation
 
 
 def one(measure="duplicate_keys", **more):

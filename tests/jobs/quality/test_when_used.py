@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.quality.when_used import imported_when_used
+from spark_jobs.quality.judge import imported_when_used
 
 OF_GX = """
 import sys

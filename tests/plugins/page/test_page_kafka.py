@@ -38,7 +38,7 @@ def address(broker_address: str) -> str:
 
 def ids_of(address: str) -> tuple[str, str]:
     """The ids of the cluster and of the topic."""
-    from cleantail.kafka.broker_topic import Brokers
+    from cleantail.kafka.source_topic import Brokers
 
     described = Brokers({"bootstrap.servers": address}).describe("prod.orders")
     return described.cluster_id, described.topic_id

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.segment_batches import HEADER_BYTES, BatchHeader, parse_header
 from cleantail.kafka.segment_files import find_logs
+from cleantail.kafka.source_topic import Brokers
 from cleantail.sources.kcat import Record
 from differential.kafka_client import LET_GO
 from tests.jobs.kafka_site import kafka_site

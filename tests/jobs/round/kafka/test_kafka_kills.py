@@ -18,8 +18,8 @@ import time
 
 import pytest
 
-from cleantail.kafka.broker_topic import Brokers
 from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.source_topic import Brokers
 from spark_jobs.round.intake.kafka_reading import BrokerLogs, TopicRead
 from tests.jobs.kafka_site import kafka_site
 
