@@ -93,19 +93,19 @@ def import_config(
 def _described(
     file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
 ) -> Sequence[DescribedTopic]:
-    from cleantail.kafka import broker_configs, live_broker
+    from cleantail.kafka import import_config
 
     if bootstrap_server and file is None:
-        return live_broker.describe(bootstrap_server, command_config, topics)
+        return import_config.describe(bootstrap_server, command_config, topics)
     if bootstrap_server is not None or file is None:
         raise CleantailError("give either FILE (- is stdin) or --bootstrap-server HOST:PORT")
     if file == "-":
-        return broker_configs.parse_described(sys.stdin, "stdin")
+        return import_config.parse_described(sys.stdin, "stdin")
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise CleantailError(f"{file} cannot be read: {e}") from None
-    return broker_configs.parse_described(text.splitlines(), file)
+    return import_config.parse_described(text.splitlines(), file)
 
 
 _STATUS = {

@@ -1,10 +1,12 @@
-"""Topic YAML from what a Kafka cluster says of its topics.
+"""Topic YAML from what a Kafka cluster says of its topics: from running brokers, or from a printed description.
+
+`parse_described` reads what `kafka-configs.sh --describe --entity-type topics [--all]` prints, of Kafka 2.5 and later
+(a line a config) and of those before (all on one line). `describe` asks brokers with confluent-kafka.
 
 1. A topic that is named gets a file. Without names that is every topic that is compacted and not internal.
 2. A file that is there stays as it is, unless `force`, also one that was made meanwhile; who has it under another name
    keeps that one.
-3. Which configs it has broker_configs.carried_over says. One that cannot be carried over becomes a comment that says
-   why.
+3. `carried_over` says which configs it has. One that cannot be carried over becomes a comment that says why.
 4. Two topics whose names would make one table get tables of their own.
 5. Every file is validated as the configuration would be before the first one is written: all of them, or none.
 """
@@ -12,19 +14,263 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from cleantail.config.catalog import Catalog
 from cleantail.config.claims import Claim, problem_of_new
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.topic import Topic, default_table
-from cleantail.errors import CleantailError, ConfigError
-from cleantail.kafka.import_config import DescribedTopic, carried_over
+from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideError
+
+SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+"""Kafka's name of the source of a config that is set on the topic."""
+KAFKA_DEFAULT = "DEFAULT_CONFIG"
+"""Kafka's name of the source of a config that is set nowhere."""
+KAFKA_POLICY = "delete"
+"""The cleanup.policy of a topic where neither topic nor broker sets one."""
+CARRIED_OVER = frozenset(
+    field.alias
+    for field in KafkaConfigs.model_fields.values()
+    if field.alias and not field.alias.startswith(("cleantail.", "compaction."))
+)
+"""Configs that topics have in Kafka and in Cleantail, under the same name and with the same meaning."""
+
+_HEADER = re.compile(r"^(?:Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
+_OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
+_NAME = re.compile(r"\s+([^=\s]+)=")
+_SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
+_INLINE = re.compile(r",(?=[a-z][a-z.]*=)")
+_NOISE = re.compile(r"^(\[\d{4}-|SLF4J|log4j|WARN|OpenJDK|Picked up)|^\s*$")
+
+_REASONS = (
+    (r"compression\.", "data files are Parquet, compressed with zstd"),
+    (r"(leader|follower)\.replication|min\.insync|unclean\.leader|replica", "an archive has no replicas of its own"),
+    (r"(local|remote)\.|errors\.deadletterqueue", "about tiered storage; the archive is the table"),
+    (r"max\.message|message\.|internal\.", "the broker judges records by it when they are produced"),
+    (
+        r"flush\.|preallocate|index\.|segment\.|file\.",
+        "about files on a broker's disk; segments of an archive are virtual",
+    ),
+    (r"redpanda\.|confluent\.", "of one vendor's brokers"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """Describes one config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTopic:
+    """Describes a topic's configs by name: those that are set on it, or all that are in force."""
+
+    topic: str
+    configs: Mapping[str, DescribedConfig]
+
+    @property
+    def policy(self) -> str:
+        """Returns the cleanup.policy in force, Kafka's default where the description has none."""
+        config = self.configs.get("cleanup.policy")
+        return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.policy.split(",")
+
+
+def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
+    """Returns the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
+    topics: dict[str, dict[str, DescribedConfig]] = {}
+    current: dict[str, DescribedConfig] | None = None
+    for number, line in enumerate(lines, start=1):
+        header, config = _HEADER.match(line), _config_of(line)
+        if header:
+            current = topics.setdefault(header[1], {})
+            current |= {d.name: d for d in _inline(header[2])}
+        elif config and current is not None:
+            current[config.name] = config
+        elif not _NOISE.match(line):
+            raise BadLineError(file, number, _not_described(line))
+    return [DescribedTopic(name, configs) for name, configs in topics.items()]
+
+
+def _config_of(line: str) -> DescribedConfig | None:
+    """Returns the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
+
+    The line is split at its last mark, since a value may hold one, and without an expression that would try every mark
+    against every end.
+    """
+    name, text = _NAME.match(line), line.rstrip()
+    at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
+    if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
+        return None
+    return _described(name[1], text[name.end() : at], _SENSITIVE[mark], text[at + len(mark) : -1])
+
+
+def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
+    """Returns one config. The first synonym is the one in force; a default that no broker config stands for has
+    none."""
+    source = synonyms.partition(":")[0] or KAFKA_DEFAULT
+    return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
+
+
+def _inline(text: str) -> Iterable[DescribedConfig]:
+    for pair in _INLINE.split(text.strip()) if text.strip() else []:
+        name, _, value = pair.partition("=")
+        yield DescribedConfig(name.strip(), value, SET_ON_TOPIC)
+
+
+def _not_described(line: str) -> str:
+    other = _OTHER_ENTITY.search(line)
+    if other and other[1] != "topic":
+        return f"describes a {other[1]}, not a topic: ask with --entity-type topics"
+    return "not a line that kafka-configs --describe --entity-type topics prints"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedConfigs:
+    """Says what goes into a topic's YAML, and (name, value, reason) of what does not."""
+
+    configs: Mapping[str, int | float | str]
+    left_out: tuple[tuple[str, str, str], ...]
+
+
+def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
+    """Returns the configs to write into a topic's YAML. `defaults` are those in force if none were written.
+
+    1. What is set on the topic is written.
+    2. What its broker sets is written where it differs from `defaults`; Kafka's own defaults are not.
+    3. cleanup.policy is written whenever it differs, since the two defaults do.
+    4. What has no counterpart here is left out, each with the reason.
+    """
+    configs: dict[str, int | float | str] = {}
+    left_out = []
+    for config in sorted(described.configs.values(), key=lambda c: c.name):
+        if config.value is None:
+            left_out += (
+                [(config.name, "(hidden)", "the broker does not show it")] if config.source == SET_ON_TOPIC else []
+            )
+        elif config.name in CARRIED_OVER:
+            if _is_carried_over(config, defaults):
+                configs[config.name] = _typed(config.value)
+        elif config.source == SET_ON_TOPIC:
+            left_out.append((config.name, config.value, _reason(config.name)))
+    if "cleanup.policy" not in configs and _policies(described.policy) != defaults.cleanup_policy:
+        configs["cleanup.policy"] = described.policy
+    return CarriedConfigs(configs, tuple(left_out))
+
+
+def _is_carried_over(config: DescribedConfig, defaults: KafkaConfigs) -> bool:
+    if config.source == SET_ON_TOPIC:
+        return True
+    if config.source == KAFKA_DEFAULT or config.name == "cleanup.policy":
+        return False
+    differs: bool = _typed(config.value or "") != getattr(defaults, config.name.replace(".", "_"))
+    return differs
+
+
+def _policies(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+def _typed(value: str) -> int | float | str:
+    """Returns the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
+    if re.fullmatch(r"-?\d+", value):
+        return int(value)
+    return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value
+
+
+def _reason(name: str) -> str:
+    return next((why for pattern, why in _REASONS if re.match(pattern, name)), "Cleantail has no such config")
+
+
+ANSWER_TIMEOUT_S = 15
+_LIBRDKAFKA_NAMES = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+}
+"""Settings of Java clients -> what librdkafka calls them."""
+
+
+def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
+    """Returns the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
+    answer."""
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        raise CleantailError(
+            "reading a live broker needs confluent-kafka: pip install confluent-kafka, or give the output of "
+            "kafka-configs --describe --entity-type topics --all as a file"
+        ) from None
+    try:
+        admin = AdminClient(client_settings(bootstrap_server, command_config))
+        present = set(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+        missing = sorted(set(names) - present)
+        if missing:
+            raise CleantailError(f"{bootstrap_server} has no topic {missing[0]}")
+        return _described_live(admin, sorted(names or present))
+    except KafkaException as e:
+        raise OutsideError(f"{bootstrap_server}: {_message(e)}") from None
+
+
+def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
+    """Returns librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
+    shown."""
+    settings = _properties(command_config) if command_config else {}
+    for name, instead in _LIBRDKAFKA_NAMES.items():
+        if name in settings:
+            raise CleantailError(f"{command_config}: {name} is of Java clients only: give {instead}")
+    return {
+        "log_level": 2,
+        "socket.timeout.ms": ANSWER_TIMEOUT_S * 1000,
+        **settings,
+        "bootstrap.servers": bootstrap_server,
+    }
+
+
+def _properties(file: Path) -> Mapping[str, str]:
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except OSError as e:
+        raise CleantailError(f"{file}: {e.strerror}") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _described_live(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    if not names:
+        return []
+    answers = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+    by_name = {resource.name: done.result(ANSWER_TIMEOUT_S) for resource, done in answers.items()}
+    return [DescribedTopic(name, {c.name: _config(c) for c in by_name[name].values()}) for name in names]
+
+
+def _config(entry: Any) -> DescribedConfig:
+    from confluent_kafka.admin import ConfigSource
+
+    return DescribedConfig(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
+
+
+def _message(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
+    return text.splitlines()[0]
+
 
 WRITTEN = "written"
 EXISTS = "exists"

@@ -1,26 +1,337 @@
-"""A topic at its brokers as a reconciliation needs it: who is asked, how it is read, and what forbids to compare."""
+"""A topic at its brokers: how they describe it, how ranges of its offsets are read, and what a reconciliation asks.
+
+A range is read to its end through confluent-kafka. Nothing is committed.
+
+1. The end of a range is known by position: by a record at or behind it, or by the end of the partition (which under
+   read_committed is the last stable offset).
+2. What is missing in between is no error: markers, aborted records, and what the broker's cleaner has removed have
+   offsets and are never handed out.
+3. A read that stands still is an error. Progress is what librdkafka has fetched, as its statistics tell, not what it
+   has handed out: a long run of aborted records is passed without a word.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from cleantail.config.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, SourceError, SourceUnreachableError
+from cleantail.config.topic_source import ADDRESS
+from cleantail.errors import CleantailError, SilentBrokersError, SourceError, SourceUnreachableError
+from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, Complaint, without_values, wrong_setting
 from cleantail.kafka.read_plan import (
     UNCOMMITTED,
     BrokerTopic,
+    CleanerConfigs,
+    LogOffsets,
+    Range,
     changed_while_read,
     hindrance_of,
     plan_read,
     without_outcome,
 )
-from cleantail.kafka.source_topic import Brokers, Deadline, RangeReader
 from cleantail.log.source_position import SourcePosition
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+
+Answer = TypeVar("Answer")
+
+
+class Brokers:
+    """Asks the brokers about topics. An answer may take ANSWERED_WITHIN_S, or less where a read may stand still for
+    less."""
+
+    def __init__(self, settings: Mapping[str, str], stall_ms: int = ANSWERED_WITHIN_S * 1000) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        self._settings, self._address = settings, settings[ADDRESS]
+        self._answered_once = False
+        self._admin = Administrator(settings, min(stall_ms / 1000, ANSWERED_WITHIN_S))
+
+    def describe(self, topic: str) -> BrokerTopic:
+        """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
+        not be read, SourceUnreachableError where it is not answered for, and SilentBrokersError where no broker answers
+        anything."""
+        return self._answered(topic, self._ask)
+
+    def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+        """Returns how the brokers clean the topic; None where this login may not describe configs. Raises as describe
+        does."""
+        return self._answered(topic, self._cleaner_configs)
+
+    def _answered(self, topic: str, ask: Callable[[str], Answer]) -> Answer:
+        return self._admin.answer(
+            partial(ask, topic), partial(broker_problem, self._settings, topic), partial(self._silence, topic)
+        )
+
+    def _cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            configs = self._admin.configs(topic)
+        except KafkaException as e:
+            if e.args[0].code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+                return None
+            raise
+        policy = frozenset(word.strip() for word in configs["cleanup.policy"].split(","))
+        return CleanerConfigs(policy, int(configs["delete.retention.ms"]))
+
+    def _ask(self, topic: str) -> BrokerTopic:
+        cluster_id = self._admin.cluster_id()
+        self._answered_once = True
+        described = self._admin.described(topic)
+        self._require_read(topic, described.authorized_operations)
+        logs = self._log_offsets(topic, [partition.id for partition in described.partitions])
+        return BrokerTopic(cluster_id, topic, str(described.topic_id).translate(_AS_KAFKA_SPELLS), logs)
+
+    def _require_read(self, topic: str, rights: Iterable[Any] | None) -> None:
+        from confluent_kafka.admin import AclOperation
+
+        if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
+            raise SourceError(f"{self._address}: this login may describe topic {topic} and not read it; {_NOTHING}")
+
+    def _log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec
+
+        spec: Any = OffsetSpec
+        questions = (
+            (spec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+            (spec.latest(), IsolationLevel.READ_COMMITTED),
+            (spec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        )
+        starts, stable, ends = (self._admin.offsets(topic, partitions, *each) for each in questions)
+        # asked one after another: a log that grew meanwhile must not seem to have a stable end above its end
+        return {p: LogOffsets(starts[p], min(stable[p], ends[p]), ends[p]) for p in starts}
+
+    def _silence(self, topic: str, why: str) -> SourceUnreachableError:
+        reason = f" ({why})" if why else ""
+        error = SourceUnreachableError if self._answered_once else SilentBrokersError
+        return error(f"{self._address}: the brokers do not answer for topic {topic}{reason}; {_NOTHING}")
+
+
+_AS_KAFKA_SPELLS = str.maketrans("+/", "-_", "=")
+"""librdkafka writes ids in one form of base64, Kafka's tools and files in the other."""
+_NOTHING = "nothing was appended"
+
+
+def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -> SourceError | None:
+    """Returns the error of an answer that stays the same when it is asked for again; None where it may change."""
+    from confluent_kafka import KafkaError as Codes
+
+    refused = f"the login was refused: {without_values(error.str(), settings)}"
+    texts = {
+        Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not know of it",
+        Codes._UNKNOWN_TOPIC: f"there is no topic {topic}",
+        Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or recreated, while it was read",
+        Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not read topic {topic} (Kafka's ACL: Read and Describe)",
+        Codes.CLUSTER_AUTHORIZATION_FAILED: "this login may not describe the cluster",
+        Codes.SASL_AUTHENTICATION_FAILED: refused,
+        Codes._AUTHENTICATION: refused,
+        Codes.UNSUPPORTED_VERSION: "the brokers are too old: topic ids need Kafka 2.8 or newer",
+        Codes._UNSUPPORTED_FEATURE: "the brokers are too old: topic ids need Kafka 2.8 or newer",
+    }
+    text = texts.get(error.code())
+    return SourceError(f"{settings[ADDRESS]}: {text}; {_NOTHING}") if text else None
+
+
+POLL_S = 0.2
+STATISTICS_MS = 1000
+FIRST_RECORDS, RECORDS_MAX, BATCH_BYTES = 100, 10_000, 8 << 20
+"""How many records a first batch has and any has at most, and about how many bytes."""
+READER_GROUP = "cleantail"
+"""The group of every consumer, which has to name one; nothing is committed for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """Says until when (Unix ms) all tasks of a read together may read: `within_ms` after it began.
+
+    It is a time of day, not a budget, since a task may wait for a core, or be started again by Spark, after the driver
+    has sent it. A task whose host has a clock that is behind gets `within_ms` from its start at most.
+    """
+
+    within_ms: int
+    until_ms: int
+
+    @classmethod
+    def after(cls, within_ms: int) -> Deadline:
+        """Return the deadline of a read that begins now."""
+        return cls(within_ms, int(time.time() * 1000) + within_ms)
+
+    def left_ms(self) -> int:
+        """Return how long is left, 0 if nothing is."""
+        return min(max(self.until_ms - int(time.time() * 1000), 0), self.within_ms)
+
+
+class RangeReader:
+    """Is one consumer of one topic, which has to be closed."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        topic: str,
+        isolation: str,
+        stall_ms: int,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """`deadline`: of the read, if other topics wait for it. Raises CleantailError for settings that librdkafka does
+        not take."""
+        from confluent_kafka import Consumer, KafkaException
+
+        self._topic, self._stall_s = topic, stall_ms / 1000
+        self._deadline = deadline
+        self._ends_s = time.monotonic() + deadline.left_ms() / 1000 if deadline else None
+        self._settings = settings
+        self._fetched_to: dict[int, int] = {}
+        self._complaint = Complaint(settings)
+        self._records = FIRST_RECORDS
+        fixed: dict[str, Any] = {
+            "group.id": READER_GROUP,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": isolation,
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": self._note_progress,
+            "error_cb": self._complaint.note,
+        }
+        try:
+            self._consumer = Consumer({**settings, **fixed})
+        except (KafkaException, TypeError, ValueError) as e:
+            raise wrong_setting(e, settings) from None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def batches(self, each: Range) -> Iterator[list[Message]]:
+        """Yields the records of the range, in batches, in the order of their offsets. Raises SourceError or
+        SourceUnreachableError, each of which names partition and offset."""
+        from confluent_kafka import TopicPartition
+
+        self._consumer.assign([TopicPartition(self._topic, each.partition, each.start)])
+        position, fetched_to, progressed_s = each.start, -1, time.monotonic()
+        while position < each.end:
+            self._require_time_left(each.partition, position)
+            messages = self._consumer.consume(self._records, POLL_S)
+            records, position_after = self._records_of(messages, each, position)
+            if records:
+                self._fit(records)
+                yield records
+            now_fetched = self._fetched_to.get(each.partition, -1)
+            if position_after > position or now_fetched != fetched_to:
+                position, fetched_to, progressed_s = max(position, position_after), now_fetched, time.monotonic()
+            elif time.monotonic() - progressed_s > self._stall_s:
+                raise self._stalled(each.partition, max(position, fetched_to))
+            self._require_fit(each.partition, position)
+
+    def _require_time_left(self, partition: int, position: int) -> None:
+        if self._deadline is not None and self._ends_s is not None and time.monotonic() >= self._ends_s:
+            raise SourceError(
+                f"topic {self._topic}: partition {partition} was read up to offset {position} within "
+                f"{self._deadline.within_ms} ms, and the others of its pack wait; {_NOTHING}; {limit_text(INGEST_MS)}"
+            )
+
+    def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
+        """Returns what lies in the range, and how far it is read: to its end where something behind it was met."""
+        if any(map(methodcaller("error"), messages)):
+            kept = []
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    kept.append(message)
+                elif self._is_end(error, message, each, kept):
+                    return _below(each.end, kept), each.end
+            messages = kept
+        if not messages:
+            return [], position
+        last = messages[-1].offset() or 0
+        if last < each.end:
+            return list(messages), last + 1
+        return _below(each.end, messages), each.end
+
+    def _is_end(self, error: KafkaError, message: Message, each: Range, kept: Sequence[Message]) -> bool:
+        """Returns whether it says that the partition ends at or behind the range. Raises what is an error."""
+        from confluent_kafka import KafkaError as Codes
+
+        if error.code() == Codes._PARTITION_EOF:
+            offset = message.offset()
+            return offset is not None and offset >= each.end
+        known = message.offset()
+        has_offset = known is not None and known >= 0
+        after = (kept[-1].offset() or 0) + 1 if kept else each.start
+        if problem := self._problem(error, each.partition, known or 0 if has_offset else after, has_offset):
+            raise problem
+        self._complaint.note(error)
+        return False
+
+    def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
+        """Returns the error to raise, None for what passes: the client tries again by itself, until the read counts as
+        stalled. `of_record`: whether it is about records; an answer of another kind may be damaged as well."""
+        from confluent_kafka import KafkaError as Codes
+
+        code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
+        if code in (Codes.OFFSET_OUT_OF_RANGE, Codes._AUTO_OFFSET_RESET):
+            return SourceUnreachableError(
+                f"{where}: it went from the brokers while it was read (retention, or deleted records): the next read "
+                f"says what is missing; {_NOTHING}"
+            )
+        if code == Codes.MSG_SIZE_TOO_LARGE:
+            return SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
+        if code in (Codes._BAD_COMPRESSION, Codes._NOT_IMPLEMENTED):
+            return SourceError(f"{where}: the records there cannot be decompressed ({error.str()}); {_NOTHING}")
+        if code == Codes._BAD_MSG and of_record:
+            return SourceError(f"{where}: the records there are damaged ({error.str()}); {_NOTHING}")
+        if code == Codes._LOG_TRUNCATION:
+            return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
+        return broker_problem(self._settings, self._topic, error)
+
+    def _require_fit(self, partition: int, position: int) -> None:
+        """Raises SourceError for an answer that is too long: it is asked for again and again, and gets no
+        shorter."""
+        if "receive.message.max.bytes" in self._complaint.text:
+            where = f"topic {self._topic}: partition {partition}, from offset {position} on"
+            raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
+
+    def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
+        why = f": {self._complaint.text}" if self._complaint.error else ""
+        return SourceUnreachableError(
+            f"topic {self._topic}: partition {partition} was not read on from offset {offset} for {self._stall_s:g} s "
+            f"(source.kafka.stall.timeout.ms){why}; {_NOTHING}"
+        )
+
+    def _fit(self, records: Sequence[Message]) -> None:
+        """Adapts how many records are asked for, so that a batch has about BATCH_BYTES: one may have a few bytes or
+        many megabytes."""
+        size = sum(map(len, records)) // len(records) + 1
+        self._records = min(max(BATCH_BYTES // size, 1), RECORDS_MAX)
+
+    def _note_progress(self, text: str) -> None:
+        partitions = json.loads(text).get("topics", {}).get(self._topic, {}).get("partitions", {})
+        self._fetched_to |= {int(p): int(row["next_offset"]) for p, row in partitions.items() if int(p) >= 0}
+
+
+def _below(end: int, messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if (message.offset() or 0) < end]
+
+
+_LARGER = (
+    "set receive.message.max.bytes in source.kafka.properties above the size of the largest batch, and fetch.max.bytes "
+    "512 bytes below it"
+)
+
 
 CONTINUE = "continue"
 """What a gap does to a comparison: nothing, since what was cut off there is left as it is."""
-_NOTHING = "nothing was compared, and nothing removed"
+_NOT_COMPARED = "nothing was compared, and nothing removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +360,7 @@ class SourceTopic:
         cluster."""
         now = self.describe()
         if problem := changed_while_read(before, now):
-            raise SourceError(f"{problem}; {_NOTHING}")
+            raise SourceError(f"{problem}; {_NOT_COMPARED}")
         return now
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
@@ -70,15 +381,16 @@ class SourceTopic:
         topic = self.topic
         if topic.columns is not None:
             raise CleantailError(
-                f"topic {topic.topic} has an adopted table, which its sink fills and not a read from Kafka; {_NOTHING}"
+                f"topic {topic.topic} has an adopted table, which its sink fills and not a read from Kafka; "
+                f"{_NOT_COMPARED}"
             )
         if position is None:
-            raise CleantailError(f"topic {topic.topic} was not read from Kafka yet: ingest it first; {_NOTHING}")
+            raise CleantailError(f"topic {topic.topic} was not read from Kafka yet: ingest it first; {_NOT_COMPARED}")
         broker = self.describe()
         try:
             plan_read(position, {}, broker, topic.source.isolation, CONTINUE, now_ms=0)
         except (SourceError, SourceUnreachableError) as e:
-            raise type(e)(f"{without_outcome(e)}; {_NOTHING}") from None
+            raise type(e)(f"{without_outcome(e)}; {_NOT_COMPARED}") from None
         if why := hindrance_of(topic, self.brokers.cleaner_configs(topic.kafka_topic)):
-            raise CleantailError(f"topic {topic.topic} cannot be reconciled: {why}; {_NOTHING}")
+            raise CleantailError(f"topic {topic.topic} cannot be reconciled: {why}; {_NOT_COMPARED}")
         return broker

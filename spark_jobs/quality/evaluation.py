@@ -47,7 +47,7 @@ LOCATED: Format = {
 }
 """And where some of them are: one more scan, so only where there are any."""
 EACH = "ExpectColumnValuesToBeBetween"
-"""The expectation that a rule is asked by where it is broken somewhere (rule_expectation): it says by which log."""
+"""The expectation that a rule is asked by where it is broken somewhere (`rule_expectation`): it says by which log."""
 MEASURES, RECORDS = "round", "records"
 """The suites: over the measures of a round, which are counts by partition, and over records, which the topic's own
 checks look at."""

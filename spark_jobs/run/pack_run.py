@@ -9,7 +9,7 @@
 4. What became of each topic is kept as it goes on (cleantail.rounds.pack_results), and joined to that of an
    earlier try. The topics that it was at when it ended come last, each alone.
 5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
-6. A topic's own check that goes on for ever is given up, and keeps its cores (quality.evaluation). Then what needs no core is
+6. A topic's own check that goes on for ever is given up, and keeps its cores (evaluation). Then what needs no core is
    published, and the application ends with an error, so that its next try goes on with the rest.
 """
 
@@ -19,7 +19,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from cleantail.kafka.broker_clients import SilentBrokers
 from pyspark.sql import SparkSession
 
 from cleantail.config.loading import find_topics
@@ -27,6 +26,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
 from cleantail.human import be, counted
+from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.task_shares import one_of, parallelism
 from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackOutcomes, PackRequest, PackResult, TopicOutcome
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes

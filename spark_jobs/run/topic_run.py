@@ -26,13 +26,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cleantail.kafka.broker_clients import SilentBrokers
 from pyspark.sql import SparkSession
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError
 from cleantail.human import counted
+from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable

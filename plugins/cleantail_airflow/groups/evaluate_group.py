@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
-from cleantail.kafka.broker_clients import SilentBrokers
 
 from cleantail.config.loading import find_group
 from cleantail.config.platform import Platform
@@ -20,6 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
+from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.work_units import DueTopic, pack_topics
 from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_params import Asked

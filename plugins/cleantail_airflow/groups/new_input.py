@@ -6,10 +6,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from cleantail.kafka.broker_clients import SilentBrokers
-
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
+from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:

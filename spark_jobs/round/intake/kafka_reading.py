@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from cleantail.kafka.broker_clients import tell_group
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
@@ -27,6 +26,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
+from cleantail.kafka.broker_clients import tell_group
 from cleantail.kafka.read_plan import (
     PORTION_OFFSETS,
     BrokerTopic,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from cleantail.kafka.broker_clients import headers_of
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,6 +47,7 @@ from cleantail.errors import (
     SourceUnreachableError,
     UnholdableError,
 )
+from cleantail.kafka.broker_clients import headers_of
 from cleantail.kafka.read_plan import Range, task_ranges
 from cleantail.kafka.source_topic import RangeReader
 from cleantail.log.rules import OTHERS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from cleantail.kafka.broker_clients import PAUSE_S, Administrator
 from confluent_kafka import KafkaError, KafkaException
 
 from cleantail.errors import CleantailError
+from cleantail.kafka.broker_clients import PAUSE_S, Administrator
 from cleantail.kafka.target_client import KNOWN_WITHIN_S, TargetBrokers
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from cleantail.kafka.broker_clients import Complaint, passes, without_values
 from confluent_kafka import KafkaError
 
 from cleantail.errors import CleantailError, SourceError
+from cleantail.kafka.broker_clients import Complaint, passes, without_values
 from cleantail.kafka.read_plan import Range
 from cleantail.kafka.source_topic import Brokers, Deadline, RangeReader
 from cleantail.kafka.target_client import TargetBrokers, lasting, problem

@@ -1,9 +1,9 @@
 """Brokers that have answered nothing are waited for once a minute, by each login."""
 
 import pytest
-from cleantail.kafka.broker_clients import REMEMBERED_S, SilentBrokers
 
 from cleantail.errors import SilentBrokersError, SourceUnreachableError
+from cleantail.kafka.broker_clients import REMEMBERED_S, SilentBrokers
 
 ADDRESS = {"bootstrap.servers": "broker:9092"}
 

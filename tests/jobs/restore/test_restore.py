@@ -8,8 +8,8 @@ import time
 from functools import partial
 
 import pytest
-from cleantail.kafka.broker_clients import Administrator
 
+from cleantail.kafka.broker_clients import Administrator
 from cleantail.sources.kcat import parse_line
 from tests.jobs.restored import as_restored
 

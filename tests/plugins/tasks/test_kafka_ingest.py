@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from cleantail.kafka.broker_clients import SilentBrokers
 from confluent_kafka import Producer
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import SilentBrokersError, SourceError
+from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail_airflow.groups.new_input import RECORD_BYTES_IN_KAFKA, new_bytes
 from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from differential.broker import free_port

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cleantail.kafka.broker_clients import Administrator
 from confluent_kafka.admin import AclOperation
 
 from cleantail.config.alert_channels import Event
 from cleantail.errors import SourceError
+from cleantail.kafka.broker_clients import Administrator
 from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.runs.evaluate import log_states, read_facts

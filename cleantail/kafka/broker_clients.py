@@ -1,0 +1,303 @@
+"""How Cleantail asks brokers of Kafka: with confluent-kafka's clients, in words that show no setting's value.
+
+An answer that says to ask again is asked for again. Silence is an error, which says what the connections complained of:
+a login that is refused is silence to an administrator's client.
+
+Brokers that have not answered are remembered, so that of many topics only one waits for them:
+
+1. Brokers are known by the settings of the client and by how long it waits: another login may be answered.
+2. What is remembered holds for a minute. Then the next topic asks again, so that brokers which come back are found.
+3. Brokers that answer with an error are asked again by every topic: the error may be of one topic alone.
+
+A consumer group is told how far the table was read, for tools that show lag by group. Nothing reads it back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleantail.config.topic import Topic
+from cleantail.config.topic_source import ADDRESS, TUNING
+from cleantail.errors import CleantailError, OutsideError, SilentBrokersError
+from cleantail.retries import answered
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+
+REMEMBERED_S = 60
+Asked = tuple[object, ...]
+"""The settings of a client, in order, and how long it waits (ms)."""
+
+
+@dataclass(slots=True)
+class SilentBrokers:
+    """Remembers them, for several threads. `now_s` is a clock that never goes back, in seconds."""
+
+    now_s: Callable[[], float] = time.monotonic
+    _since_s: dict[Asked, float] = field(default_factory=dict)
+
+    @contextmanager
+    def asked(self, settings: Mapping[str, str], stall_timeout_ms: int) -> Iterator[None]:
+        """Wraps what asks these brokers. Raises SilentBrokersError at once, which names no topic, where they have
+        answered nothing within the last minute."""
+        asked = (*sorted(settings.items()), stall_timeout_ms)
+        since_s = self._since_s.get(asked)
+        if since_s is not None and self.now_s() - since_s < REMEMBERED_S:
+            raise SilentBrokersError(
+                f"{settings[ADDRESS]}: the brokers do not answer, as a moment ago; nothing was appended"
+            )
+        try:
+            yield
+        except SilentBrokersError:
+            self._since_s[asked] = self.now_s()
+            raise
+
+
+SHORTEST_MASKED = 3
+"""A shorter value is no secret, and may be part of any word."""
+_SHOWN = TUNING | {ADDRESS, "log_level"}
+"""Settings whose values are no secrets."""
+
+
+Headers = Sequence[tuple[str, Any]]
+_headers_of = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Headers | None:
+    """Returns the headers of a record; None if the name of one is not UTF-8. Call it once for a message.
+
+    For such a name the client answers with a list that has holes, and leaves its error pending. `methodcaller` raises
+    that at once; a call of the method by its name may not, and the process dies of a hole. A second answer has the
+    holes, too. The client cuts a name at its first NUL, and does not say so.
+    """
+    try:
+        headers: Headers = _headers_of(message) or ()
+    except (UnicodeDecodeError, SystemError):
+        return None
+    return headers
+
+
+class Complaint:
+    """Keeps what a client's connections last complained of: its `error_cb` is `note`."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self.error: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """Keeps the error, but not one that says no more than that no broker is there."""
+        from confluent_kafka import KafkaError as Codes
+
+        if self.error is None or error.code() != Codes._ALL_BROKERS_DOWN:
+            self.error = error
+
+    @property
+    def text(self) -> str:
+        """Returns what it is, without values of settings; empty where there was none."""
+        return without_values(self.error.str(), self._settings) if self.error else ""
+
+
+def passes(error: KafkaError) -> bool:
+    """Returns whether brokers give another answer in a moment, as while they choose a leader or come up again."""
+    from confluent_kafka import KafkaError as Codes
+
+    return error.retriable() or error.code() in (
+        Codes.NOT_LEADER_FOR_PARTITION,
+        Codes.LEADER_NOT_AVAILABLE,
+        Codes.FENCED_LEADER_EPOCH,
+        Codes.UNKNOWN_LEADER_EPOCH,
+        Codes.BROKER_NOT_AVAILABLE,
+        Codes.KAFKA_STORAGE_ERROR,
+        Codes.REPLICA_NOT_AVAILABLE,
+        Codes.REQUEST_TIMED_OUT,
+        Codes.NETWORK_EXCEPTION,
+        Codes._TRANSPORT,
+        Codes._TIMED_OUT,
+        Codes._ALL_BROKERS_DOWN,
+    )
+
+
+def wrong_setting(error: Exception, settings: Mapping[str, str]) -> CleantailError:
+    """Returns the error for a setting that librdkafka does not take, without its value."""
+    cause = error.args[0] if error.args else error
+    text = cause.str() if hasattr(cause, "str") else str(cause)
+    return CleantailError(f"a setting of the Kafka client is wrong: {without_values(text, settings)}")
+
+
+def without_values(text: str, settings: Mapping[str, str]) -> str:
+    """Returns the first line of what librdkafka says, without a setting's value, which may be a secret: it may quote
+    the whole of one, and of `sasl.oauthbearer.config` its end."""
+    line = text.partition("\n")[0]
+    if "oauthbearer.config" in line:
+        return "sasl.oauthbearer.config cannot be parsed"
+    values = (value for name, value in settings.items() if name not in _SHOWN and len(value) >= SHORTEST_MASKED)
+    for value in sorted(values, key=len, reverse=True):
+        line = line.replace(value, "…")
+    return line
+
+
+Answer = TypeVar("Answer")
+ANSWERED_WITHIN_S = 20
+"""How long an answer may take (s)."""
+PAUSE_S = 0.2
+
+
+class Administrator:
+    """Asks the brokers that the settings name, and waits for each answer for up to `within_s` (s)."""
+
+    def __init__(self, settings: Mapping[str, str], within_s: float = ANSWERED_WITHIN_S) -> None:
+        """Raises CleantailError for settings that librdkafka does not take."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._settings, self._within_s = settings, within_s
+        self._complaint = Complaint(settings)
+        known = {name: value for name, value in settings.items() if name not in OF_CONSUMERS}
+        all_settings: dict[str, Any] = {"log_level": "2", **known, "error_cb": self._complaint.note}
+        try:
+            self._client = AdminClient(all_settings)
+        except (KafkaException, TypeError, ValueError) as e:
+            raise wrong_setting(e, settings) from None
+
+    def answer(
+        self,
+        ask: Callable[[], Answer],
+        problem: Callable[[KafkaError], CleantailError | None],
+        silence: Callable[[str], CleantailError],
+    ) -> Answer:
+        """Returns what `ask` returns, which calls the methods below.
+
+        Raises what `problem` makes of an answer that stays the same when it is asked for again (None: it may change),
+        or what `silence` makes of the reason why nobody answers.
+        """
+        from confluent_kafka import KafkaException
+
+        def may_change(error: BaseException) -> bool:
+            return isinstance(error, KafkaException) and problem(error.args[0]) is None and passes(error.args[0])
+
+        try:
+            return answered(ask, may_change, every_s=PAUSE_S, within_s=self._within_s)
+        except KafkaException as e:
+            error = e.args[0]
+            raise problem(error) or self._silent(problem, silence, error.str()) from None
+        except TimeoutError:
+            raise self._silent(problem, silence) from None
+
+    def cluster_id(self) -> str:
+        """Returns the id of the cluster, empty if it has none. Raises KafkaException and TimeoutError, as all of these
+        do."""
+        cluster = self._client.describe_cluster(request_timeout=self._within_s).result(self._within_s)
+        return str(cluster.cluster_id or "")
+
+    def described(self, topic: str) -> Any:
+        """Returns confluent-kafka's TopicDescription, with what this login may do."""
+        from confluent_kafka import TopicCollection
+
+        answers = self._client.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._within_s
+        )
+        return answers[topic].result(self._within_s)
+
+    def offsets(self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any) -> dict[int, int]:
+        """Returns partition -> the offset that an OffsetSpec asks for at an IsolationLevel."""
+        from confluent_kafka import TopicPartition
+
+        questions = {TopicPartition(topic, p): spec for p in partitions}
+        answers = self._client.list_offsets(questions, isolation_level=isolation, request_timeout=self._within_s)
+        return {log.partition: int(answer.result(self._within_s).offset) for log, answer in answers.items()}
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """Returns the topic's configs, without those that have no value."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        [answer] = self._client.describe_configs([resource], request_timeout=self._within_s).values()
+        entries = answer.result(self._within_s)
+        return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
+
+    def logs_of(self, group: str) -> list[Any]:
+        """Return the logs of all topics for which a consumer group has offsets, as TopicPartition without metadata."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        [answer] = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=self._within_s
+        ).values()
+        return list(answer.result(self._within_s).topic_partitions)
+
+    def _silent(
+        self,
+        problem: Callable[[KafkaError], CleantailError | None],
+        silence: Callable[[str], CleantailError],
+        said: str = "",
+    ) -> CleantailError:
+        self._client.poll(0)
+        error = self._complaint.error
+        lasting = problem(error) if error is not None else None
+        return lasting or silence(self._complaint.text or without_values(said, self._settings))
+
+
+OF_CONSUMERS = frozenset(
+    {
+        "check.crcs",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "max.partition.fetch.bytes",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+    }
+)
+"""Settings of consumers alone, of which an administrator's client would warn."""
+
+
+logger = logging.getLogger("cleantail.kafka")
+
+GROUP_WITHIN_S = 10
+
+
+OURS = "cleantail "
+"""What the metadata of each offset begins with that Cleantail commits; then comes the topic."""
+
+
+def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
+    """Commit the offsets for source.kafka.group.id, if there is one. A failure is a warning: the table has them.
+
+    A group that has an offset of any topic without the metadata of Cleantail is another application's. It gets none:
+    that application would skip records. The brokers refuse an offset for a group that has members.
+    """
+    group = topic.source.kafka.group_id if topic.source.kafka else None
+    if not group:
+        return
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    name, mark = topic.kafka_topic, f"{OURS}{topic.topic}"
+    consumer = Consumer({**settings, "group.id": group, "enable.auto.commit": False})
+    try:
+        admin = Administrator(settings, GROUP_WITHIN_S)
+        logs = admin.answer(lambda: admin.logs_of(group), lambda _: None, OutsideError)
+        there = consumer.committed([TopicPartition(log.topic, log.partition) for log in logs], GROUP_WITHIN_S)
+        if any(one.offset >= 0 and not (one.metadata or "").startswith(OURS) for one in there):
+            logger.warning(
+                "the group %s has offsets that Cleantail did not commit: they stay as they are, and the progress is "
+                "not written. Name a group of its own in source.kafka.group.id",
+                group,
+            )
+            return
+        offsets = [TopicPartition(name, p, offset, mark) for p, offset in sorted(next_offsets.items())]
+        consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException as e:
+        logger.warning("the progress was not written to the group %s: %s", group, e.args[0])
+    except CleantailError as e:
+        logger.warning("the progress was not written to the group %s: %s", group, e)
+    finally:
+        consumer.close()
