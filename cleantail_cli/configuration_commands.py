@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,13 +17,17 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError, Problem
 from cleantail.human import counted
-from cleantail.kafka.import_config import EXISTS, INTERNAL, NOT_COMPACTED, WRITTEN, ImportedTopic
+from cleantail.kafka.import_config import (
+    EXISTS,
+    INTERNAL,
+    NOT_COMPACTED,
+    WRITTEN,
+    DescribedTopic,
+    ImportedTopic,
+)
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE
-
-if TYPE_CHECKING:
-    from cleantail.kafka.import_config import DescribedTopic
 
 
 @command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])
@@ -93,19 +97,19 @@ def import_config(
 def _described(
     file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
 ) -> Sequence[DescribedTopic]:
-    from cleantail.kafka import import_config
+    from cleantail.kafka.import_config import describe, parse_described
 
     if bootstrap_server and file is None:
-        return import_config.describe(bootstrap_server, command_config, topics)
+        return describe(bootstrap_server, command_config, topics)
     if bootstrap_server is not None or file is None:
         raise CleantailError("give either FILE (- is stdin) or --bootstrap-server HOST:PORT")
     if file == "-":
-        return import_config.parse_described(sys.stdin, "stdin")
+        return parse_described(sys.stdin, "stdin")
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise CleantailError(f"{file} cannot be read: {e}") from None
-    return import_config.parse_described(text.splitlines(), file)
+    return parse_described(text.splitlines(), file)
 
 
 _STATUS = {
