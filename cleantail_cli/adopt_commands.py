@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from cleantail.adopt.adoption import ForeignTable, Layout
-    from cleantail.lake.runs.foreign_deletes import ForeignDeletes
+    from cleantail.lake.repairable_deletes import ForeignDeletes
 
 
 @command(
@@ -272,7 +272,7 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
     deletes of several data files are split into one per data file.
     """
     from cleantail.lake.catalogs import load_named
-    from cleantail.lake.runs.foreign_deletes import foreign_deletes, require_parquet_files
+    from cleantail.lake.repairable_deletes import foreign_deletes, require_parquet_files
 
     loaded = load_named(call.platform, table)
     require_parquet_files(loaded)

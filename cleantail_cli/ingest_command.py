@@ -155,8 +155,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
 def ingest_from_table(call: Invocation, topic: Topic) -> int:
     """Read new records from the source table. Spark starts only if there are any."""
     from cleantail.lake.catalogs import require_usable
-    from cleantail.lake.source_table.planned_read import is_table_read
-    from cleantail.lake.source_table.source_snapshots import table_source_of
+    from cleantail.lake.pending_input import is_table_read, table_source_of
     from cleantail.rounds.station_results import TableIngestResult
 
     now_ms = clock(None)

@@ -26,8 +26,7 @@ from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import tell_holds
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.planned_logs import PlannedLog
-    from cleantail.lake.runs.run_plan import RunPlan
+    from cleantail.lake.run_plan import PlannedLog, RunPlan
     from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
 
 
@@ -88,7 +87,7 @@ def plan(
 
 def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
     """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
-    from cleantail.lake.runs.evaluate import evaluate_topic
+    from cleantail.lake.evaluate import evaluate_topic
 
     return evaluate_topic(topic, platform, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
 

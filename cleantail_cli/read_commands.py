@@ -25,7 +25,7 @@ from cleantail_cli.parameters import FILE, NATURAL, clock
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from cleantail.lake.records.latest import Latest
+    from cleantail.lake.records.reader_state import Latest
 
 
 @command(
@@ -45,8 +45,8 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     The output is the same with --json.
     """
     from cleantail.lake.catalogs import load_table, open_catalog
-    from cleantail.lake.records.log_bounds import log_ends, log_starts
-    from cleantail.lake.records.ordered_records import read_records
+    from cleantail.lake.records.reader_state import log_ends, log_starts
+    from cleantail.lake.records.shown_records import read_records
     from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
     from cleantail.sources.kcat import format_record
 
@@ -83,8 +83,8 @@ def latest(
 
     The offsets to continue from are printed on stderr, and written to the file of --positions.
     """
-    from cleantail.lake.records.latest import load_latest
-    from cleantail.lake.records.ordered_records import records_of
+    from cleantail.lake.records.reader_state import load_latest
+    from cleantail.lake.records.shown_records import records_of
     from cleantail.lake.table_metadata import require_partition
     from cleantail.sources.kcat import format_record
 
@@ -129,7 +129,7 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
 )
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
     """Register a reader, or move its position."""
-    from cleantail.lake.runs.reader_registration import set_position
+    from cleantail.lake.records.reader_state import set_position
 
     configured, catalog = _readers_of(call, topic)
     set_position(catalog, configured, name, partition, offset, back=back)

@@ -17,7 +17,7 @@ from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
-from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout, preview_ingestion
+from cleantail.lake.rollbacks import LogUndo, LogWithout, preview_ingestion
 from cleantail.rounds.past_ingestions import IngestionChoice, IngestionUndo, UndoneIngestion
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
@@ -75,7 +75,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     """Undo the rounds since the snapshot `to`, or only report what that would do."""
-    from cleantail.lake.runs.rollback_preview import preview
+    from cleantail.lake.rollbacks import preview
 
     planned, logs = preview(topic, platform, to)
     if dry_run:

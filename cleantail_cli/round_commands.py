@@ -28,7 +28,7 @@ from cleantail_cli.plan_command import evaluated, tell_warnings
 
 if TYPE_CHECKING:
     from cleantail.kafka.source_topic import SourceTopic
-    from cleantail.lake.runs.run_plan import RunPlan
+    from cleantail.lake.run_plan import RunPlan
 
 
 @command(
@@ -228,7 +228,7 @@ def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult]
 
     `command`: the command that makes the round again.
     """
-    from cleantail.lake.records.sampled_records import sampled_records
+    from cleantail.lake.records.shown_records import sampled_records
     from cleantail.watch.approval_text import sample_lines
 
     waiting = [round_ for round_ in rounds if round_.holds]

@@ -27,7 +27,7 @@ from cleantail_cli.output import Page
 from cleantail_cli.parameters import NATURAL, clock
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.damaged_vectors import DamagedVectors
+    from cleantail.lake.repairable_deletes import DamagedVectors
     from cleantail.rounds.check_results import Proof
     from spark_jobs.iceberg.tables import TopicTable
 
@@ -42,7 +42,7 @@ def check(call: Invocation, topic: str) -> int:
     Reads the whole table with Spark's Iceberg reader, as readers see it, and changes nothing. The exit code is 1 if a
     key occurs twice below its log's clean point, or if an offset has two different records.
     """
-    from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.lake.evaluate import log_states, read_facts
     from cleantail.rounds.check_results import Proof
 
     configured = call.topic(topic)
@@ -71,8 +71,8 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     Spark starts only if something is due.
     """
     from cleantail.lake.catalogs import side_due
-    from cleantail.lake.runs.evaluate import read_facts
-    from cleantail.lake.runs.reclaim_plan import resolve_reclaim
+    from cleantail.lake.evaluate import read_facts
+    from cleantail.lake.run_plan import resolve_reclaim
     from cleantail.rounds.station_results import ReclaimResult
 
     configured, now_ms = call.topic(topic), clock(now)
@@ -132,7 +132,7 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
     the vectors of data files that no longer exist. Deleted records stay deleted.
     """
     from cleantail.lake.catalogs import load_named
-    from cleantail.lake.runs.damaged_vectors import damaged_vectors
+    from cleantail.lake.repairable_deletes import damaged_vectors
 
     damaged = damaged_vectors(load_named(call.platform, table))
     if damaged.any and not dry_run:

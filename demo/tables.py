@@ -11,9 +11,9 @@ from cleantail.config.loading import find_topic
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.lake.recorded_rounds import read_evidence
-from cleantail.lake.records.ordered_records import read_records
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.records.shown_records import read_records
 from cleantail.lake.table_metadata import live_partitions
 from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST

@@ -23,7 +23,7 @@ from cleantail.home.process import end_process, seldom_look_for_garbage
 
 COMMAND_LINE = "airflow.__main__"
 TASKS = (
-    "cleantail.lake.runs.evaluate",
+    "cleantail.lake.evaluate",
     "cleantail_airflow.alerts.alerting",
     "cleantail_airflow.groups.group_dag",
     "cleantail_airflow.station_lineage",

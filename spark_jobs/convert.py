@@ -34,7 +34,7 @@ from cleantail.human import counted
 from cleantail.lake.catalogs import load_named, store_properties
 from cleantail.lake.manifest_entries import REWRITE
 from cleantail.lake.position_deletes import DeleteFile, require_readable
-from cleantail.lake.records.file_records import require_parquet
+from cleantail.lake.records.log_records import require_parquet
 from cleantail.lake.storage_locations import OwnFolders, require_safe_commits
 from cleantail.log.task_shares import in_one_process, parallelism
 from cleantail.retries import ROUNDS

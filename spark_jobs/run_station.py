@@ -35,10 +35,10 @@ from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
+from cleantail.lake.evaluate import SKEW_MS, require_of_run, require_past
 from cleantail.lake.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
-from cleantail.lake.runs.clocks import SKEW_MS, require_of_run, require_past
-from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON
+from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.rounds.checked_round import (
     CHECK_REQUEST_JSON,
@@ -299,7 +299,7 @@ def _convert_deletes(job: Job) -> Document:
 
 def _compact(job: Job) -> Document:
     """Compact one work unit: find superseded records from key columns, write delete files onto a branch."""
-    from cleantail.lake.runs.planned_units import parsed_unit
+    from cleantail.lake.evaluate import parsed_unit
 
     requested = parsed_unit(job.arguments.unit)
     _require_run_clock(job.arguments, job.platform, requested.now_ms)

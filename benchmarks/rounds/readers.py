@@ -55,7 +55,7 @@ def _shapes(records: int) -> dict[str, Shape]:
 
 
 def _measured(lake: Lake, shape: Shape, repetitions: int) -> dict[str, Times]:
-    from cleantail.lake.runs.evaluate import evaluate_topic
+    from cleantail.lake.evaluate import evaluate_topic
     from cleantail.log.work_units import PartitionWork
     from spark_jobs.engine import compared_readers
     from spark_jobs.engine.measures import prove_keys

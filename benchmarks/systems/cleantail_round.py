@@ -75,14 +75,14 @@ def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> N
 
 def live_records(lake: Lake, topic: str) -> int:
     """Returns how many records a reader sees, from metadata."""
-    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.lake.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic), lake.platform)
     return sum(f.live_records for p in facts.partitions for f in facts.files_of(p)) if facts else 0
 
 
 def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, meter: Meter) -> tuple[Costs, Costs]:
-    from cleantail.lake.runs.evaluate import evaluate_topic
+    from cleantail.lake.evaluate import evaluate_topic
     from spark_jobs.round.check import check_round
     from spark_jobs.round.make import compact_unit
     from spark_jobs.round.publish import publish_round
@@ -115,7 +115,7 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
 
 def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch) -> None:
     """Measures a proof that the keys of the table as it was built are unique below the first update."""
-    from cleantail.lake.runs.evaluate import log_states, read_facts
+    from cleantail.lake.evaluate import log_states, read_facts
     from cleantail.log.work_units import PartitionWork
     from spark_jobs.engine.measures import prove_keys
 

@@ -62,7 +62,7 @@ def _count(connection: DuckDBPyConnection, out: Path) -> int:
 
 def data_files(lake: Lake, shape: Shape) -> list[str]:
     """Returns the paths of the table's data files, log by log in offset order."""
-    from cleantail.lake.runs.evaluate import read_facts
+    from cleantail.lake.evaluate import read_facts
 
     facts = read_facts(lake.topic(shape.topic), lake.platform)
     files = [f for p in facts.partitions for f in facts.files_of(p)] if facts else []

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from benchmarks.harness.lake import Lake
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.topic import Topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.runs.due_topics import NewInput, due_topic
-from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.new_files import new_files
+from cleantail.lake.pending_input import new_files
+from cleantail.lake.run_plan import NewInput, due_topic
 
 
 @dataclass(frozen=True, slots=True)

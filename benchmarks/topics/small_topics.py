@@ -70,7 +70,7 @@ def measure(lake: Lake) -> dict[str, list[float]]:
 
 
 def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
-    from cleantail.lake.runs.evaluate import evaluate_topic
+    from cleantail.lake.evaluate import evaluate_topic
     from cleantail.rounds.pack_results import PackRequest
     from spark_jobs.round.check import check_round
     from spark_jobs.round.intake.ingest import ingest_files

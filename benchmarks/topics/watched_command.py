@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 STEPS = {
-    "cleantail.lake.runs.evaluate": "evaluate_topic",
+    "cleantail.lake.evaluate": "evaluate_topic",
     "pyspark.java_gateway": "launch_gateway",
     "spark_jobs.iceberg.session": "start_session",
     "spark_jobs.round.make": "compact_unit",

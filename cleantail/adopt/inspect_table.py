@@ -23,13 +23,10 @@ from cleantail.config.topic_table import (
     Columns,
 )
 from cleantail.errors import TableError
-from cleantail.lake.parquet_footers import null_count
-from cleantail.lake.records.file_records import file_problem, live_columns, stored_columns
-from cleantail.lake.records.log_parts import parts_of
-from cleantail.lake.records.marked_records import marked_records
+from cleantail.lake.data_files import null_count, parts_of
+from cleantail.lake.records.log_records import file_problem, live_columns, marked_records, stored_columns
 from cleantail.lake.records.topic_columns import MOST_MS, PROPERTY_COLUMNS, beyond_ms, column_at
-from cleantail.lake.runs.damaged_vectors import damaged_vectors
-from cleantail.lake.runs.foreign_deletes import require_own_deletes
+from cleantail.lake.repairable_deletes import damaged_vectors, require_own_deletes
 from cleantail.log.adopted_table import problem_of
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from cleantail.log.partition_state import PartitionState, ingested_files, states
 from cleantail.log.quarantine import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
-from cleantail.rounds.commit_summaries import OPERATION, ROUNDS
+from cleantail.rounds.commit_summaries import OPERATION, ROUNDS, Commit
 from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.rewritten_history import (
     GoneCommits,
@@ -276,6 +276,15 @@ def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
 
     metadata: Any = _SnapshotsById(table)
     yield from ancestors_of(snapshot, metadata)
+
+
+def history_of(table: Table) -> Iterator[Commit]:
+    """Yields the ancestry of `main`, newest first, as far as it is kept."""
+    for snapshot in ancestry(table, table.current_snapshot()):
+        summary = snapshot.summary
+        operation = summary.operation.value if summary else ""
+        entries = dict(summary.additional_properties) if summary else {}
+        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, entries)
 
 
 class _SnapshotsById:

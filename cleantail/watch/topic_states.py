@@ -14,7 +14,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.human import readable_reason
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
 from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState

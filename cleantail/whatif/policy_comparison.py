@@ -21,10 +21,9 @@ from cleantail.config.run_schedule import parts_of, run_times
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evaluate import log_states
 from cleantail.lake.recorded_rounds import load_evidence, read_evidence
-from cleantail.lake.runs.evaluate import log_states
-from cleantail.lake.runs.rollback_preview import history_of
-from cleantail.lake.table_metadata import ancestry, files_added_by, live_files, table_facts
+from cleantail.lake.table_metadata import ancestry, files_added_by, history_of, live_files, table_facts
 from cleantail.log.round_state import COMPACT
 from cleantail.log.triggers import decide
 from cleantail.rounds.past_rounds import PUBLISHED, Round, with_undone

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE, Columns
 from cleantail.errors import TableError
-from cleantail.lake.records.file_records import require_parquet
+from cleantail.lake.records.log_records import require_parquet
 from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.deletion_vectors import file_hash

@@ -17,7 +17,7 @@ from functools import partial
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.log_state import KEYLESS_RULE, LogState, held_reason
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure

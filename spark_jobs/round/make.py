@@ -28,9 +28,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.runs.evaluate import log_states, read_facts
-from cleantail.lake.runs.planned_units import planned_unit
-from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.lake.evaluate import log_states, planned_unit, read_facts
+from cleantail.lake.run_plan import RunPlan
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.log_state import LogState

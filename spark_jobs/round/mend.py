@@ -13,7 +13,7 @@ from typing import Any
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from cleantail.lake.runs.damaged_vectors import DamagedVectors
+from cleantail.lake.repairable_deletes import DamagedVectors
 from cleantail.rounds.commit_summaries import MEND, OPERATION
 from spark_jobs.iceberg.commits import send
 from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes

@@ -33,15 +33,14 @@ from cleantail.config.topic_table import EVIDENCE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
+from cleantail.lake.evaluate import expiry_ms, read_facts
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
     require_inner_files,
     require_separate_folder,
 )
-from cleantail.lake.runs.clocks import expiry_ms
-from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.reclaim_plan import Group, kept_number, resolve_reclaim, rewrite_batches
+from cleantail.lake.run_plan import Group, kept_number, resolve_reclaim, rewrite_batches
 from cleantail.lake.storage_locations import oldest_own_file_ms, require_safe_commits
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION

@@ -24,8 +24,8 @@ from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.run_plan import RunPlan
 from cleantail.log.partition_state import PROPERTY_PARTITION
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit

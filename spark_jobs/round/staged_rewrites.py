@@ -19,7 +19,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import OFFSET, PARTITION, TOMBSTONE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
-from cleantail.lake.runs.reclaim_plan import Group
+from cleantail.lake.run_plan import Group
 from cleantail.log.segments import DataFile
 from spark_jobs.engine.rewrites.live_batches import Source
 from spark_jobs.engine.rewrites.new_files import WrittenFile

@@ -23,8 +23,15 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError, HeldError
-from cleantail.lake.runs.rollback_preview import LogUndo, LogWithout, done_already, preview
-from cleantail.lake.runs.rollback_results import RepeatedRollback, RollbackResult, changed_logs
+from cleantail.lake.rollbacks import (
+    LogUndo,
+    LogWithout,
+    RepeatedRollback,
+    RollbackResult,
+    changed_logs,
+    done_already,
+    preview,
+)
 from cleantail.log.partition_state import PROPERTY_INGESTED, PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.rounds.commit_summaries import BY, OPERATION, REQUEST, ROLLBACK, UNDONE, Commit
 from cleantail.rounds.evidence_row import EvidenceRow

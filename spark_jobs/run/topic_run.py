@@ -36,10 +36,10 @@ from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
-from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.foreign_deletes import foreign_deletes
-from cleantail.lake.runs.new_files import new_files
-from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.pending_input import new_files
+from cleantail.lake.repairable_deletes import foreign_deletes
+from cleantail.lake.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.pack_results import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import ConflictError
-from cleantail.lake.runs.reader_registration import set_position
+from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.pack_results import TopicOutcome
 from cleantail_cli import main, plan_command, round_commands

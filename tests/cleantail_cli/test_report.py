@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.topic import Topic
-from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.evaluate import plan_run
 from cleantail.log.due_work import Retention
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.rollback_preview import history_of
+from cleantail.lake.evaluate import read_facts
+from cleantail.lake.table_metadata import history_of
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, StubbedJobs, forget_incidents
 from tests.cleantail.orders_table import OrdersTable

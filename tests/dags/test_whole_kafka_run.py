@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.lake.records.latest import load_latest
-from cleantail.lake.runs.evaluate import read_facts
+from cleantail.lake.evaluate import read_facts
+from cleantail.lake.records.reader_state import load_latest
 from differential.broker import kafka_jars, running_broker
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents

@@ -24,7 +24,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
-from cleantail.lake.runs.evaluate import read_facts
+from cleantail.lake.evaluate import read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail_airflow.station_lineage import is_wanted
 from tests.airflow_environment import ROOT

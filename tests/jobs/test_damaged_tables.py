@@ -14,8 +14,8 @@ from cleantail.api import load_latest, set_position
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.rounds.pack_results import PackRequest
 from cleantail_airflow.page.page_content import Content
 from spark_jobs.run.pack_run import run_pack

@@ -8,15 +8,82 @@ as long as a branch leads to it: while the round waits, while what a red check h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cleantail.lake.records.log_records import records_at
-from cleantail.lake.records.ordered_records import records_of
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from cleantail.errors import TableError
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.log_records import log_records, records_at
+from cleantail.rounds.check_results import RemovedRecord
+from cleantail.sources.kcat import Record
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.table import Table
+
+
+BATCH_RECORDS = 10_000
+NOWHERE: Mapping[int, int] = {}
+
+
+def read_records(
+    table: Table,
+    partitions: list[int],
+    from_offset: int = 0,
+    snapshot_id: int | None = None,
+    log_starts: Mapping[int, int] = NOWHERE,
+) -> Iterator[Record]:
+    """Yields live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
+
+    Raises TableError for a snapshot that the table does not have.
+    """
+    if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
+        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+    for partition in partitions:
+        start = max(from_offset, log_starts.get(partition, 0))
+        records = log_records(table, partition, snapshot_id, from_offset=start)
+        for batch in records.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
+            yield from records_of(batch)
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
+    """Yields the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
+    import pyarrow as pa
+
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    stamps = columns[TIMESTAMP].cast(pa.int64())
+    values = zip(
+        *(columns[name].to_pylist() for name in (PARTITION, OFFSET, TIMESTAMP_TYPE, KEY, VALUE, HEADERS)),
+        stamps.to_pylist(),
+        strict=True,
+    )
+    for partition, offset, kind, key, value, headers, micros in values:
+        yield Record(partition, offset, None if micros is None else micros // 1000, kind, key, value, _headers(headers))
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((h["key"], h["value"]) for h in headers or ())
+
+
+def sampled_records(
+    topic: Topic, platform: Platform, sample: Sequence[RemovedRecord]
+) -> dict[tuple[int, int], ShownRecord]:
+    """Returns them by partition and offset. A round that waits has removed nothing: its records are on `main`."""
+    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    current = table.current_snapshot() if table is not None else None
+    if table is None or current is None:
+        return {}
+    offsets: dict[int, list[int]] = {}
+    for removed in sample:
+        offsets.setdefault(removed.partition, []).append(removed.offset)
+    records = (r for p, of_log in offsets.items() for r in read_shown(table, p, of_log, current.snapshot_id))
+    return {(r.partition, r.offset): r for r in records}
+
 
 MOST_RECORDS = 50
 """So many are shown at once."""

@@ -24,8 +24,8 @@ from cleantail.config.alert_channels import Alert
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule, parts_of
 from cleantail.config.topic import Topic, dag_id_of
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.lake.foreign_errors import stack_of
-from cleantail.lake.runs.evaluate import log_states, read_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState

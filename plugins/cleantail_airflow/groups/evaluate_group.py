@@ -146,8 +146,8 @@ class EvaluateGroupOperator(BaseOperator):
         context: Context,
         looked: Looked,
     ) -> None:
-        from cleantail.lake.runs.due_topics import NewInput, due_topic
-        from cleantail.lake.runs.evaluate import evaluate_topic
+        from cleantail.lake.evaluate import evaluate_topic
+        from cleantail.lake.run_plan import NewInput, due_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.outcomes.run_metrics import send_plan

@@ -31,7 +31,7 @@ def new_bytes(
     if topic.source.kafka is not None:
         return _unread_bytes(topic, platform, silent or SilentBrokers())
     if topic.source.table is not None:
-        from cleantail.lake.source_table.planned_read import planned_read
+        from cleantail.lake.pending_input import planned_read
 
         plan = planned_read(topic, platform, int(time.time() * 1000)).plan
         return None if plan is None else plan.bytes
@@ -39,7 +39,7 @@ def new_bytes(
         return _deletes_by_values(topic, platform)
     if not topic.source.path:
         return None
-    from cleantail.lake.runs.new_files import new_files
+    from cleantail.lake.pending_input import new_files
 
     _, new = new_files(topic, platform, kept)
     return sum(file.stat().st_size for file in new if file.exists()) if new else None
@@ -57,7 +57,7 @@ def _unread_bytes(topic: Topic, platform: Platform, silent: SilentBrokers) -> in
 def _deletes_by_values(topic: Topic, platform: Platform) -> int | None:
     """Returns 0 where the sink of an adopted table has written deletes that a round cannot read as they are."""
     from cleantail.lake.catalogs import kept_catalog, load_table
-    from cleantail.lake.runs.foreign_deletes import foreign_deletes
+    from cleantail.lake.repairable_deletes import foreign_deletes
 
     table = load_table(kept_catalog(platform, os.environ), topic, platform)
     return 0 if table is not None and foreign_deletes(table).any else None

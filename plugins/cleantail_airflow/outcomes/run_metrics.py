@@ -18,7 +18,7 @@ from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.run_plan import RunPlan
+    from cleantail.lake.run_plan import RunPlan
 
 
 try:

@@ -1,7 +1,7 @@
 """Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs. RunPlan.as_json writes the plan.
 
 Every editor of a DAG can write its XComs. So a plan gives only numbers, names of logs and reasons; bounds of logs are
-not trusted (cleantail.lake.runs.planned_units). A report only names the round: nothing is published because of it.
+not trusted (cleantail.lake.evaluate). A report only names the round: nothing is published because of it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
-from cleantail.lake.runs.evaluate import plan_run
+from cleantail.lake.evaluate import plan_run
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState

@@ -12,7 +12,7 @@ from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.lake.runs.run_plan import RunPlan
+from cleantail.lake.run_plan import RunPlan
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.source_position import SnapshotPosition

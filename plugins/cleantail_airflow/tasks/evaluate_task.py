@@ -15,7 +15,7 @@ from cleantail.config.loading import run_schedule_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.runs.clocks import require_present
+from cleantail.lake.evaluate import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
@@ -27,7 +27,7 @@ from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_operator import topic_and_platform
 
 if TYPE_CHECKING:
-    from cleantail.lake.runs.run_plan import RunPlan
+    from cleantail.lake.run_plan import RunPlan
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):
@@ -47,7 +47,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
             self._evaluate(context)
 
     def _evaluate(self, context: Context) -> NoReturn:
-        from cleantail.lake.runs.evaluate import evaluate_topic
+        from cleantail.lake.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.outcomes.run_metrics import send_plan, send_since_last_run
         from cleantail_airflow.station_lineage import evaluated

@@ -59,7 +59,7 @@ class IngestOperator(CleantailSparkOperator):
             raise as_airflow(str(e), e.exit_code) from None
 
     def _from_files(self, topic: Topic, platform: Platform) -> list[str]:
-        from cleantail.lake.runs.new_files import new_files
+        from cleantail.lake.pending_input import new_files
 
         files, new = new_files(topic, platform)
         if not new:
@@ -68,7 +68,7 @@ class IngestOperator(CleantailSparkOperator):
         return [argument for file in new for argument in ("--file", str(file))]
 
     def _from_table(self, topic: Topic, platform: Platform) -> list[str]:
-        from cleantail.lake.source_table.planned_read import planned_read
+        from cleantail.lake.pending_input import planned_read
 
         planned = planned_read(topic, platform, int(time.time() * 1000))
         if planned.plan is None:
@@ -94,7 +94,7 @@ class ConvertDeletesOperator(CleantailSparkOperator):
 
     def arguments(self, context: Context) -> list[str]:
         from cleantail.lake.catalogs import load_table, open_catalog
-        from cleantail.lake.runs.foreign_deletes import foreign_deletes
+        from cleantail.lake.repairable_deletes import foreign_deletes
 
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
-from cleantail.lake.parquet_footers import Statistics
+from cleantail.lake.data_files import Statistics
 from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
 from spark_jobs.iceberg.file_columns import Layout, Projection, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile

@@ -30,8 +30,7 @@ from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import CleantailError, ContradictionError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
-from cleantail.lake.source_table.planned_read import PlannedRead, own_position, planned_read
-from cleantail.lake.source_table.source_snapshots import described_source, table_source_of
+from cleantail.lake.pending_input import PlannedRead, described_source, own_position, planned_read, table_source_of
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, states_of_properties
 from cleantail.log.rules import OTHERS

@@ -13,13 +13,14 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
+from cleantail.lake import data_files
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.data_files import data_files_of
+from cleantail.lake.evaluate import plan_run
 from cleantail.lake.position_deletes import DeleteFile
-from cleantail.lake.records import file_records, log_parts
-from cleantail.lake.records.ordered_records import read_records
+from cleantail.lake.records import log_records
+from cleantail.lake.records.shown_records import read_records
 from cleantail.lake.records.topic_columns import as_topic_columns, property_of_columns
-from cleantail.lake.runs.evaluate import plan_run
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.segments import split
 from cleantail_cli import main
@@ -79,7 +80,7 @@ def entry_of(table):
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 100])
 def test_a_file_is_measured_the_same_in_any_batches(adopted, monkeypatch, tmp_path, batch):
-    monkeypatch.setattr(file_records, "BATCH_RECORDS", batch)
+    monkeypatch.setattr(log_records, "BATCH_RECORDS", batch)
     table = adopted(FLAT, FLAT_SCHEMA, MIXED, **WITHOUT_METRICS)
     first, second = table_facts(table).files
     assert (first.partition, first.lower_offset, first.upper_offset, first.records) == (0, 5, 7, 3)
@@ -139,7 +140,7 @@ def test_records_without_a_key_are_counted_for_each_log(adopted, properties, row
 
 @pytest.mark.parametrize("properties", [{}, WITHOUT_METRICS], ids=["manifest", "footer"])
 def test_a_file_of_one_log_is_known_without_reading_a_record(adopted, properties, monkeypatch):
-    monkeypatch.setattr(log_parts, "_from_records", lambda *_: pytest.fail("records were read"))
+    monkeypatch.setattr(data_files, "_from_records", lambda *_: pytest.fail("records were read"))
     rows = flat((4, 8, 100, 1, "a"), (4, 9, 90, 1, None))
     [file] = table_facts(adopted(FLAT, FLAT_SCHEMA, rows, **properties)).files
     assert (file.partition, file.lower_offset, file.upper_offset) == (4, 8, 9)
@@ -161,7 +162,7 @@ def test_columns_may_be_fields_of_a_struct(adopted, properties):
 def test_the_content_of_a_file_is_read_once(adopted, monkeypatch):
     table = adopted(FLAT, FLAT_SCHEMA, MIXED)
     once = table_facts(table).files
-    monkeypatch.setattr(log_parts, "_from_records", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(data_files, "_from_records", lambda *_: pytest.fail("read again"))
     assert table_facts(table).files == once
 
 

@@ -10,15 +10,14 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
-from cleantail.lake import kept_facts
+from cleantail.lake import evaluate, kept_facts
 from cleantail.lake.catalogs import kept_catalog, open_catalog
+from cleantail.lake.evaluate import evaluate_topic, read_facts
 from cleantail.lake.kept_facts import FILE, FOLDER, KeptFacts
 from cleantail.lake.own_namespace import release
+from cleantail.lake.pending_input import new_files
+from cleantail.lake.records.reader_state import set_position
 from cleantail.lake.records.topic_columns import property_of_columns
-from cleantail.lake.runs import evaluate
-from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
-from cleantail.lake.runs.new_files import new_files
-from cleantail.lake.runs.reader_registration import set_position
 from cleantail.log.partition_state import PROPERTY_INGESTED, Horizon, PartitionState, Quarantine
 
 STATE = PartitionState(

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from cleantail.config.topic import Topic
-from cleantail.lake.runs.reader_registration import set_position
+from cleantail.lake.records.reader_state import set_position
 from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache
 from cleantail.watch.observed_table import ObservedTable

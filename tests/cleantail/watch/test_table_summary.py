@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cleantail.home.kept_texts import KEPT_S, KeptTexts
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import FILE, FOLDER, UNLISTED_LIVE_S, MetadataCache

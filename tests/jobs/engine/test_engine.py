@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.task_shares import TaskSizes
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked_round import StagedUnit, UnitCounts

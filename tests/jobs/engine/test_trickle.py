@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.engine.columns import records as engine_records
 from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.measures import with_branch_deletes

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleantail.errors import ConflictError, HeldError, TableError
-from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
+from cleantail.lake.evaluate import evaluate_topic, read_facts
 from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import run as rounds

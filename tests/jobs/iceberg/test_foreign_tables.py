@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField
 from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import TableError
-from cleantail.lake.runs.evaluate import read_facts
+from cleantail.lake.evaluate import read_facts
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.past_ingestions import SourceFile, Sources
 from spark_jobs.iceberg import commits

@@ -19,7 +19,7 @@ from pyiceberg.io import load_file_io
 
 from cleantail.config.topic_table import Columns, Deleted
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.records.log_parts import parts_of
+from cleantail.lake.data_files import parts_of
 from cleantail.lake.records.log_records import adopted_records
 from cleantail.lake.records.projection import FIELD_ID
 from cleantail.log.adopted_table import expressions, problem_of

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.task_shares import TaskSizes
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.jvm.java_collections import each

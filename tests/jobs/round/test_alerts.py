@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.alert_channels import Event
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
 from spark_jobs import run_station
 from spark_jobs.iceberg.tables import TopicTable

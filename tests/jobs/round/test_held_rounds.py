@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from cleantail.errors import HeldError
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.rounds.approval import Rejection
 from cleantail.rounds.check_results import RemovedRecord
 from cleantail.rounds.past_rounds import rounds_of

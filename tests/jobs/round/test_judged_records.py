@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.round import approvals as module
 from spark_jobs.round.approvals import judged_records, read_once
 from spark_jobs.round.make import compact_unit

@@ -2,7 +2,7 @@
 
 import json
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
 from tests.jobs.engine.test_late_versions import in_rounds
 from tests.jobs.round.test_rounds import NOW, branches, offsets, record, run_of

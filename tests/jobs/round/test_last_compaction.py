@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.watch.metrics import METRICS
 from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content

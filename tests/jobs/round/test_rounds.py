@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
 from cleantail.log.quarantine import kept_branch, kept_until_ms
 from cleantail.rounds.pack_results import PackRequest

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cleantail.config.alert_channels import Event
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.watch import metrics
 from cleantail.watch.alarms import log_alarms
 from cleantail.watch.log_metrics import totals_of

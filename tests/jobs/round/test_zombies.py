@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from cleantail.errors import ConflictError
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.round import publish as publishing
 from spark_jobs.round.check import check_round

@@ -21,8 +21,8 @@ import pytest
 from cleantail.config.loading import load_topic
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.home.home_folder import site_of
-from cleantail.lake.runs.evaluate import read_facts
-from cleantail.lake.runs.reader_registration import set_position
+from cleantail.lake.evaluate import read_facts
+from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import packed
 from cleantail_airflow.installation import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.lake.runs.reader_registration import set_position
+from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable

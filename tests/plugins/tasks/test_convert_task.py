@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from cleantail.lake.runs.foreign_deletes import ForeignDeletes
+from cleantail.lake.repairable_deletes import ForeignDeletes
 from cleantail_airflow.tasks.spark_tasks import ConvertDeletesOperator
 from tests.airflow_site import Site
 
@@ -36,7 +36,7 @@ def operator(site: Site, monkeypatch: pytest.MonkeyPatch) -> ConvertDeletesOpera
 def test_the_job_is_started_only_where_there_are_deletes_to_convert(
     operator: ConvertDeletesOperator, monkeypatch: pytest.MonkeyPatch, deletes: ForeignDeletes, runs: bool
 ) -> None:
-    monkeypatch.setattr("cleantail.lake.runs.foreign_deletes.foreign_deletes", lambda _: deletes)
+    monkeypatch.setattr("cleantail.lake.repairable_deletes.foreign_deletes", lambda _: deletes)
     if runs:
         assert operator.arguments(context()) == []
         return

@@ -10,7 +10,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import OutsideError
-from cleantail.lake.runs.new_files import new_files
+from cleantail.lake.pending_input import new_files
 from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail.sources.source_files import content_digest
 from tests.airflow_site import Site
@@ -39,7 +39,7 @@ def test_content_that_the_table_has_is_not_new_under_any_name(
     site: Site, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = SimpleNamespace(properties={f"{PROPERTY_INGESTED}{content_digest(landing / 'a.jsonl')}": "1", "other": "x"})
-    monkeypatch.setattr("cleantail.lake.runs.new_files.load_table", lambda *_: table)
+    monkeypatch.setattr("cleantail.lake.pending_input.load_table", lambda *_: table)
     (landing / "copy-of-a.jsonl").write_text("a.jsonl\n")
     assert found(site, "landing/*.jsonl")[1] == ["b.jsonl"]
 
@@ -58,7 +58,7 @@ def test_an_absolute_pattern_is_taken_as_it_is_in_a_folder_that_the_platform_nam
 
 def test_no_match_needs_no_catalog(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.home / "landing").mkdir()
-    monkeypatch.setattr("cleantail.lake.runs.new_files.kept_catalog", lambda *_: pytest.fail("the catalog was opened"))
+    monkeypatch.setattr("cleantail.lake.pending_input.kept_catalog", lambda *_: pytest.fail("the catalog was opened"))
     assert found(site, "landing/*.jsonl") == ([], [])
 
 
@@ -69,7 +69,7 @@ def test_a_folder_that_is_gone_is_an_error_where_the_table_has_files_of_it_and_n
     """A disk that is not mounted would look as if nothing were new, for ever."""
     assert found(site, path) == ([], [])  # nobody has written a file yet
     table = SimpleNamespace(properties={f"{PROPERTY_INGESTED}{'0' * 64}": "1"})
-    monkeypatch.setattr("cleantail.lake.runs.new_files.load_table", lambda *_: table)
+    monkeypatch.setattr("cleantail.lake.pending_input.load_table", lambda *_: table)
     with pytest.raises(OutsideError, match="landing of source.path is not there, and the table of orders has files"):
         found(site, path)
     (site.home / "landing").mkdir()

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.source_table.planned_read import planned_read
+from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
 from cleantail_airflow.groups.new_input import new_bytes

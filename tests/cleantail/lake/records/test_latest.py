@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.records.latest import load_latest, winners
+from cleantail.lake.records.reader_state import load_latest, winners
 from cleantail.log.partition_state import PartitionState
 
 NOW = 1_000_000

@@ -7,7 +7,7 @@ from py4j.java_gateway import GatewayClient
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import functions as F
 
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm import many_calls
 from spark_jobs.round.make import compact_unit

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.errors import CleantailError
-from cleantail.lake.runs.new_files import new_files
+from cleantail.lake.pending_input import new_files
 from cleantail.sources.source_files import require_readable
 from tests.jobs.round.test_rounds import NOW, offsets, record
 

@@ -17,7 +17,7 @@ from cleantail.errors import SourceError
 from cleantail.kafka.broker_clients import Administrator
 from cleantail.kafka.client_settings import DEFAULTS, settings_of_environment
 from cleantail.kafka.source_topic import Brokers
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.watch.alarms import log_alarms
 from spark_jobs.iceberg.commits import Advance, append_and_advance

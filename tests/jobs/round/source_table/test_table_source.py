@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from cleantail.config.alert_channels import Event
 from cleantail.config.topic_table import Columns
-from cleantail.lake.runs.evaluate import log_states, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, snapshot_position_of
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.watch.alarms import log_alarms
@@ -104,7 +104,7 @@ def test_a_read_in_portions_of_snapshots_makes_a_commit_of_each(sink, workshop, 
     workshop.ok("ingest", topic)
     for offset in (1, 2):
         lake.append((0, offset, 5, "a", "x"))
-    monkeypatch.setattr("cleantail.lake.source_table.planned_read.PORTION_BYTES", 1)
+    monkeypatch.setattr("cleantail.lake.pending_input.PORTION_BYTES", 1)
     done = workshop.json("ingest", topic)
     assert (done["records"], done["commits"]) == (2, 2)
     assert [r[1] for r in records(topic)] == [0, 1, 2]

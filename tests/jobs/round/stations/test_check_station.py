@@ -8,8 +8,8 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.recorded_rounds import recorded_publication
-from cleantail.lake.runs.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
 from spark_jobs.round import publish as publishing

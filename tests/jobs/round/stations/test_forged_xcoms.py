@@ -11,7 +11,7 @@ import pytest
 
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.approval import answered, question, read_answer, write_answer
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON

@@ -10,8 +10,8 @@ import pytest
 
 from cleantail.errors import ConflictError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
-from cleantail.lake.runs.rollback_preview import history_of
+from cleantail.lake.evaluate import evaluate_topic, read_facts
+from cleantail.lake.table_metadata import history_of
 from demo.sabotage import delete_where
 from spark_jobs.iceberg import commits
 from spark_jobs.round import undo as job

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from cleantail.errors import ConflictError, TableError
-from cleantail.lake.runs.evaluate import evaluate_topic, read_facts
-from cleantail.lake.runs.rollback_preview import preview
+from cleantail.lake.evaluate import evaluate_topic, read_facts
+from cleantail.lake.rollbacks import preview
 from demo.sabotage import delete_where
 from spark_jobs import run_station
 from spark_jobs.iceberg import commits

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.lake.runs.reclaim_plan import (
+from cleantail.lake.run_plan import (
     BATCH_BYTES,
     BATCH_RECORDS,
     ReclaimPlan,

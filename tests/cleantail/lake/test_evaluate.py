@@ -11,7 +11,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_source import Source
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
-from cleantail.lake.runs.evaluate import evaluate_topic, log_states, plan_run, read_facts
+from cleantail.lake.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.horizons import Reader

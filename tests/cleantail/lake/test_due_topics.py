@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cleantail.lake.runs.due_topics import NewInput, due_topic
+from cleantail.lake.run_plan import NewInput, due_topic
 from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.partition_state import Horizon, PartitionState
-from tests.cleantail.lake.runs.test_evaluate import NOW_MS, facts, log, planned, topic
+from tests.cleantail.lake.test_evaluate import NOW_MS, facts, log, planned, topic
 
 CLEAN = PartitionState(checkpoint=30)
 DEAD = {"records": 10, "deleted_records": 5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleantail.lake.runs.rollback_results import ROLLBACK_RESULT_JSON, ChangedLogs, RepeatedRollback, RollbackResult
+from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON, ChangedLogs, RepeatedRollback, RollbackResult
 from cleantail.rounds.commit_summaries import UNDONE, Commit
 
 DONE_NOW = RollbackResult(

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from cleantail.errors import HeldError
-from cleantail.lake.runs.evaluate import evaluate_topic
-from cleantail.lake.runs.planned_units import parsed_unit, planned_unit
+from cleantail.lake.evaluate import evaluate_topic, parsed_unit, planned_unit
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.work_units import WORK_UNIT_JSON
 

@@ -1,24 +1,28 @@
-"""Adapter: what a rollback, of rounds or of an ingestion, would do: from metadata by PyIceberg. Changes nothing."""
+"""Adapter: what a rollback, of rounds or of an ingestion, would do, from metadata by PyIceberg, and what one has done.
+Changes nothing.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cleantail.codec import Codec
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evaluate import read_facts
 from cleantail.lake.own_namespace import namespace_properties, readers_of, releases_of
-from cleantail.lake.table_metadata import added_files, ancestry, live_files, properties_that_count
+from cleantail.lake.table_metadata import added_files, history_of, live_files, properties_that_count
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import lifted
 from cleantail.log.segments import DataFile
 from cleantail.log.source_position import read_position_of
-from cleantail.rounds.commit_summaries import Commit
+from cleantail.rounds.commit_summaries import UNDONE, Commit
 from cleantail.rounds.past_ingestions import (
     IngestionChoice,
     IngestionUndo,
@@ -27,7 +31,7 @@ from cleantail.rounds.past_ingestions import (
     undone_before,
     without_ingestion,
 )
-from cleantail.rounds.rollback_plan import RollbackPlan, answer_to, plan_rollback
+from cleantail.rounds.rollback_plan import RollbackPlan, UndoneRound, answer_to, plan_rollback
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -138,15 +142,6 @@ def _bounds(
     return bounds
 
 
-def history_of(table: Table) -> Iterator[Commit]:
-    """Yields the ancestry of `main`, newest first, as far as it is kept."""
-    for snapshot in ancestry(table, table.current_snapshot()):
-        summary = snapshot.summary
-        operation = summary.operation.value if summary else ""
-        entries = dict(summary.additional_properties) if summary else {}
-        yield Commit(snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.timestamp_ms, operation, entries)
-
-
 def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:
     now = _records(live_files(table, table.metadata.current_snapshot_id))
     after = _records(live_files(table, plan.to_snapshot_id))
@@ -166,3 +161,79 @@ def _records(files: Any) -> dict[int, int]:
     for file in files:
         counts[file.partition] = counts.get(file.partition, 0) + file.live_records
     return counts
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedLogs:
+    """Holds the logs that a rollback has changed, and the clean point of every log of the topic as it is after it."""
+
+    published: tuple[int, ...]
+    checkpoints: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackResult:
+    """Describes the result of a rollback that was done now. `undone`: the rounds that are taken back; `earlier`: those
+    that stay and that a rollback could undo as well; `appends_kept`: commits since whose records stay;
+    `rewrites_undone`: commits of reclaim that were undone with the rounds. `published` and `checkpoints` are those of
+    ChangedLogs."""
+
+    to_snapshot_id: int
+    to_at_ms: int
+    undone: tuple[UndoneRound, ...]
+    appends_kept: int
+    rewrites_undone: int
+    earlier: tuple[UndoneRound, ...]
+    partitions: tuple[LogUndo, ...]
+    snapshot_id: int
+    published: tuple[int, ...] = ()
+    checkpoints: Mapping[int, int] = field(default_factory=dict)
+    round: None = None
+    ok: bool = True
+
+    @classmethod
+    def of(cls, plan: RollbackPlan, logs: Sequence[LogUndo], snapshot_id: int, changed: ChangedLogs) -> RollbackResult:
+        """Returns the result of carrying out `plan` as snapshot `snapshot_id`."""
+        return cls(
+            to_snapshot_id=plan.to_snapshot_id,
+            to_at_ms=plan.to_at_ms,
+            undone=plan.undone,
+            appends_kept=len(plan.appends),
+            rewrites_undone=plan.rewrites,
+            earlier=plan.earlier,
+            partitions=tuple(logs),
+            snapshot_id=snapshot_id,
+            published=changed.published,
+            checkpoints=changed.checkpoints,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRollback:
+    """Describes the result of a rollback that the same request had brought about before, as snapshot `snapshot_id`:
+    nothing was undone again. `undone`: the names of the rounds, as that snapshot's summary has them."""
+
+    snapshot_id: int
+    undone: str | None
+    published: tuple[int, ...]
+    checkpoints: Mapping[int, int]
+    round: None = None
+    done_before: bool = True
+    ok: bool = True
+
+    @classmethod
+    def of(cls, done: Commit, changed: ChangedLogs) -> RepeatedRollback:
+        """Returns the result of a request that commit `done` had answered before."""
+        return cls(done.snapshot_id, done.summary.get(UNDONE), changed.published, changed.checkpoints)
+
+
+ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackResult | RepeatedRollback)
+
+
+def changed_logs(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> ChangedLogs:
+    """Reads the clean points from the table. `undone`: the logs that the undone rounds touched; None where that is not
+    known any more, since the rollback was done before: then any log may have changed."""
+    facts = read_facts(topic, platform)
+    states = facts.states if facts else {}
+    checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
+    return ChangedLogs(tuple(sorted(states if undone is None else undone)), checkpoints)

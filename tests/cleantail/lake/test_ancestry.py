@@ -1,7 +1,6 @@
 """The one walk of main's ancestry: what it goes through, and where it ends."""
 
-from cleantail.lake.runs.rollback_preview import history_of
-from cleantail.lake.table_metadata import ancestry
+from cleantail.lake.table_metadata import ancestry, history_of
 
 
 def ids(table, snapshot):

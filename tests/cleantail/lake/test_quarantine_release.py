@@ -11,6 +11,7 @@ from cleantail.config.loading import find_topic
 from cleantail.errors import CleantailError, OvertakenError
 from cleantail.lake import own_namespace
 from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.evaluate import evaluate_topic, log_states, read_facts
 from cleantail.lake.own_namespace import (
     PROPERTY_RELEASED,
     RELEASE_JSON,
@@ -19,7 +20,6 @@ from cleantail.lake.own_namespace import (
     release,
     releases_in,
 )
-from cleantail.lake.runs.evaluate import evaluate_topic, log_states, read_facts
 from cleantail.log.partition_state import PROPERTY_PARTITION, Horizon, PartitionState, Quarantine
 from cleantail.log.quarantine import Release, after_failure, lifted
 from cleantail.watch.metadata_cache import MetadataCache

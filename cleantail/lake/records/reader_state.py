@@ -3,12 +3,15 @@
 Clean tail and head together, the topic's strategy applied, tombstoned keys absent (semantics.md 2, hazard 3). Records
 without a key are no part of a state. State and positions are of one snapshot: a reader that loads the state and then
 follows from the positions misses nothing and sees nothing twice.
+
+A reader also registers how far it is. Its position is refused where it cannot be one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,15 +22,54 @@ from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, OR
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.manifest_entries import named_if_damaged
-from cleantail.lake.records.log_bounds import log_ends, log_starts
+from cleantail.lake.own_namespace import READER_JSON, property_of, registered, write_properties
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.table_metadata import live_files
+from cleantail.lake.table_metadata import live_files, properties_that_count
+from cleantail.log.horizons import Reader
+from cleantail.log.log_state import kept_log_start
+from cleantail.log.partition_state import states_of_properties
+from cleantail.log.source_position import read_position_of, with_source_ends
 from cleantail.log.winners import Ranks, Versions, beaten, best_ranks, remembered_units, versions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+
+def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
+    """Returns partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+
+    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    read as it was.
+    """
+    current = table.current_snapshot()
+    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+        return {}
+    states = states_of_properties(properties_that_count(table), ".".join(table.name()))
+    starts = {p: kept_log_start(state, configs) for p, state in states.items()}
+    return {p: start for p, start in starts.items() if start > 0}
+
+
+def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
+    """Return partition -> next offset of every log at a snapshot, the current one if None.
+
+    Today's ends include records that were removed since, and the position in the source: a partition that is empty
+    there ends at 0. The ends of an older snapshot are those of its files. Raises TableError for an unknown snapshot.
+    """
+    ends: dict[int, int] = {}
+    for file in live_files(table, snapshot_id):
+        ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+    if snapshot_id is None:
+        name = ".".join(table.name())
+        properties = properties_that_count(table)
+        position = read_position_of(properties, name)
+        states = with_source_ends(states_of_properties(properties, name), position)
+        for partition, state in states.items():
+            ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
+        ends |= {p: 0 for p in (position.next_offsets if position else ()) if p not in ends}
+    return ends
+
 
 Rank = tuple[bool, int, int]
 """(has a version, version, offset): the highest wins."""
@@ -157,3 +199,70 @@ def _ranks(remembered: Mapping[bytes, Rank], keys: pa.Array) -> Ranks:
     has, version, offset = (np.array(column)[known] for column in zip(*remembered.values(), strict=True))
     versions = Versions(has, version, np.zeros(len(has), np.bool_))
     return best_ranks(number.drop_null().to_numpy(), versions, offset, len(keys))
+
+
+NAME_CHARS = 100
+
+
+def set_position(
+    catalog: Catalog,
+    topic: Topic,
+    name: str,
+    partition: int,
+    offset: int,
+    now_ms: int | None = None,
+    *,
+    back: bool = False,
+) -> Reader:
+    """Registers the reader, or moves its position: backwards only with `back`.
+
+    Raises CleantailError for a name that cannot be, for an offset outside the log (beyond its end the position would
+    hold nothing, ever), and for one below the reader's own; TableError for a partition that the topic does not have. A
+    topic without records has none yet, and any may come.
+    """
+    _require_name(name)
+    _require_in_log(catalog, topic, partition, offset)
+    if not back:
+        _require_ahead(registered(catalog, topic), name, partition, offset)
+    at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    reader = Reader(topic.topic, name, partition, offset, at_ms)
+    write_properties(catalog, topic.own_namespace, {property_of(reader): READER_JSON.text(reader)}, set())
+    return reader
+
+
+def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    from cleantail.lake.catalogs import require_undamaged
+    from cleantail.lake.evaluate import log_states
+    from cleantail.lake.table_metadata import require_partition, table_facts
+
+    try:
+        table = catalog.load_table(topic.table)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return
+    except Exception as e:
+        require_undamaged(topic.table, e)
+        raise
+    logs = {log.partition: log for log in log_states(topic, table_facts(table), 0)}
+    require_partition(topic, partition, logs)
+    log = logs.get(partition)
+    if log is not None and not log.log_start_offset <= offset <= log.log_end_offset:
+        raise CleantailError(
+            f"offset {offset} is not in partition {partition} of topic {topic.topic}; nothing was changed. A reader's "
+            f"next offset is from {log.log_start_offset} (log start) to {log.log_end_offset} (log end: all is read)"
+        )
+
+
+def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset: int) -> None:
+    position = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
+    if position is not None and offset < position.offset:
+        raise CleantailError(
+            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, and "
+            "tombstones in between may be gone; nothing was changed. --back (back=True) does it"
+        )
+
+
+def _require_name(name: str) -> None:
+    if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
+        raise CleantailError(f"reader name {name!r} is not allowed: 1 to {NAME_CHARS} printable characters")

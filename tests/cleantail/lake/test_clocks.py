@@ -6,8 +6,15 @@ import pytest
 
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, HeldError
-from cleantail.lake.runs.clocks import OLDEST_MS, SKEW_MS, expiry_ms, require_of_run, require_past, require_present
-from cleantail.lake.runs.evaluate import evaluate_topic
+from cleantail.lake.evaluate import (
+    OLDEST_MS,
+    SKEW_MS,
+    evaluate_topic,
+    expiry_ms,
+    require_of_run,
+    require_past,
+    require_present,
+)
 
 DAY = 86_400_000
 

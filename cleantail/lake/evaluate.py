@@ -1,0 +1,317 @@
+"""Says what a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing.
+
+A decision goes by the real clock, or by `now_ms`, which a person may give for a run:
+
+1. A run may not begin by a clock ahead of the real one: snapshots, tombstones and segments would go before their time.
+2. It may not begin by a clock behind the real one either, but for what two machines differ by: horizons (semantics.md
+   1.5) are counted from it, and would be past before readers saw their tombstones.
+3. The plan of a run reaches a job through Airflow's database, with its clock. Editors of the DAG may write there.
+   A job refuses a clock from before its run began: that time is Airflow's own, and no task can set it.
+4. Snapshots and branches expire, which cannot be undone, by the real clock where `now_ms` is ahead of it.
+5. `platform.allow_clock` lifts all of them, for trials.
+
+The work unit that compact is handed came through Airflow's database, where everybody who may edit the DAG may write:
+which logs are meant is taken from it, and no bound. The unit is planned again from the table's own metadata.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError, HeldError, TableError
+from cleantail.human import be, counted
+from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
+from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.own_namespace import current_releases, namespace_properties, readers_of, releases_of
+from cleantail.lake.run_plan import RunPlan, resolve_reclaim
+from cleantail.lake.table_metadata import TableFacts, history_of, require_partition, table_facts
+from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
+from cleantail.log.log_state import LogState, keyless_note, resolve_log_state
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.segments import DataFile
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem, pack, round_name
+from cleantail.rounds.commit_summaries import Commit
+
+SKEW_MS = 60_000
+"""By so much the clock of the machine that decided may be ahead of the one that works."""
+OLDEST_MS = 3_600_000
+"""How old the clock of a job may be that no run of Airflow has started."""
+
+
+def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
+    """Returns the clock by which snapshots and branches expire: the one that is given, and never ahead of the real one,
+    which `clock_ms` reads. With platform.allow_clock the one that is given."""
+    return now_ms if platform.allow_clock else min(now_ms, clock_ms)
+
+
+def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
+    """Raises CleantailError where a run is asked to begin by another clock than the real one, and the platform does
+    not say that it may. A clock behind is no more harmless than one ahead: horizons of tombstones and the memory of
+    late versions are counted from it, and branches that are kept for a while are named by it."""
+    require_past(platform, now_ms, clock_ms)
+    if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
+        raise CleantailError(
+            f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, versions that are remembered and "
+            f"branches of failed rounds would go before their time, later on; nothing was changed. Leave it empty for "
+            f"the clock, or write `allow_clock: true` under `platform:` in defaults.yaml, for trials only"
+        )
+
+
+def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
+    """Raises CleantailError where a run is to go by a clock ahead of the real one, and the platform does not say that
+    it may."""
+    if now_ms > clock_ms + skew_ms and not platform.allow_clock:
+        raise CleantailError(
+            f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
+            f"go before their time; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
+            f"under `platform:` in defaults.yaml, for trials only"
+        )
+
+
+def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
+    """Raises CleantailError where the clock of a plan is ahead of the real one, and HeldError where it is from before
+    its run began. `began_ms`: when Airflow began the run; None for a job that was started by hand."""
+    require_past(platform, now_ms, clock_ms, SKEW_MS)
+    earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
+    if now_ms < earliest_ms and not platform.allow_clock:
+        raise HeldError(
+            f"now_ms {now_ms} of the plan is {earliest_ms - now_ms} ms before the run began: tombstones would go "
+            f"before readers saw them; nothing was changed. The run was cleared without its `evaluate`, or its XCom "
+            f"was changed. Clear evaluate and what follows it, so that the run is planned again"
+        )
+
+
+def evaluate_topic(
+    topic: Topic,
+    platform: Platform,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+    reconcile: bool = False,
+    later_round: bool = False,
+    kept: KeptFacts | None = None,
+    unconverted: bool = False,
+) -> RunPlan:
+    """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
+    resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
+    `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
+    Raises TableError when catalog or table is not usable."""
+    facts = kept.of(topic) if kept is not None and not unconverted else read_facts(topic, platform, unconverted)
+    return plan_run(
+        topic,
+        facts,
+        now_ms=now_ms,
+        force=force,
+        partition=partition,
+        retry_quarantined=retry_quarantined,
+        reconcile=reconcile,
+        later_round=later_round,
+        until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
+    )
+
+
+def read_facts(topic: Topic, platform: Platform, unconverted: bool = False) -> TableFacts | None:
+    """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
+    releases. Returns None where nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
+    passed over, so that what they delete counts as if it were there."""
+    catalog = kept_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    if table is None:
+        return None
+    properties = namespace_properties(catalog, topic.own_namespace)
+    releases = releases_of(topic, properties)
+    return table_facts(table, readers_of(topic, properties), releases=releases, pass_foreign=unconverted)
+
+
+def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
+    """Returns every log of the table, by partition number."""
+    if facts is None:
+        return ()
+    return tuple(
+        resolve_log_state(
+            p,
+            facts.files_of(p),
+            facts.states.get(p, PartitionState()),
+            facts.arrived_of(p),
+            topic.config,
+            now_ms,
+            facts.position,
+        )
+        for p in facts.partitions
+    )
+
+
+def plan_run(
+    topic: Topic,
+    facts: TableFacts | None,
+    *,
+    now_ms: int,
+    force: bool = False,
+    partition: int | None = None,
+    retry_quarantined: bool = False,
+    reconcile: bool = False,
+    later_round: bool = False,
+    until_ms: int | None = None,
+) -> RunPlan:
+    """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
+    `now_ms` where none is given. Raises TableError for a partition that the table does not have."""
+    require_partition(topic, partition, facts.partitions if facts else [])
+    logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
+    readers = facts.readers if facts else ()
+    how = {"force": force, "retry_quarantined": retry_quarantined, "later_round": later_round}
+    work = resolve_due_work(logs, readers, topic.config, now_ms, **how)
+    works = _works(logs, work, facts)
+    round_id = round_name(now_ms, facts.sequence_number if facts else 0)
+    unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
+    return RunPlan(
+        topic=topic.topic,
+        round=round_id,
+        now_ms=now_ms,
+        reason=_reason(logs, works, work) if logs else "the table has no records yet",
+        logs=logs,
+        decisions=work.decisions,
+        retentions=work.retentions,
+        units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
+        sweep=work.sweep,
+        sweep_reason=work.sweep_reason,
+        reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
+        readers=readers,
+        holds=work.holds,
+        fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
+        records=sum(file.live_records for file in facts.files) if facts else 0,
+        reconcile=resolve_reconcile(topic, logs, reconcile),
+        shared_files=facts is not None and _share_files(facts.files),
+        keyless={
+            s.partition: note
+            for s in logs
+            if (note := keyless_note(s.cleanable_keyless, s.uncleanable_keyless, topic.config))
+        },
+    )
+
+
+def _share_files(files: Sequence[DataFile]) -> bool:
+    """Returns whether a data file has records of several logs: then it is there once for each."""
+    return len({file.path for file in files}) < len(files)
+
+
+def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
+    """Returns what is to be done, most urgent first; logs of which only retention is due come last, without those whose
+    round a person has rejected."""
+    starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
+    by_partition = {s.partition: s for s in logs}
+    works = []
+    for p in [*work.compact, *work.retain]:
+        # 1. the bounds: never below the log start that retention moves to, nor above where the round ends
+        log, end = by_partition[p], work.ends[p]
+        first = max(log.first_dirty_offset, starts[p])
+        files = facts.files_of(p) if facts else ()
+        # 2. what lies between them, by the metadata of the files
+        due = PartitionWork(
+            partition=p,
+            first_dirty_offset=min(first, end),
+            end_offset=end,
+            log_start_offset=starts[p],
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            dirty_records=sum(f.records_between(first, end) for f in files),
+            dirty_bytes=sum(f.bytes_between(first, end) for f in files),
+            read_bytes=sum(f.bytes_between(starts[p], end) for f in files),
+            records=sum(f.records for f in files),
+        )
+        works.append(due)
+    return works
+
+
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
+    if works:
+        return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
+    if work.sweep:
+        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
+    reasons = sorted({d.reason for d in work.decisions})
+    more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+    return f"nothing is due: {reasons[0]}{more}"
+
+
+BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
+BEHIND_MS = 3_600_000
+"""By so much the clock of who wrote a snapshot may be ahead of the one that planned a round of it."""
+CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
+
+
+def parsed_unit(text: str) -> WorkUnit:
+    """Parses the unit that compact was handed. Raises HeldError where it is none."""
+    try:
+        return WORK_UNIT_JSON.value(text, "the work unit")
+    except TableError as e:
+        raise _refused(str(e)) from None
+
+
+def planned_unit(topic: Topic, platform: Platform, unit: WorkUnit, clock_ms: int) -> WorkUnit:
+    """Returns the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
+    real clock.
+
+    Raises HeldError where the one that was handed over has other bounds, another name, a snapshot that `main` never was
+    at, or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
+    """
+    base, facts = _base(topic, platform, unit.base_snapshot_id)
+    if not platform.allow_clock:
+        require_after(base, unit.now_ms, clock_ms)
+    return unit_at(topic, facts, unit)
+
+
+def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
+    """Raises HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
+    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock says nothing."""
+    if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
+        raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
+
+
+def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
+    """Returns the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
+    read."""
+    plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
+    planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
+    if unit.round != plans[0].round:
+        raise _refused(f"its round would be {plans[0].round}, and is {unit.round}")
+    if unit.branch != branch_stem(unit.round, unit.unit):
+        raise _refused(f"no branch of its round is called {unit.branch}")
+    if not unit.partitions or len({w.partition for w in unit.partitions}) < len(unit.partitions):
+        raise _refused("it has no partition, or one twice")
+    return replace(unit, partitions=tuple(_work(work, planned_works) for work in unit.partitions))
+
+
+def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
+    """Returns what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
+    candidates = [works[work.partition] for works in planned_works if work.partition in works]
+    if not candidates:
+        raise _refused(f"there is nothing to do in partition {work.partition}")
+    for planned in candidates:
+        if all(getattr(planned, name) == getattr(work, name) for name in BOUNDS):
+            return planned
+    right, wrong = (", ".join(f"{name} {getattr(w, name)}" for name in BOUNDS) for w in (candidates[-1], work))
+    raise _refused(f"partition {work.partition} has {right}, and not {wrong}")
+
+
+def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:
+    catalog = open_catalog(platform, os.environ)
+    table = load_table(catalog, topic, platform)
+    history = history_of(table) if table is not None else iter(())
+    commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
+    if table is None or commit is None:
+        raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
+    return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
+
+
+def _refused(why: str) -> HeldError:
+    return HeldError(
+        f"nothing was compacted: the work unit is not what the table's metadata say: {why}. The configuration or the "
+        f"table has changed since evaluate, or somebody has changed the XCom. {CLEAR}"
+    )

@@ -1,0 +1,238 @@
+"""Adapter: what a topic's source has that its table lacks: files, or changes of a source table. Only metadata.
+
+A table that Cleantail has made or adopted is no source: its rounds remove records, which a read would take for changes
+of a sink.
+
+A topic goes on from another source only where positions make that safe: a read of a table begins in a topic's table
+that has nothing yet, or goes on from its own position. A read of Kafka may go on behind one of a table, as it may
+behind files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleantail.config.platform import Platform
+from cleantail.config.source_paths import folder_of, matching_files
+from cleantail.config.topic import Topic
+from cleantail.config.topic_source import MAIN, TableSource
+from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
+from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
+from cleantail.lake.catalogs import kept_catalog, load_table, unreachable
+from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.metadata_guards import require_data_alone
+from cleantail.lake.records.reader_state import log_ends
+from cleantail.lake.table_metadata import ancestry, properties_that_count
+from cleantail.log.partition_state import ingested_files
+from cleantail.log.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceSnapshot, SourceTable, plan_snapshots
+from cleantail.log.source_position import (
+    PROPERTY_SNAPSHOT_POSITION,
+    SnapshotPosition,
+    position_of,
+    snapshot_position_of,
+)
+from cleantail.sources.digest_cache import DigestCache
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+
+_NOTHING = "nothing was appended"
+
+
+def table_source_of(topic: Topic) -> TableSource:
+    """Returns what the topic's YAML says of its source table. Raises CleantailError where it has none."""
+    if topic.source.table is None:
+        raise CleantailError(f"topic {topic.topic} has no source.table in its YAML; {_NOTHING}")
+    return topic.source.table
+
+
+def described_source(topic: Topic, platform: Platform) -> SourceTable:
+    """Returns the source's snapshots as they are now. Raises SourceError, TableError where its metadata cannot be read,
+    and OutsideError where its catalog is out of reach."""
+    source = table_source_of(topic)
+    catalog, name = source.catalog or platform.catalog.name, source.named_in(platform.catalog.name)
+    table = _loaded(platform.reading(source.catalog), source, name)
+    _require_of_a_sink(table, name)
+    require_data_alone(name, table.properties)  # Spark makes what names code where a table is read, too
+    known = set(table.schema().column_names)
+    if missing := sorted(set(source.columns.paths.values()) - known):
+        raise SourceError(
+            f"{name} has no column {missing[0]}, which source.table.columns names; it has {', '.join(sorted(known))}; "
+            f"{_NOTHING}"
+        )
+    head = _head(table, source.branch, name)
+    return SourceTable(
+        catalog=catalog,
+        table=source.name,
+        uuid=str(table.metadata.table_uuid),
+        branch=source.branch,
+        history=tuple(_snapshots(table, head)),
+        kept={snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in table.metadata.snapshots},
+    )
+
+
+def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+    from requests import RequestException
+
+    try:
+        return kept_catalog(reading, os.environ).load_table(source.name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        raise SourceError(f"there is no table {name}, which source.table names; {_NOTHING}") from None
+    except (FileNotFoundError, PermissionError) as e:
+        raise SourceError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
+    except (TableError, OutsideError) as e:
+        raise type(e)(f"{e}; {_NOTHING}") from None
+    except RequestException as e:  # that an answer is no JSON is a ValueError as well
+        raise unreachable(reading, e) from None
+    except (ValueError, ValidationError, NotImplementedError) as e:  # no retry helps
+        raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
+    except Exception as e:  # whatever the driver raises
+        raise unreachable(reading, e) from None
+
+
+def _require_of_a_sink(table: Table, name: str) -> None:
+    owner = table.properties.get(PROPERTY_TOPIC) or table.properties.get(PROPERTY_SIDE_OF)
+    if owner:
+        raise SourceError(
+            f"{name} is a table of topic {owner}, from which rounds remove records: read what fills it; {_NOTHING}"
+        )
+
+
+def _head(table: Table, branch: str, name: str) -> Snapshot | None:
+    if branch == MAIN:
+        return table.current_snapshot()
+    if (ref := table.metadata.refs.get(branch)) is None:
+        names = ", ".join(sorted(table.metadata.refs)) or "none"
+        raise SourceError(f"{name} has no branch {branch}, which source.table names; it has {names}; {_NOTHING}")
+    return table.snapshot_by_id(ref.snapshot_id)
+
+
+def _snapshots(table: Table, head: Snapshot | None) -> Iterator[SourceSnapshot]:
+    for each in ancestry(table, head):
+        operation = each.summary.operation.value if each.summary else ""
+        summary = dict(each.summary.additional_properties) if each.summary else {}
+        yield SourceSnapshot.of_summary(
+            each.snapshot_id, each.parent_snapshot_id, each.timestamp_ms, operation, summary
+        )
+
+
+_ANOTHER_TABLE = (
+    "Give the topic another table in its YAML (table: …) to read the source from its start; the table of before stays "
+    "as it is; nothing was appended"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPosition:
+    """Describes one moment of the topic's own table. `text` is the position as it stands, None where there is none."""
+
+    text: str | None = None
+    position: SnapshotPosition | None = None
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """Says what a read would bring now, None where nothing is new, with what it was planned on."""
+
+    at: OwnPosition
+    source: SourceTable
+    plan: SnapshotPlan | None
+
+
+def planned_read(topic: Topic, platform: Platform, now_ms: int) -> PlannedRead:
+    """Looks at both tables. Raises SourceError, TableError and OutsideError for everything that forbids to read."""
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    at = _own_position(topic, table)
+    source = described_source(topic, platform)
+    plan = plan_snapshots(at.position, source, table_source_of(topic).on_change, now_ms, PORTION_BYTES)
+    if plan is not None and table is not None:
+        _require_nothing_of_others(topic, table, at.position)
+    return PlannedRead(at, source, plan)
+
+
+def is_table_read(topic: Topic, platform: Platform, now_ms: int) -> bool:
+    """Returns whether the topic has all that its source table has. Raises as planned_read does."""
+    return planned_read(topic, platform, now_ms).plan is None
+
+
+def own_position(topic: Topic, platform: Platform) -> OwnPosition:
+    """Returns where the topic's table is. Raises SourceError for one that was read from Kafka."""
+    return _own_position(topic, load_table(kept_catalog(platform, os.environ), topic, platform))
+
+
+def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
+    if table is None:
+        return OwnPosition()
+    properties = properties_that_count(table)
+    if kafka := position_of(properties, topic.table):
+        raise SourceError(
+            f"table {topic.table} of topic {topic.topic} was read from {kafka.topic} in Kafka, and what of the source "
+            f"table came from there nobody knows. {_ANOTHER_TABLE}"
+        )
+    text = properties.get(PROPERTY_SNAPSHOT_POSITION)
+    position = snapshot_position_of(properties, topic.table)
+    return OwnPosition(text, position, table.metadata.current_snapshot_id)
+
+
+def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
+    """Raises SourceError where files have brought what is still to come from the source: it may have been cleaned
+    since, and would come a second time."""
+    known = position.next_offsets if position else {}
+    beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
+    if beyond:
+        partition, end = next(iter(beyond.items()))
+        raise SourceError(
+            f"table {topic.table} of topic {topic.topic} has records up to offset {end - 1} of partition {partition} "
+            f"that did not come from its source table, which was read up to {known.get(partition, 0)}. {_ANOTHER_TABLE}"
+        )
+
+
+def new_files(topic: Topic, platform: Platform, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
+    """Returns the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
+    in evaluate_topic.
+
+    A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError where the
+    folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
+    """
+    matching = matching_files(platform, topic.source.path) if topic.source.path else []
+    gone = _gone_folder(topic, platform) if topic.source.path and not matching else None
+    ingested = _ingested(topic, platform, kept) if matching or gone else frozenset()
+    if gone and ingested:
+        raise OutsideError(
+            f"the folder {gone} of source.path is not there, and the table of {topic.topic} has files of it: whether "
+            "there are new ones is not known, and nothing was appended. Bring it back, or change source.path"
+        )
+    with DigestCache(platform.home, platform.limits.of_input) as cache:
+        return matching, [file for file in matching if _digest(cache, file) not in ingested]
+
+
+def _gone_folder(topic: Topic, platform: Platform) -> Path | None:
+    """Returns the folder in which source.path begins to look, where there is none."""
+    folder = folder_of(topic.source.path or "", platform.home)
+    return None if folder.is_dir() else folder
+
+
+def _ingested(topic: Topic, platform: Platform, kept: KeptFacts | None) -> frozenset[str]:
+    """Returns the digests of the files that the table has. They are among its properties: no manifest is read."""
+    if kept is not None:
+        facts = kept.of(topic)
+        return facts.ingested if facts is not None else frozenset()
+    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    return ingested_files(properties_that_count(table)) if table is not None else frozenset()
+
+
+def _digest(cache: DigestCache, file: Path) -> str | None:
+    """Returns the digest of the file's content, None where it cannot be read."""
+    try:
+        return cache.digest(file, int(time.time() * 1000))
+    except CleantailError:
+        return None
