@@ -32,8 +32,8 @@ MEANING = {
     Event.CHECK_FAILED: "a check failed, and partitions are blocked",
     Event.RUN_FAILED: "a task failed for another reason than a failed check, crashed or was lost",
     Event.DEADLINE_MISSED: (
-        "dirty records had passed max.compaction.lag.ms when a run began, and the run did not clean them, or they had "
-        "passed it already when the previous scheduled run was to begin"
+        "a run did not clean dirty records that had passed max.compaction.lag.ms when it began. Or they had passed it "
+        "already when the previous scheduled run was to begin"
     ),
     Event.QUARANTINED: "a partition is in quarantine",
     Event.HOLD_CAP: "a round removed tombstones that a registered reader had not read",
@@ -43,12 +43,12 @@ MEANING = {
         "ingestion continued behind it. Over after a day"
     ),
     Event.RECONCILE: (
-        "Kafka's log cleaner may have removed deletions before they were read, so that deleted keys are alive here. "
-        "Over when a reconciliation is published"
+        "Kafka's log cleaner may have removed deletions before they were read. Deleted keys are then alive in the "
+        "table. Over when a reconciliation is published"
     ),
     Event.REWRITTEN: (
-        "another program took the last round or the last ingestion out of the table's history (a rollback, or CREATE "
-        "OR REPLACE TABLE), so that logs are cleaned from their starts. Over after a day"
+        "another program removed the last round or the last ingestion from the table's history (a rollback, or CREATE "
+        "OR REPLACE TABLE). Logs are then cleaned from their starts. Over after a day"
     ),
     Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
 }

@@ -1,4 +1,4 @@
-"""A DAG that runs after each compaction of the topic orders, and takes what has become clean since its last run."""
+"""A DAG that runs after each compaction of the topic orders, and reads up to the new clean points."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ORDERS = Asset("x-cleantail://orders")
 def after_compaction():
     @task(inlets=[ORDERS])
     def load(*, triggering_asset_events=None):
-        """Several compactions may have come together: the last event has the clean point of every partition."""
+        """Read the newest event only. It has the clean point of every partition, also after several compactions."""
         newest = max(triggering_asset_events[ORDERS], key=lambda event: event.timestamp)
         for partition, end in sorted(newest.extra["checkpoints"].items()):
-            print(f"partition {partition} has one record a key below offset {end}")
+            print(f"partition {partition} has one record per key below offset {end}")
 
     load()
 
