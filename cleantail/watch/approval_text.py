@@ -55,10 +55,10 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
             *blocked,
             "**Why it waits**",
             _fenced([f"partition {hold.partition}: {hold.reason}" for hold in checked.holds]),
-            "**What would be removed**",
+            "**Records that would be removed**",
             _fenced(count_lines(checked)),
-            f"**A sample of it, and what replaces each record** ({counted(len(checked.sample), 'record')}"
-            + (f": [look at the records]({question.records}))" if question and checked.sample else ")"),
+            f"**A sample of them, and the record that replaces each** ({counted(len(checked.sample), 'record')}"
+            + (f": [show the records]({question.records}))" if question and checked.sample else ")"),
             _fenced(sample_lines(checked.sample) or ["nothing would be removed"]),
             "Approve publishes exactly this. Reject drops it, and the partitions rest for cleantail.approval.pause.ms "
             "or until they are released.",
@@ -121,8 +121,8 @@ def sample_lines(sample: Sequence[RemovedRecord], records: Records = NO_RECORDS)
 
 def _record_lines(removed: RemovedRecord, records: Records) -> list[str]:
     kept = removed.kept_offset
-    instead = f"offset {kept} of the same key stays" if kept is not None else "no record of its key stays"
-    head = f"partition {removed.partition}, offset {removed.offset} goes; {instead}"
+    instead = f"offset {kept} of its key stays" if kept is not None else "no record of its key stays"
+    head = f"partition {removed.partition}, offset {removed.offset} dropped; {instead}"
     record = records.get((removed.partition, removed.offset))
     pieces = [f"key   {record.key}", f"value {record.value}"] if record else []
     return [head, *(f"{indent}{line}" for piece in pieces for indent, line in _wrapped(piece))]

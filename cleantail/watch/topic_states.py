@@ -75,9 +75,9 @@ def state_of(
     dag = dag or DagState()
     # 1. what stops every run
     if dag.import_error:
-        return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run begins"
+        return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run starts"
     if approval_task:
-        return State.AWAITING_APPROVAL, f"task {approval_task} asks whether a checked round may be published"
+        return State.AWAITING_APPROVAL, f"task {approval_task} waits for the decision on a checked round"
     # 2. what the logs say, and whether a run will see to it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
@@ -88,7 +88,7 @@ def state_of(
     if state is State.DUE and dag.stands_still:
         return (
             State.PAUSED if dag.exists else State.NO_DAG,
-            f"{standstill_text(dag)}, so no run does what is due: {note}",
+            f"{standstill_text(dag)}, so due work is not done: {note}",
         )
     return state, note
 

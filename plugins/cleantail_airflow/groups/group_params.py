@@ -17,7 +17,7 @@ TOPIC_PARAM: dict[str, Any] = {
     "default": None,
     "type": ["null", "string"],
     "maxLength": 249,
-    "description": "Only this topic of the group; empty is all. Needed for partition, reconcile and rollback_to.",
+    "description": "Only this topic of the group. Empty: all. Required by partition, reconcile and rollback_to.",
 }
 
 

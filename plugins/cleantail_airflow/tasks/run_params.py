@@ -20,33 +20,33 @@ PARAMS: dict[str, dict[str, Any]] = {
     "force": {
         "default": False,
         "type": "boolean",
-        "description": "Pass over the dirty ratio; never over the bounds.",
+        "description": "Ignore the dirty ratio, but not the bounds.",
     },
     "partition": {
         "default": None,
         "type": ["null", "integer"],
         "minimum": 0,
-        "description": "Only this partition; empty is all.",
+        "description": "Only this partition. Empty: all.",
     },
     "now_ms": {
         "default": None,
         "type": ["null", "integer"],
         "minimum": 0,
-        "description": "Empty: now. Else, where platform.allow_clock is true, the clock of every decision, in "
-        "milliseconds since 1970 (Unix ms): `date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
+        "description": "The clock of every decision, in Unix ms. Empty: now. It needs platform.allow_clock: true. "
+        "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
     },
     ROLLBACK_TO: {
         "default": None,
         "type": ["null", "string"],
         "pattern": "^(last|[0-9]{1,19})$",
-        "description": "Undo rounds instead of doing one: last is to before the last published round, or a snapshot's "
-        "id.",
+        "description": "Undo rounds, and do nothing else. last: the last published round. A snapshot's id: all rounds "
+        "after it.",
     },
 }
 RECONCILE_PARAM: dict[str, Any] = {
     "default": False,
     "type": "boolean",
-    "description": "Remove keys that are alive here and gone in Kafka.",
+    "description": "Remove keys that are alive in the table and deleted in Kafka.",
 }
 """The parameters of a run, as Airflow's Param takes them. Each DAG makes Params of its own: Airflow writes what a run
 of `dag.test` was given into its DAG's."""

@@ -70,8 +70,8 @@ def test_data_is_one_printable_bounded_word(data, length, chars, text):
 def test_the_body_says_which_records_would_go_and_where_to_see_them_and_not_what_they_hold():
     """Airflow keeps it, and whoever may see the DAG's questions of all topics in one list reads it."""
     text = body(checked([RemovedRecord(1, 5, 9)]), Question(0, "page", "docs", "https://airflow/records?round=r1"))
-    assert "partition 1, offset 5 goes; offset 9 of the same key stays" in text
-    assert "(1 record: [look at the records](https://airflow/records?round=r1))" in text
+    assert "partition 1, offset 5 dropped; offset 9 of its key stays" in text
+    assert "(1 record: [show the records](https://airflow/records?round=r1))" in text
     fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
     assert fences == ["```text", "```"] * 3
 
@@ -79,8 +79,8 @@ def test_the_body_says_which_records_would_go_and_where_to_see_them_and_not_what
 def test_the_sample_says_what_goes_and_what_stays_in_its_place():
     sample = [RemovedRecord(1, 5, 9), RemovedRecord(1, 5, None)]
     places = [
-        "partition 1, offset 5 goes; offset 9 of the same key stays",
-        "partition 1, offset 5 goes; no record of its key stays",
+        "partition 1, offset 5 dropped; offset 9 of its key stays",
+        "partition 1, offset 5 dropped; no record of its key stays",
     ]
     assert sample_lines(sample) == places
     seen = ['  key   "k"', "  value null"]

@@ -70,7 +70,7 @@ def test_a_question_to_a_person_comes_before_what_the_logs_say():
     topic = Topic(topic="orders", table="n.orders", config=configs())
     row = topic_row(topic, [log_state(state=HELD)], Saved(1, 2), NOW_MS, approval_task="approve_expiry")
     assert (row.state, row.quarantined) == (State.AWAITING_APPROVAL, (0,))
-    assert row.note == "task approve_expiry asks whether a checked round may be published"
+    assert row.note == "task approve_expiry waits for the decision on a checked round"
 
 
 def test_a_failed_check_is_told_before_a_persons_no():
@@ -192,7 +192,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             DUE,
             DagState(paused=True),
             State.PAUSED,
-            "its DAG is paused, so no run does what is due: partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
+            "its DAG is paused, so due work is not done: partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
             [],
             id="paused",
         ),
@@ -213,7 +213,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             DUE,
             DagState(exists=False),
             State.NO_DAG,
-            "Airflow has no DAG of it, so no run does what is due: partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
+            "Airflow has no DAG of it, so due work is not done: partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
             [],
             id="no DAG",
         ),
@@ -225,7 +225,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             {},
             DagState(import_error=True),
             State.NO_DAG,
-            "Airflow cannot import the file of its DAG (Import Errors): no run begins",
+            "Airflow cannot import the file of its DAG (Import Errors): no run starts",
             [],
             id="import error",
         ),
@@ -236,7 +236,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             State.DUE,
             "partition 0: dirty ratio 0.5000 is above min.cleanable.dirty.ratio 0.4",
             ["running"],
-            id="at work",
+            id="running",
         ),
     ],
 )

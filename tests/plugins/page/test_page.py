@@ -345,13 +345,13 @@ def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     everything = shown_of(browser, orders, "/cleantail/topics")
     assert f'data-filter="{WAITS}"' in everything
     assert everything.count(f'data-state="{WAITS}"') == 1  # the other one's was answered
-    assert "task approve asks whether a checked round may be published" in everything
+    assert "task approve waits for the decision on a checked round" in everything
     shown = shown_of(browser, orders)
     assert '<a href="/required_actions?response_received=false" target="_top">Required Actions</a>' in shown
-    assert "The task <code>approve</code> asks" in shown
+    assert "The task <code>approve</code> waits" in shown
     assert f'<span class="state awaiting_approval">{WAITS}</span>' in shown
     assert "would be dropped: 90 superseded" in shown
-    assert "The topic's next run begins after the answer." in shown
+    assert "The topic's next run starts after the answer." in shown
     assert "to trigger a run" not in shown
     states = {s.labels["state"]: s.value for s in scraped(browser("ann").get(METRICS))["cleantail_topics"]}
     assert states[WAITS] == 1
@@ -391,8 +391,8 @@ def test_a_round_says_how_long_it_took_who_worked_on_it_and_by_which_clock(brows
     assert '<a href="/dags/orders/runs/manual__1" target="_top">run manual__1</a>' in shown
     assert '<a href="/dags/orders/runs/manual__1/tasks/check_quality" target="_top">log of check_quality</a>' in shown
     assert "took 10 s" in shown
-    assert "20 s after it began (command line)" in shown
-    assert "Its own clock: 2027-01-15 08:00:00 UTC." in shown
+    assert "20 s after its start (command line)" in shown
+    assert "Clock of the round: 2027-01-15 08:00:00 UTC." in shown
     assert "It hid about 4.0 KiB." in shown
     assert "about 4.0 KiB that readers no longer read" in shown
 
@@ -814,7 +814,7 @@ def test_the_records_that_a_check_found_are_read_when_the_page_is_opened(browser
     found, hidden = sections_of(answer.text)
     for text in ("4711 &lt;b&gt;EUR&lt;/b&gt;", "Ada", "from payroll", "source"):
         assert text in found
-    assert "The check names no single records" in hidden and "4711" not in hidden
+    assert "The check does not name single records" in hidden and "4711" not in hidden
     assert "not asked about" not in answer.text
     assert answer.headers["cache-control"] == "private, no-store"
 

@@ -94,8 +94,8 @@ def test_a_run_at_work_is_shown_beside_what_the_one_before_left(browser: Any, cl
     everything, shown = shown_of(browser, clean, TOPICS), shown_of(browser, clean)
     assert 'data-state="failed"' in everything
     assert '<span class="state also running">running</span>' in everything
-    assert f'<a href="{RUN_LINK}" target="_top">At work</a>' in shown
-    assert "Another run is at work." in shown
+    assert f'<a href="{RUN_LINK}" target="_top">Running</a>' in shown
+    assert "Another run is in progress." in shown
 
 
 def test_a_paused_dag_is_said_and_is_the_state_of_a_topic_with_due_work(
@@ -106,8 +106,8 @@ def test_a_paused_dag_is_said_and_is_the_state_of_a_topic_with_due_work(
     dag_row("orders", is_paused=True)
     everything, shown = shown_of(browser, orders, TOPICS), shown_of(browser, orders)
     assert 'data-state="paused"' in everything
-    assert "its DAG is paused, so no run does what is due: partition" in everything
-    assert "Its DAG is paused, so no run does what is due." in shown
+    assert "its DAG is paused, so due work is not done: partition" in everything
+    assert "Its DAG is paused, so due work is not done." in shown
     assert '<a href="/dags/orders" target="_top">Open the DAG</a> to unpause it.' in shown
     assert "to trigger a run" not in shown
 
@@ -119,7 +119,7 @@ def test_a_dag_that_is_not_there_or_cannot_be_imported_is_said(
     orders.set_properties(**{"cleantail.partition.0": PartitionState().as_json()})
     everything, shown = shown_of(browser, orders, TOPICS), shown_of(browser, orders)
     assert 'data-state="no DAG"' in everything
-    assert "Airflow has no DAG of it, so no run does what is due." in shown
+    assert "Airflow has no DAG of it, so due work is not done." in shown
     assert 'href="/dags/orders" target="_top">Open the DAG</a>' not in shown
     dag_row("orders", is_stale=True)
     assert 'data-state="no DAG"' in shown_of(browser, orders, TOPICS)

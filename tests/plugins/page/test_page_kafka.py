@@ -86,7 +86,7 @@ def test_brokers_that_are_away_leave_the_rest_of_the_page_as_it_is(site: Site, t
     site.topic("orders", source={"kafka": {"bootstrap.servers": away, "topic": "prod.orders"}})
     table(site, tmp_path, "c", "id")
     text = shown(site)
-    assert "last read 5 min ago, see there" in text and "The lag is unknown: the brokers have not answered yet" in text
+    assert "last read 5 min ago, see Source" in text and "The lag is unknown: the brokers have not answered yet" in text
     assert "Read up to 2 of partition 0" in text and "Partition 0" in text
 
 
