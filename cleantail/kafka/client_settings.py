@@ -77,7 +77,7 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
     named = connection(source.connection)
     if named is None:
         raise CleantailError(
-            f"there is no Airflow connection {source.connection}: make one of type {CONNECTION_TYPE}, with "
+            f"Airflow has no connection {source.connection}: make one of type {CONNECTION_TYPE}, with "
             f"librdkafka's settings as JSON in its extra, {ADDRESS} among them; nothing was appended"
         )
     conn_type, extra = named

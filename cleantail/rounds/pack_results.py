@@ -33,8 +33,8 @@ from cleantail.rounds.station_results import ReclaimResult
 
 logger = logging.getLogger("cleantail.packs")
 
-BEGUN = "the Spark application of its pack ended during this station; the log of run_pack says why"
-WAITS = "the Spark application of its pack ended before its round was checked; the log of run_pack says why"
+BEGUN = "the Spark application of its pack ended during this station; the log of run_pack has the reason"
+WAITS = "the Spark application of its pack ended before its round was checked; the log of run_pack has the reason"
 SUSPECTED = "the Spark application of its pack ended during this station; the next try handles this topic last"
 KEPT_S = 7 * 24 * 3600
 """Age after which a pack is never tried again, in seconds."""

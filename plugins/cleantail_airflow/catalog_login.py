@@ -43,7 +43,7 @@ def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -
         connection = BaseHook.get_connection(platform.catalog.connection)
     except AirflowNotFoundException:
         raise CleantailError(
-            f"there is no Airflow connection {platform.catalog.connection}, which {key}.connection names"
+            f"Airflow has no connection {platform.catalog.connection}, which {key}.connection names"
         ) from None
     extra = {key: value for key, value in connection.extra_dejson.items() if isinstance(value, str)}
     for name, value in variables_of(platform, connection.login, connection.password, extra).items():

@@ -72,5 +72,5 @@ def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
     if errors:
         # a broken defaults.yaml breaks every topic in the same way
         lines = dict.fromkeys(line for error in errors for line in error.locations)
-        head = "topics without a DAG until their file is right; what is wrong says `cleantail check-config`:"
+        head = "these files are wrong, so their topics have no DAG; `cleantail check-config` shows the errors:"
         raise CleantailError("\n".join([head, *lines]))

@@ -18,7 +18,7 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": PACKAGE,
         "name": INTEGRATION,
         "description": "Kafka log compaction for changelogs in Apache Iceberg, run by Spark. "
-        "Makes a DAG for each topic of a configuration; what its tasks do is in the docs of every DAG.",
+        "Makes a DAG for each topic of a configuration. Each DAG's docs describe its tasks.",
         "versions": [version(PACKAGE)],
         "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
         "operators": [

@@ -47,10 +47,10 @@ from cleantail_airflow.tasks.spark_tasks import (
 def add_tasks(topic: Topic, config_dir: str) -> None:
     """Adds the tasks to the DAG of the block: each after the one before, those of `when_needed` after all of them."""
     tasks = [*_source_tasks(topic, config_dir)]
-    with _group("round", "What a round does: compact, check, publish"):
+    with _group("round", "A round: compact, check, publish"):
         tasks += _round_tasks(tasks[-1], topic, config_dir)
     publish = tasks[-1]
-    with _group("upkeep", "What is due by time, or was forgotten at the source: tombstones, keys, space"):
+    with _group("upkeep", "Upkeep: deletions that the source forgot, expired tombstones, space"):
         reconciling = _reconcile_tasks(topic, config_dir)
         tasks += [*reconciling, *_upkeep_tasks(topic, config_dir)]
     for before, after in itertools.pairwise(tasks):
@@ -59,7 +59,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
     if reconciling:  # and reconcile as well
         publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
         reconciling[-1] >> tasks[-1]
-    with _group("when_needed", "Only when asked for or needed: rollback, a red outcome, alerts"):
+    with _group("when_needed", "Only on request or if needed: rollback, a red outcome, alerts"):
         rollback = RollbackOperator(task_id="rollback", **_on_spark(topic, config_dir))
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **_of_topic(topic, config_dir))

@@ -89,7 +89,7 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     assert alerts(site) == []
     assert note_of(finished) == (
         "Nothing was due, all is well: the log is clean; no tombstone waits for a horizon; nothing to merge. "
-        "Skipped tasks are work that was not needed. Looks again: */15 * * * *."
+        "Skipped tasks had no work. Next evaluation: */15 * * * *."
     )
 
 
@@ -414,4 +414,6 @@ def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
     [first] = [task for task, state in states(finished).items() if state == "failed" and task != "outcome"]
     assert first == ("ingest" if source else "evaluate")
     told = alerts(site)[0]["reason"]
-    assert "rolback_to, which is no parameter of this DAG (did you mean rollback_to?): it takes force, now_ms" in told
+    assert (
+        "rolback_to, which is not a parameter of this DAG (did you mean rollback_to?). It takes force, now_ms" in told
+    )

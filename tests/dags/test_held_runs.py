@@ -144,7 +144,7 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     [(task, pool, subject, body, users)] = asked
     assert (task, pool, subject) == ("approve", "default_pool", "orders: 8 records would be removed from 1 partition")
     assert [user["id"] for user in users] == ["anna"]
-    assert "partition 0, offset 3 goes" in body and "script" not in body
+    assert "partition 0, offset 3 dropped" in body and "script" not in body
     assert "/cleantail/topics/orders/records?round=r1&kind=compact)" in body
     assert "**Answer until 20" in body and "No answer by then is a Reject" in body
     assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body

@@ -71,5 +71,5 @@ def test_what_the_environment_has_wins_and_a_changed_connection_is_taken_up(monk
 
 
 def test_a_connection_that_is_not_there_is_named(tmp_path):  # type: ignore[no-untyped-def]
-    with pytest.raises(CleantailError, match="no Airflow connection lake, which platform.catalog.connection names"):
+    with pytest.raises(CleantailError, match="Airflow has no connection lake, which platform.catalog.connection names"):
         with_login(platform(tmp_path, **REST), {})

@@ -106,7 +106,7 @@ def _end(incident: Incident) -> str:
         Event.QUARANTINED: f"partition {condition.partition} is no longer blocked",
         Event.HOLD_CAP: f"{condition.subject} is no longer behind, or no longer registered",
         Event.ERASURE: f"partition {condition.partition} no longer has overdue tombstones",
-        Event.GAP: f"{condition.subject} has had no gap for a day",
+        Event.GAP: f"{condition.subject} had no gap for a day",
         Event.REWRITTEN: "no other engine has rewritten the history of the table for a day",
         Event.RECONCILE: f"partition {condition.partition} no longer needs a reconciliation",
         Event.APPROVAL: "the round no longer waits",

@@ -24,7 +24,7 @@ from cleantail_airflow.groups.pack_report import STATIONS, results_of_packs
 from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
 
-CRASHED = "the Spark application of its pack ended before its turn; the log of run_pack says why"
+CRASHED = "the Spark application of its pack ended before its turn; the log of run_pack has the reason"
 
 
 class AlertGroupOperator(BaseOperator):
@@ -77,10 +77,10 @@ class AlertGroupOperator(BaseOperator):
             asked = Asked.of(context)
             list(topics_of_group(self.group, self.config_dir, asked.topic))
         except AirflowFailException:  # nothing was done: that concerns who has triggered the run so
-            self.log.info("the log of evaluate says what was wrong with the trigger")
+            self.log.info("the trigger was refused; the log of evaluate has the reason")
             return
         if not (failed or asked.rollback_to):
-            self.log.info("evaluate made no plan: its log says why")
+            self.log.info("evaluate made no plan; its log has the reason")
             return
         if not asked.topic:
             _require_told(self._tell_of_group(failed, context))
@@ -141,7 +141,7 @@ class AlertGroupOperator(BaseOperator):
 
 def _require_told(unreached: Collection[str]) -> None:
     if unreached:
-        raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+        raise AirflowException(f"these channels were not notified, the next run tries again: {', '.join(unreached)}")
 
 
 def _failed(

@@ -109,7 +109,7 @@ class EvaluateGroupOperator(BaseOperator):
         if not plan.packs:
             if asked.partition is None and asked.now_ms is None:  # else others of its logs may wait, or later ones
                 remember(self.group, (), looked.waiting, now_ms, asked.topic)
-            context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks are work that was not needed.")
+            context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
             self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
         self._hand_on(context, plan, looked.not_due)
 
@@ -202,7 +202,7 @@ def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> Group
     """Returns the plan of the run: the packs, the most urgent first, and last the one that shows what is broken."""
     packed = pack_topics(looked.due, group.limits)
     packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
-    reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} looked at: {packed.reason}"
+    reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} evaluated: {packed.reason}"
     if looked.broken:
         packs.append(_broken_pack(looked.broken))
         reason = f"{reason}; {counted(len(looked.broken), 'topic')} {CANNOT}"

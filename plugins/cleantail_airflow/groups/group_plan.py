@@ -83,4 +83,4 @@ def parsed(codec: Codec[T], xcom: Any, where: str) -> T:
     try:
         return codec.of_plain(xcom, where)
     except TableError as error:
-        raise AirflowFailException(f"{where} is not what the task wrote: clear the whole run ({error})") from None
+        raise AirflowFailException(f"{where} is not as its task wrote it. Clear the whole run ({error})") from None

@@ -38,7 +38,7 @@ def add_group_tasks(group: str, config_dir: str) -> None:
             )
 
     packs: Any = stations.expand(pack=evaluate.output)
-    with TaskGroup(group_id="when_needed", tooltip="Only when asked for or needed", prefix_group_id=False):
+    with TaskGroup(group_id="when_needed", tooltip="Only on request or if needed", prefix_group_id=False):
         rollback = GroupRollbackOperator(task_id=ROLLBACK, pool=POOL, **of_group)
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertGroupOperator(task_id=ALERT, trigger_rule="all_done", **of_group)

@@ -35,7 +35,7 @@ def left_since(group: str) -> dict[str, int]:
     try:
         return _SINCE_JSON.value(text, "the variable") if text else {}
     except TableError as error:
-        logger.warning("variable %s cannot be read, and is written anew: %s", variable_name(group), error)
+        logger.warning("variable %s cannot be read and is written again: %s", variable_name(group), error)
         return {}
 
 

@@ -140,7 +140,7 @@ def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
 
 
 def _held_back(result: RoundResult) -> str:
-    return f"; held back: {_named(result.held_back)}" if result.held_back else ""
+    return f"; blocked: {_named(result.held_back)}" if result.held_back else ""
 
 
 def _logs(result: RoundResult | None) -> str:

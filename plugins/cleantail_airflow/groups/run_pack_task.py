@@ -111,7 +111,7 @@ class RunPackOperator(SparkJobOperator):
         limit_ms = find_group(self.group, Path(self.config_dir), os.environ).limits.run_max_ms
         run: Any = context["dag_run"]
         if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
-            self.skip(f"the run has gone on for longer than run.max.ms ({duration(limit_ms)}): left to the next run")
+            self.skip(f"the run takes longer than run.max.ms ({duration(limit_ms)}): the next run does this pack")
 
     def _settings_of_clients(self, pack: PlannedPack) -> list[str]:
         """Return the job's arguments with the Kafka settings of the pack's topics. A topic whose settings are wrong is
@@ -143,7 +143,7 @@ class RunPackOperator(SparkJobOperator):
             lines = [f"{counted(len(again), 'topic')} to try again", *again, *unshown]
             raise AirflowException("\n".join(lines)) from None
         if unshown:
-            raise AirflowFailException("\n".join(["evaluate had found nothing to do there", *unshown])) from None
+            raise AirflowFailException("\n".join(["evaluate had found no work there", *unshown])) from None
         self.log.info("%s", report.reason)
 
     def _hand_on_kept(self, context: Context) -> None:
@@ -169,7 +169,7 @@ class RunPackOperator(SparkJobOperator):
         try:
             append_line(home, kept, "\n".join(map(TOPIC_OUTCOME_JSON.text, new)))
         except CleantailError as error:
-            self.log.warning("what was sent cannot be kept: %s", error)
+            self.log.warning("sent metrics cannot be stored, and may be sent again: %s", error)
 
 
 def _name_of(context: Context) -> str:

@@ -73,7 +73,7 @@ class StationOperator(LineageOperator, BaseOperator):
         if errors:
             raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *errors]))
         if not shown:
-            raise AirflowSkipException(f"no topic of the pack had anything to do at the station {self.station.task_id}")
+            raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.task_id}")
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
         """Does what a station does besides showing; nothing but of `publish`."""

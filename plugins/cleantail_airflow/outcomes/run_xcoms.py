@@ -61,7 +61,7 @@ def planned_run(plan: Mapping[str, Any]) -> PlannedRun:
         return _PLANNED_RUN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
     except TableError as error:
         raise AirflowFailException(
-            f"the XCom {PLAN} of {EVALUATE} is not what the task wrote. Clear the whole run ({error})"
+            f"the XCom {PLAN} of {EVALUATE} is not as its task wrote it. Clear the whole run ({error})"
         ) from None
 
 
@@ -129,7 +129,7 @@ def report_of(result: Mapping[str, Any], source: str) -> JobReport:
         return _JOB_REPORT_JSON.of_plain(result, f"the XCom of {source}")
     except TableError as error:
         raise AirflowFailException(
-            f"the XCom of {source} is not what the task returned, so nothing is published. A user has changed it. "
+            f"the XCom of {source} is not as its task wrote it: a user has changed it. Nothing is published. "
             f"Clear {source} and the tasks after it ({error})"
         ) from None
 

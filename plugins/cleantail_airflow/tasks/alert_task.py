@@ -44,14 +44,16 @@ class AlertOperator(BaseOperator):
         checked = report.waiting if report else None
         waits = checked is not None and bool(checked.holds)
         if self.early and not (waits and topic.alerts):
-            self.log.info("nothing to tell before the end of the run")
+            self.log.info("no notification is due before the end of the run")
             return  # never skipped: the task that asks for approval comes after it
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
         with locked_book(topic.topic, platform.home) as book_store:
             unreached = tell_of_run(topic, platform, book_store, context, self._run_of(platform, context))
         if unreached:
-            raise AirflowException(f"not everybody was told, the next run tries again: {', '.join(unreached)}")
+            raise AirflowException(
+                f"these channels were not notified, the next run tries again: {', '.join(unreached)}"
+            )
 
     def _run_of(self, platform: Platform, context: Context) -> RunOfTopic:
         """Returns what became of the run's tasks. That a task is well is not known while the run goes on, and a

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 APPROVE, REJECT = "Approve", "Reject"
 """The options that a person has."""
-NOBODY_ASKED = "nothing waits for approval: nobody was asked"
+NOBODY_ASKED = "no round waits for approval"
 """The reason with which the task is skipped."""
 
 
@@ -127,8 +127,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         kept: Any = SUPERVISOR_COMMS.send(msg=payload)
         if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(payload.assigned_users or ()):
             raise AirflowFailException(
-                "this round, or the topic's approvers, changed after the task had asked before, and Airflow would "
-                "still show that question: nobody is asked, and nothing is published. The topic's next run asks anew"
+                "this round, or the topic's approvers, changed after an earlier question of this task, which Airflow "
+                "would still show. So nothing is asked or published. The topic's next run asks again"
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
@@ -148,8 +148,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
         by = (user["name"] or user["id"]) if user else None
         if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
-            raise AirflowFailException(f"{by} has approved it, who is not among the topic's approvers. Clear this task")
-        self.log.info("%s by %s", "approved" if approved else "rejected", by or "nobody: the time to answer is over")
+            raise AirflowFailException(f"{by} approved it, but is not among the topic's approvers. Clear this task")
+        self.log.info("%s by %s", "approved" if approved else "rejected", by or "timeout: no answer in time")
         # 2. it is kept beside the question that it answers
         at_ms = int(answer["responded_at"].timestamp() * 1000)
         catalog = open_catalog(platform, os.environ)

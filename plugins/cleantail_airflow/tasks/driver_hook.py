@@ -36,7 +36,7 @@ class DriverHook(SparkSubmitHook):
         """Ends what an earlier try has left running here, and starts the driver: a worker that was killed has left
         spark-submit, and so the driver, to itself."""
         if self.note is not None and (pid := end_earlier(self.note)):
-            self.log.warning("an earlier try of this task had left process %s running: it was ended", pid)
+            self.log.warning("process %s of an earlier try of this task was still running, and was ended", pid)
         if self.clear is not None:
             self.clear()
         env = {**of_driver(os.environ), **self.submit_env, **(self._env_vars or {})}

@@ -75,8 +75,8 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
         return
     if platform.spark.exchange is None:
         raise AirflowFailException(
-            "the Spark connection says deploy-mode cluster, and platform.spark.exchange names no folder in a store: by "
-            "that a driver on a cluster is told what to do, and reports"
+            "the Spark connection has deploy-mode cluster, but platform.spark.exchange names no folder in a store. "
+            "Set it: a driver on a cluster gets its arguments and reports its result there"
         )
     yield _Stored(platform, folder_of(platform.spark.exchange, identity))
 

@@ -45,7 +45,7 @@ def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) 
     why = readable_reason(reason.removeprefix("nothing is due: "))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
-        f"Skipped tasks are work that was not needed. Looks again: {schedule_text(schedule)}."
+        f"Skipped tasks had no work. Next evaluation: {schedule_text(schedule)}."
     )
 
 
@@ -56,9 +56,9 @@ def _standing(logs: Iterable[LogState]) -> str:
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
         missing = any(log.forgotten for log in logs)
-        return "but a reconciliation is needed (why is on the tab Compaction)" if missing else "all is well"
+        return "but a reconciliation is needed (details on the tab Compaction)" if missing else "all is well"
     which = f"partition{'' if len(held) == 1 else 's'} {', '.join(held)}"
-    return f"but {which} {be(len(held))} held back (more and Release on the tab Compaction)"
+    return f"but {which} {be(len(held))} blocked (details and Release on the tab Compaction)"
 
 
 @hookimpl

@@ -64,6 +64,6 @@ def require_known_params(context: Context) -> None:
         nearest = get_close_matches(unknown[0], params, n=1)
         hint = f" (did you mean {nearest[0]}?)" if nearest else ""
         raise AirflowFailException(
-            f"the run was triggered with {', '.join(unknown)}, which is no parameter of this DAG{hint}: it takes "
-            f"{', '.join(params)}. Nothing was done; trigger it anew"
+            f"the run was triggered with {', '.join(unknown)}, which is not a parameter of this DAG{hint}. It takes "
+            f"{', '.join(params)}. Nothing was done. Trigger it again"
         )

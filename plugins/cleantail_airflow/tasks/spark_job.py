@@ -172,7 +172,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
             connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
             raise AirflowFailException(
-                f"there is no Airflow connection {self._conn_id}: make one of type spark, as in "
+                f"Airflow has no connection {self._conn_id}: make one of type spark, as in "
                 f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
             ) from None
         if connection.conn_type != "spark":

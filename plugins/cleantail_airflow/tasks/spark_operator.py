@@ -25,7 +25,7 @@ from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_cras
 from cleantail_airflow.outcomes.run_xcoms import JobReport, plan_of, report_of
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
 
-DONE_BEFORE = "no application was started: that of an earlier task has done this work as well"
+DONE_BEFORE = "no application was started: that of an earlier task has done this work"
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
 
@@ -126,7 +126,9 @@ class OutcomeOperator(BaseOperator):
         ti = context["ti"]
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = sorted(name for name, state in states.items() if state == "failed")
-        raise AirflowFailException(f"failed: {', '.join(failed)}; the log of each says why, the DAG's docs what to do")
+        raise AirflowFailException(
+            f"failed: {', '.join(failed)}; their logs have the reasons, and the DAG's docs the remedies"
+        )
 
 
 def as_airflow(message: str, exit_code: int | None) -> AirflowException:

@@ -64,7 +64,7 @@ class IngestOperator(CleantailSparkOperator):
         files, new = new_files(topic, platform)
         if not new:
             counts = f"{topic.source.path} ({counted(len(files), 'file')})"
-            self.skip(f"nothing new: the table already has what matches {counts}")
+            self.skip(f"nothing new: the table already has all files of {counts}")
         return [argument for file in new for argument in ("--file", str(file))]
 
     def _from_table(self, topic: Topic, platform: Platform) -> list[str]:
@@ -173,7 +173,7 @@ class PublishingOperator(CleantailSparkOperator):
         super().succeeded(report)
         for reader in report.left_behind:
             where = (reader.name, reader.offset, reader.partition)
-            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that have gone", *where)
+            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that were deleted", *where)
 
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         if not report.published:
@@ -236,7 +236,7 @@ class PublishOperator(PublishingOperator):
         elif failures_of(self.topic, new):
             super().failed(context, ended, replace(report, verdicts=new), error)
         else:
-            self.log.info("published partitions %s, held back %s", [*report.published], [*report.held_back])
+            self.log.info("published partitions %s, blocked %s", [*report.published], [*report.held_back])
 
 
 class ReconcileOperator(PublishingOperator):

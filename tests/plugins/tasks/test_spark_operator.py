@@ -99,7 +99,7 @@ def test_a_run_over_few_records_is_set_up_for_few(
 )
 def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, jobs: StubbedJobs, forged: Any) -> None:
     """An argument that begins with @ names a file of more arguments."""
-    with pytest.raises(AirflowFailException, match="the XCom plan of evaluate is not what the task wrote"):
+    with pytest.raises(AirflowFailException, match="the XCom plan of evaluate is not as its task wrote it"):
         execute(operator, FakeTask(forged))
     assert jobs.calls == []
 
@@ -223,7 +223,9 @@ def test_without_a_connection_nothing_is_sent_to_a_cluster_that_nobody_named(
 ) -> None:
     site.topic("orders")
     operator = Publish(task_id="publish", topic="orders", config_dir=str(site.config), conn_id="spark_nowhere")
-    with pytest.raises(AirflowFailException, match="no Airflow connection spark_nowhere.*AIRFLOW_CONN_SPARK_NOWHERE"):
+    with pytest.raises(
+        AirflowFailException, match="Airflow has no connection spark_nowhere.*AIRFLOW_CONN_SPARK_NOWHERE"
+    ):
         execute(operator)
     assert jobs.calls == []
 
