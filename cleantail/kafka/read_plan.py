@@ -348,7 +348,7 @@ def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
     first, more = gaps[0], f" (and in {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
     return (
         f"topic {broker.topic}: {first.text}{more}: the log starts at {first.to_offset} by now (retention, or deleted "
-        "records). source.kafka.on_gap: continue goes on behind the gap, and notes it; nothing was appended"
+        "records). source.kafka.on_gap: continue reads on behind the gap, and reports it; nothing was appended"
     )
 
 

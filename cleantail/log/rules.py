@@ -55,7 +55,7 @@ RULES = {
     "invalid_left": "no record without a key is left below the clean point",
     "resurrected": "no record older than a remembered deletion is left",
     "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
-    "gone_at_source_left": "no key that is gone at the source is left by a reconciliation",
+    "gone_at_source_left": "a reconciliation leaves no key that was deleted at the source",
     "imbalance": "records in - records removed, each counted under one reason = records out",
 }
 """Measure -> the rule whose violations it counts."""

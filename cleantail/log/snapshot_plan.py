@@ -184,7 +184,7 @@ def plan_snapshots(
         more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
         raise SourceError(
             f"{source.name}: {changes[0].text}{more} removed or changed records that may have been read. "
-            "source.table.on_change: continue reads what it has added, passes over what it has removed, and notes it; "
+            "source.table.on_change: continue reads the added files, skips the removals, and reports them; "
             f"{_NOTHING}"
         )
     return _portion(position.snapshot_id, source, since, now_ms, most_bytes)
@@ -259,9 +259,9 @@ def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now
             else "or one after it has expired (snapshots were expired before they were read)"
         )
         raise SourceError(
-            f"{source.name}: {last} {why}, so new records cannot be told from old ones. source.table.on_change: "
-            "continue reads what lies at or beyond the next offset of each partition, and notes what may be missing; "
-            f"{_NOTHING}"
+            f"{source.name}: {last} {why}, so new records cannot be identified. source.table.on_change: "
+            "continue reads records at or beyond the next offset of each partition, and reports that others may be "
+            f"missing; {_NOTHING}"
         )
     gap = SnapshotGap("history", source.name, position.snapshot_id, "", position.snapshot_ms, now_ms)
     newest = source.history[0]

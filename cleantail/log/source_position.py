@@ -60,7 +60,7 @@ class Gap:
     @property
     def text(self) -> str:
         return (
-            f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} had gone from the brokers "
+            f"partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were deleted in Kafka "
             "before they were read"
         )
 
@@ -106,7 +106,7 @@ class Forgotten:
         return (
             f"{what}, partition {self.partition}: offsets {self.from_offset} to {self.to_offset - 1} were read later "
             f"than delete.retention.ms ({duration(self.retention_ms)}) of the topic in Kafka allows, and {self.holes} "
-            f"of them had gone: deletions may be among them, of keys that are alive here; {way_out}"
+            f"of them were deleted in Kafka: deletions may be among them, of keys that are alive here; {way_out}"
         )
 
     def with_earlier(self, earlier: Forgotten) -> Forgotten:

@@ -169,7 +169,7 @@ def _gap(log: LogState, now_ms: int) -> Condition | None:
     if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
         return None
     gap = log.gaps[-1]
-    text = f"{gap.text}; ingestion went on behind them ({gap.config})"
+    text = f"{gap.text}; ingestion continued behind them ({gap.config})"
     return Condition(Event.GAP, gap.subject, text, partition=gap.partition, occurrence=gap.occurrence)
 
 
@@ -191,8 +191,8 @@ def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Cond
     """Return the condition of a reader at `offset` that had not read tombstones up to `removed_to` when they were
     removed (semantics.md 3.9)."""
     text = (
-        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} are gone: "
-        "cleantail.readers.hold.cap.ms has passed; load the current state again (cleantail latest)"
+        f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} were "
+        "deleted: cleantail.readers.hold.cap.ms has passed; load the current state again (cleantail latest)"
     )
     subject = f"reader {name} of partition {partition}"
     return Condition(Event.HOLD_CAP, subject, text, partition=partition, mark=removed_to)

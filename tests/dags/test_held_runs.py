@@ -195,7 +195,7 @@ def test_readers_that_an_approved_expiry_left_behind_are_told_of(run: Run, jobs:
         run(plan(sweep=True), kind="expire")
     told = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [alert["event"] for alert in told] == ["approval_waits", "approval_waits", "hold_cap_reached"]
-    assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 are gone" in told[2]["text"]
+    assert "reader cache is at offset 3 of partition 0, and tombstones up to 7 were deleted" in told[2]["text"]
 
 
 def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs: StubbedJobs) -> None:

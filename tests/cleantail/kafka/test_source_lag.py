@@ -51,7 +51,7 @@ def test_before_the_first_read_files_count(topic):
     ("at", "brokers", "says"),
     [
         (position(3), broker((0, 9, 9), topic_id="new"), "topic orders was recreated"),
-        (position(3), broker((5, 9, 9)), "offsets 3 to 4 had gone from the brokers"),
+        (position(3), broker((5, 9, 9)), "offsets 3 to 4 were deleted in Kafka"),
         (position(30), broker((0, 9, 9)), "partition 0 ends at offset 9, and the table has offsets up to 30"),
     ],
     ids=["made anew", "gap", "shorter"],

@@ -524,4 +524,4 @@ def test_the_newest_gaps_of_the_log_are_warnings():
     gaps = (Gap(1, 0, 9, 1), *(Gap(0, n, n + 1, n) for n in range(0, 10, 2)))
     log = resolved(blocks(20), source=read_to(30, gaps=gaps))
     assert [gap.from_offset for gap in log.gaps] == [0, 2, 4, 6, 8]
-    assert [text.split(" had")[0] for text in log.warnings] == [f"partition 0: offsets {n} to {n}" for n in (4, 6, 8)]
+    assert [text.split(" were")[0] for text in log.warnings] == [f"partition 0: offsets {n} to {n}" for n in (4, 6, 8)]

@@ -190,7 +190,7 @@ def test_a_reader_is_behind_until_it_has_passed_what_is_gone(readers, lasts):
     known = left_behind("cache", 0, 17, 20)
     other = replace(known, event=Event.RUN_FAILED)
     assert still_behind([known, other], readers) == ([known] if lasts else [])
-    assert "reader cache is at offset 17 of partition 0, and tombstones up to 20 are gone" in known.text
+    assert "reader cache is at offset 17 of partition 0, and tombstones up to 20 were deleted" in known.text
 
 
 # ---- gaps of a source in Kafka
@@ -200,7 +200,7 @@ def test_a_gap_is_wrong_for_a_day_and_each_one_is_told():
     log = log_state(gaps=(Gap(0, 2, 4, 1_000), Gap(0, 9, 11, 2_000)))
     [told] = log_alarms([log], (), configs(), 2_000)
     assert (told.event, told.subject, told.occurrence) == (Event.GAP, "partition 0", "to 11")
-    assert told.text.startswith("partition 0: offsets 9 to 10 had gone from the brokers before they were read; ")
+    assert told.text.startswith("partition 0: offsets 9 to 10 were deleted in Kafka before they were read; ")
     assert events(log, 2_000 + DAY_MS - 1) == [Event.GAP]
     assert events(log, 2_000 + DAY_MS) == []
 

@@ -108,7 +108,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     operations.run(topic, NOW + 20_002)
     assert operations.told == over | {"hold_cap_reached": [(3, "open"), (5, "over")]}
     texts = {body["event"]: body["reason"] for _, body in operations.hook.posts if body["state"] == "open"}
-    assert "reader slow is at offset 1 of partition 0, and tombstones up to 1 are gone" in texts["hold_cap_reached"]
+    assert "reader slow is at offset 1 of partition 0, and tombstones up to 1 were deleted" in texts["hold_cap_reached"]
     assert (
         "partition 0 is in quarantine since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
     )

@@ -78,7 +78,7 @@ def test_it_says_why_the_next_run_would_stop(site: Site, tmp_path: Path, address
     table(site, tmp_path, ids_of(address)[0], "another", gaps=(Gap(0, 0, 1, NOW_MS),))
     text = shown(site)
     assert "The next run would stop:" in text and "its id is" in text and "nothing was appended" not in text
-    assert "partition 0: offsets 0 to 0 had gone from the brokers before they were read" in text
+    assert "partition 0: offsets 0 to 0 were deleted in Kafka before they were read" in text
 
 
 def test_brokers_that_are_away_leave_the_rest_of_the_page_as_it_is(site: Site, tmp_path: Path) -> None:
