@@ -58,7 +58,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, versions that are remembered and "
-            f"branches of failed rounds would go before their time, later on; nothing was changed. Leave it empty for "
+            f"branches of failed rounds would later be removed early; nothing was changed. Leave it empty for "
             f"the clock, or write `allow_clock: true` under `platform:` in defaults.yaml, for trials only"
         )
 
@@ -69,7 +69,7 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
-            f"go before their time; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
+            f"be removed early; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
             f"under `platform:` in defaults.yaml, for trials only"
         )
 
@@ -81,9 +81,9 @@ def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
     if now_ms < earliest_ms and not platform.allow_clock:
         raise HeldError(
-            f"now_ms {now_ms} of the plan is {earliest_ms - now_ms} ms before the run began: tombstones would go "
-            f"before readers saw them; nothing was changed. The run was cleared without its `evaluate`, or its XCom "
-            f"was changed. Clear evaluate and what follows it, so that the run is planned again"
+            f"now_ms {now_ms} of the plan is {earliest_ms - now_ms} ms before the run began: tombstones would be "
+            f"removed before readers saw them; nothing was changed. The run was cleared without its `evaluate`, or its "
+            f"XCom was changed. Clear evaluate and the tasks after it: the run is then planned again"
         )
 
 

@@ -64,7 +64,8 @@ def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]
 def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
     records, limit = measure.records_in, topic.config.cleantail_max_drop_ratio
     if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
-        return f"{measure.removed} of {counted(records, 'record')} would go, above cleantail.max.drop.ratio {limit}"
+        share = f"{measure.removed} of {counted(records, 'record')}"
+        return f"{share} would be removed, above cleantail.max.drop.ratio {limit}"
     return "publish: approve" if topic.publish == APPROVE else ""
 
 
@@ -98,8 +99,8 @@ def require_approver(topic: Topic, what: str, *users: str | None) -> None:
     if not may_decide(topic, *users):
         name = next((user for user in users if user), "a user unknown to Airflow")
         raise HeldError(
-            f"{topic.topic}: {what} was asked for by {name}, who is not among the topic's approvers "
-            f"({', '.join(topic.approvers)}), and publish is approve: nothing was done"
+            f"{topic.topic}: {name} requested {what}, but is not among the topic's approvers "
+            f"({', '.join(topic.approvers)}), and publish is approve; nothing was done"
         )
 
 
@@ -149,8 +150,8 @@ def answered(
     """Return the question with its answer. Raises HeldError if another task has asked the last question."""
     if last_question is None or last_question.task != digest_of(map(str, task)):
         raise HeldError(
-            "the answer is not to the last question that was asked about the topic, so it does not count. Clear this "
-            "task: it asks again"
+            "the answer belongs to an earlier question about the topic, so it does not count. Clear this task: it "
+            "makes a new question"
         )
     by = (user["name"] or user["id"]) if user else None
     return replace(last_question, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
@@ -171,18 +172,18 @@ def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str |
         return None
     # 3. any other round waits until an approver has approved this very round
     if answer is None or not ours:
-        why = "no user was asked about it, whatever an XCom or the state of a task says"
+        why = "no user was asked about it, regardless of XComs and task states"
     elif not same:
-        why = "it was made or checked again after the question, and an answer counts only for what was shown"
+        why = "it was made or checked again after the question, and an answer counts only for the round that was shown"
     elif not answer.approved:
-        why = "no user has answered, whatever an XCom or the state of a task says"
+        why = "no user has answered, regardless of XComs and task states"
     elif topic.approvers and answer.user not in topic.approvers:
-        why = f"{answer.by} has approved it, who is not among the topic's approvers"
+        why = f"{answer.by} approved it, but is not among the topic's approvers"
     else:
         return answer.by or answer.user
     raise HeldError(
         f"{checked.topic}: nothing was published: round {checked.round} ({checked.kind}) has no valid approval: {why}. "
-        "Clear the task that asks, and answer it; or let the next run make the round again"
+        "Clear its approval task, and answer the question. Or let the next run make the round again"
     )
 
 

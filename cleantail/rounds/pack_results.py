@@ -282,7 +282,7 @@ def _lines(outcome: TopicOutcome) -> Iterator[str]:
     if outcome.ingested and outcome.ingested.records:
         yield f"{outcome.topic}: {counted(outcome.ingested.records, 'record')} appended"
     for station, result in outcome.rounds.items():
-        yield f"{outcome.topic}: {station} published {_named(result.published)}, held back {_named(result.held_back)}"
+        yield f"{outcome.topic}: {station} published {_named(result.published)}, blocked {_named(result.held_back)}"
     if outcome.error:
         yield f"{outcome.topic}: {outcome.station} failed: {outcome.error}"
     elif not outcome.rounds:

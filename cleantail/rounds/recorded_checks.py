@@ -86,8 +86,8 @@ def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[Evidence
     last = last_check(evidence)
     if not last:
         raise HeldError(
-            f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. What "
-            f"a task hands on does not prove that its round was checked: {CLEAR_ALL}"
+            f"{topic.topic}: the evidence has no check of a round {round_id} ({kind}), so nothing was published. A "
+            f"task's XCom does not prove that its round was checked: {CLEAR_ALL}"
         )
     if not all(row.get(CHECKED_ROUND) for row in last):
         raise HeldError(
@@ -173,8 +173,8 @@ def require_matching_reference(
     earlier = reference.heads and set(reference.heads) != set(checked.heads)  # a try before this one started over
     if not earlier and sorted(reference.passed) != checked.green:
         raise HeldError(
-            f"{where}: the XCom of its check says that partitions {sorted(reference.passed)} passed, but the evidence "
-            f"says {checked.green}. The XCom was changed: {CLEAR_ALL}"
+            f"{where}: the XCom of its check has partitions {sorted(reference.passed)} as passed, but the "
+            f"evidence has {checked.green}. The XCom was changed: {CLEAR_ALL}"
         )
 
 

@@ -187,7 +187,7 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
     [(approve, publish, note, table)] = found_out
     assert (approve, publish) == ("success", "failed")
     assert "has no valid approval" in note
-    assert "no user has answered, whatever an XCom" in note
+    assert "no user has answered, regardless of XComs" in note
     assert table == (RECORDS, {})
     assert seen[4:] == [("clear", 200), ("approver", 200)]
     ended = states(finished.run_id)
@@ -205,7 +205,7 @@ def approved_by(site: Site) -> str | None:
     return next(c.summary["cleantail.approved-by"] for c in history_of(table) if c.is_round)
 
 
-@pytest.mark.parametrize(("user", "said"), [("an-editor", "who is not among the topic's approvers"), ("anna", "")])
+@pytest.mark.parametrize(("user", "said"), [("an-editor", "but is not among the topic's approvers"), ("anna", "")])
 def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
     site: Site, jobs: StubbedJobs, user: str, said: str
 ) -> None:
@@ -221,10 +221,10 @@ def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
     run = SimpleNamespace(triggering_user_name=user, run_id="anna", run_after=utcnow())
     context: Any = {"params": {"rollback_to": "last"}, "dag_run": run}
     if said:
-        with pytest.raises(AirflowFailException, match=f"a rollback was asked for by {user}, {said}"):
+        with pytest.raises(AirflowFailException, match=f"{user} requested a rollback, {said}"):
             task.arguments(context)
         run.triggering_user_name = None
-        with pytest.raises(AirflowFailException, match=f"a user unknown to Airflow, {said}"):
+        with pytest.raises(AirflowFailException, match=f"a user unknown to Airflow requested a rollback, {said}"):
             task.arguments(context)
     else:
         assert task.arguments(context)[:3] == ["--to", "last", "--by=anna"]

@@ -30,7 +30,7 @@ HELD = {
         {"partition": 0, "records_in": 9, "records_out": 1, "deleted": {"superseded": 8}, "tombstones_in": 1,
          "tombstones_out": 1}
     ],
-    "holds": [{"partition": 0, "reason": "8 of 9 records would go, above cleantail.max.drop.ratio 0.5"}],
+    "holds": [{"partition": 0, "reason": "8 of 9 records would be removed, above cleantail.max.drop.ratio 0.5"}],
     "sample": [{"partition": 0, "offset": 3, "kept_offset": 8}],
 }  # fmt: skip
 PUBLISHED = {"ok": True, "round": "r1", "published": [0], "held_back": [], "ends": {"0": 9}, "snapshot_id": 5}

@@ -128,7 +128,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(payload.assigned_users or ()):
             raise AirflowFailException(
                 "this round, or the topic's approvers, changed after an earlier question of this task, which Airflow "
-                "would still show. So nothing is asked or published. The topic's next run asks again"
+                "would still show. So nothing is asked or published. The topic's next run makes a new question"
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:

@@ -70,7 +70,7 @@ def test_an_answer_means(checked, answer, means):
     ],
 )
 def test_a_round_that_waits_is_not_published_by_an_answer(answer, why):
-    with pytest.raises(HeldError, match=f"round r1 .* has no valid approval: .*{why}.*Clear the task that asks"):
+    with pytest.raises(HeldError, match=f"round r1 .* has no valid approval: .*{why}.*Clear its approval task"):
         decided(topic("anna"), CHECKED, answer)
 
 

@@ -136,8 +136,8 @@ def test_too_few_records_break_a_rule_as_often_as_too_many():
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        (RoundReference("r1", (41,), ()), r"partitions \[\] passed, but the evidence says \[0\]"),
-        (RoundReference("r1", (), (0, 1)), r"partitions \[0, 1\] passed, but the evidence says \[0\]"),
+        (RoundReference("r1", (41,), ()), r"partitions \[\] as passed, but the evidence has \[0\]"),
+        (RoundReference("r1", (), (0, 1)), r"partitions \[0, 1\] as passed, but the evidence has \[0\]"),
         (RoundReference("r1", (4711,), (0,)), "names snapshots that no check of it has read"),
     ],
 )

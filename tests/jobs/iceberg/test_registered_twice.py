@@ -413,7 +413,7 @@ def test_a_round_above_the_limit_waits_for_a_person_who_sees_each_record_once(wo
     workshop.ok("adopt", name)
     settings(workshop, topic, **{"cleantail.max.drop.ratio": 0.5})
     code, _, err = workshop.run("compact", topic, "--now", NOW)
-    assert code == 5 and "10 of 12 records would go, above cleantail.max.drop.ratio 0.5" in err
+    assert code == 5 and "10 of 12 records would be removed, above cleantail.max.drop.ratio 0.5" in err
     assert err.count("offset 0 dropped; offset 2 of its key stays") == 1
     workshop.ok("compact", topic, "--now", NOW, "--approve")
     assert by_spark(spark, name) == expected(records)

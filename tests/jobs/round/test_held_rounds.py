@@ -72,7 +72,7 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
     ingest(workshop, topic, "limit-1.jsonl", (4, "a", "z"), (5, "b", "w"), (6, "b", None))
     code, out, err = workshop.run("compact", topic, "--now", NOW + 1, "--force")
     assert code == 5
-    assert "3 of 5 records would go, above cleantail.max.drop.ratio 0.5" in err
+    assert "3 of 5 records would be removed, above cleantail.max.drop.ratio 0.5" in err
     assert "partition 0, offset 2 dropped; offset 4 of its key stays" in err and "--approve" in err
     assert offsets(workshop.read(topic)) == [2, 3, 4, 5, 6]
     assert (log_of(workshop, topic)["checkpoint"], log_of(workshop, topic)["state"]["quarantine"]) == (4, None)

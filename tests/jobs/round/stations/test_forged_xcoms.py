@@ -87,7 +87,7 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     told = told_by(checked)
     assert told["passed"] == [0]
     code, result = call("publish", topic, "--round", json.dumps(told | {"passed": [0, 1]}))
-    assert (code, "says that partitions [0, 1] passed, but the evidence says [0]" in result["error"]) == (5, True)
+    assert (code, "has partitions [0, 1] as passed, but the evidence has [0]" in result["error"]) == (5, True)
     code, result = call("publish", topic, "--round", json.dumps(told | {"heads": [4711]}))
     assert (code, "names snapshots that no check of it has read" in result["error"]) == (5, True)
     code, result = call("publish", topic, "--round", json.dumps(told | {"round": "20200101T000000_000_1"}))
@@ -112,13 +112,13 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
 ):
     topic, table, checked, told = held(workshop, table_of, "forged-answer")
     code, result = call("publish", topic, "--round", told)
-    assert (code, "no user was asked about it, whatever an XCom" in result["error"]) == (5, True)
+    assert (code, "no user was asked about it, regardless of XComs" in result["error"]) == (5, True)
     write_answer(catalog_of(workshop), table.topic, question(checked, TASK, NOW))
     code, result = call("publish", topic, "--round", told)
     assert (code, "no user has answered" in result["error"]) == (5, True)
     answer(workshop, table, checked, EVE)
     code, result = call("publish", topic, "--round", told)
-    assert (code, "Anna has approved it, who is not among the topic's approvers" in result["error"]) == (5, True)
+    assert (code, "Anna approved it, but is not among the topic's approvers" in result["error"]) == (5, True)
     answer(workshop, table, replace(checked, round="20200101T000000_000_1"), ANNA)
     assert call("publish", topic, "--round", told)[0] == 5
     answer(workshop, table, replace(checked, kind="expire"), ANNA)
@@ -278,5 +278,5 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
 def test_an_answer_that_is_not_of_the_last_question_counts_for_nothing():
     asked = question(round_builders.checked_round(), TASK, NOW)
     for wrong in (None, asked, replace(asked, task="")):
-        with pytest.raises(HeldError, match="is not to the last question that was asked about the topic"):
+        with pytest.raises(HeldError, match="belongs to an earlier question about the topic"):
             answered(wrong, ("orders", "manual__2", "approve"), True, ANNA, NOW)
