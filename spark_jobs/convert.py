@@ -49,7 +49,6 @@ from spark_jobs.convert_tasks import (
     search,
 )
 from spark_jobs.engine.tasks import require_python, run_described, stored_work
-from spark_jobs.iceberg.branches import branch_name, created_at_s
 from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
 from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import PartitionConstants
@@ -59,6 +58,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.log_files import all_of
+from spark_jobs.iceberg.tables import branch_name, created_at_s
 
 NO_DATA_FILE = "None"
 """What data_file_of says of a delete file that is of several data files."""

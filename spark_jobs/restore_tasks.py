@@ -33,9 +33,9 @@ from cleantail.human import counted
 from cleantail.kafka.restore_target import LogFacts
 from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Difference, Feed, Headers, Rows, TargetLog, first_difference
 from cleantail.log.winners import MICROS_PER_MILLI, Booleans
-from spark_jobs.engine.columns.records import require_place
-from spark_jobs.engine.columns.task_database import reading, task_database
-from spark_jobs.engine.rewrites.live_batches import BATCH_RECORDS, live_batches, opened
+from spark_jobs.engine.rewrite_task import BATCH_RECORDS, live_batches, opened
+from spark_jobs.engine.task_keys import reading, task_database
+from spark_jobs.engine.task_records import require_place
 from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, Projection, as_topic_column, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 

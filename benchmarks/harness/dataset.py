@@ -86,9 +86,9 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
-    from spark_jobs.iceberg.branches import branch_name
     from spark_jobs.iceberg.commits import append_files
     from spark_jobs.iceberg.iceberg_reads import added_data_files
+    from spark_jobs.iceberg.tables import branch_name
 
     branch = branch_name(f"in_bench_{first}")
     logs = [_records(table.spark, shape, p, first, end) for p in range(shape.partitions)]

@@ -152,7 +152,7 @@ class Contradiction:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Contradiction:
-        """Read a row of transforms.contradictions.first_by_log."""
+        """Read a row of contradictions.first_by_log."""
         first = row["first"]
         differing = tuple(name for name in COMPARED if first[name])
         return cls(row[PARTITION], row["offsets"], first[OFFSET], differing, first["part"])

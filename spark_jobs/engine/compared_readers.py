@@ -1,4 +1,4 @@
-"""Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_kinds).
+"""Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_columns).
 
 A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader is
 the reference (docs/architecture.md, decision 10). Before a round stages what its tasks have found:
@@ -40,12 +40,12 @@ from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION,
 from cleantail.human import counted
 from cleantail.lake.records import projection, topic_columns
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from spark_jobs.engine.columns import records as task_records
-from spark_jobs.engine.columns.records import VERSION_COLUMN, Records, records_of
+from spark_jobs.engine import task_records
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.task_records import VERSION_COLUMN, Records, records_of
 from spark_jobs.engine.tasks import described, run_tasks
 from spark_jobs.iceberg import file_columns, log_files
-from spark_jobs.iceberg.file_kinds import Kinds, digest
+from spark_jobs.iceberg.file_columns import Kinds, digest
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import alive, read_deletes_in_task
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles

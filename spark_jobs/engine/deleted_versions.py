@@ -17,15 +17,13 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, VALUE
 from cleantail.log.winners import latest_timestamp_ms, rank_sql, strategy_text
 from cleantail.log.work_units import WorkUnit
-from spark_jobs.engine.columns.records import VERSION_COLUMN
 from spark_jobs.engine.log_task import Remembered
-from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
-from spark_jobs.engine.transforms.spans import below_end
+from spark_jobs.engine.task_records import VERSION_COLUMN
 from spark_jobs.iceberg.commits import drop_files
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_position
 
 COLUMNS = {
     PARTITION: "int",

@@ -20,15 +20,12 @@ from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked_round import EXPIRED
-from spark_jobs.engine.columns.copies import DirtyOffsets
-from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET
-from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.task_keys import TaskKeys, task_keys
+from spark_jobs.engine.dirty_part import DirtyOffsets
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
 from spark_jobs.engine.removals import COPIES, Removed
-from spark_jobs.engine.tally import Tally
-from spark_jobs.engine.tombstone_entries import Ledgers
-from spark_jobs.engine.touched_records import batch_of, positions_by_place, touched_records, versioned
+from spark_jobs.engine.tally import Ledgers, Tally
+from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, task_keys
+from spark_jobs.engine.task_records import Records, batch_of, positions_by_place, records_of, touched_records, versioned
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 

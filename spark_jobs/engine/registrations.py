@@ -15,8 +15,8 @@ import numpy as np
 from pyiceberg.io import load_file_io
 
 from cleantail.config.platform import Platform
-from spark_jobs.engine.columns.records import records_of
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.task_records import records_of
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_deletes_in_task
 from spark_jobs.iceberg.tables import TopicTable

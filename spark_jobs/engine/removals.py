@@ -20,16 +20,17 @@ from pyiceberg.io import FileIO, load_file_io
 from pyroaring import BitMap64
 
 from cleantail.log.winners import Booleans, Ranks
-from spark_jobs.engine.columns.records import Records, records_of
-from spark_jobs.engine.columns.task_keys import task_keys
 from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
-from spark_jobs.engine.touched_records import (
+from spark_jobs.engine.task_keys import task_keys
+from spark_jobs.engine.task_records import (
     DIRTY,
+    Records,
     TouchedRecords,
     batch_of,
     flags_of,
     positions_by_place,
+    records_of,
     remembered_ranks,
     touched_records,
     verdict_of,

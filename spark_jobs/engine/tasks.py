@@ -1,4 +1,10 @@
-"""The driver's side: it makes tasks of the logs of a unit, and runs them on Spark."""
+"""The driver's side: it makes tasks of the logs of a unit, and runs them on Spark.
+
+1. The footers of Parquet files say of their logs what Iceberg's metadata do not, as with some sinks.
+2. A large log is dealt out to shares of its files. Where records of two shares are never compared, a share is a task
+   like any other, which knows its own files only (run_apart). Else spark_jobs.engine.shared_logs brings together what
+   has to be compared.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +15,159 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
+import pyarrow.parquet as pq
+from pyiceberg.io import load_file_io
 from pyspark import SparkContext
 
 from cleantail.config.platform import Platform
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
+from cleantail.lake.data_files import Statistics
+from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
 from cleantail.log.task_shares import TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from spark_jobs.engine.columns.file_footers import FooterTask, read_footers
 from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.workers.environment import require_workers
-from spark_jobs.iceberg.file_columns import Layout
-from spark_jobs.iceberg.file_kinds import KindsMet, noting
+from spark_jobs.iceberg.file_columns import KindsMet, Layout, Projection, has_offsets, noting, parts_in
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
+
+Share = tuple[int, ...]
+"""The numbers of the files of one share."""
+
+
+def shares_of(task: LogTask) -> list[Share]:
+    """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
+    numbers: list[list[int]] = [[] for _ in range(task.shares)]
+    records = [0] * task.shares
+    for number, file in sorted(enumerate(task.files), key=lambda pair: -_records(pair[1])):
+        least = records.index(min(records))
+        numbers[least].append(number)
+        records[least] += _records(file)
+    return [tuple(sorted(of_share)) for of_share in numbers if of_share]
+
+
+def task_of_share(task: LogTask, share: Share) -> LogTask:
+    """Returns the task that goes through these files alone."""
+    return replace(task, share=share)
+
+
+def run_apart(
+    table: TopicTable,
+    platform: Platform,
+    work: Callable[[Mapping[str, str], LogTask], R],
+    merge: Callable[[Iterable[R]], R],
+    tasks: Sequence[LogTask],
+    what: str,
+) -> list[R]:
+    """Runs each share of the tasks on its own, and returns one merged result for each task."""
+    shares = [(number, share) for number, task in enumerate(tasks) for share in tasks_of_shares(task)]
+    done = run_tasks(table, platform, work, [share for _, share in shares], what)
+    by_task: list[list[R]] = [[] for _ in tasks]
+    for (number, _), result in zip(shares, done, strict=True):
+        by_task[number].append(result)
+    return [merge(results) for results in by_task]
+
+
+def tasks_of_shares(task: LogTask) -> list[LogTask]:
+    """Returns one task for each share. It reads its own files; beside them it has those that reach above the clean
+    point, where an expiry looks for records that a tombstone still guards their key against."""
+    if task.shares == 1:
+        return [task]
+    end = min(work.end_offset for work in task.works)
+    above = [file for file in task.files if file.upper_offset is None or file.upper_offset >= end]
+    shares = [{_name(task.files[number]): task.files[number] for number in share} for share in shares_of(task)]
+    others = [[file for file in above if _name(file) not in files_of_share] for files_of_share in shares]
+    return [
+        replace(task, files=(*files_of_share.values(), *rest), share=tuple(range(len(files_of_share))))
+        for files_of_share, rest in zip(shares, others, strict=True)
+    ]
+
+
+def _name(file: LogFile) -> tuple[int, int]:
+    """Returns what tells a piece of a file from all others of the table."""
+    return file.hash, file.piece
+
+
+def _records(file: LogFile) -> int:
+    """Returns about how many records are in a piece."""
+    return file.records // file.pieces
+
+
+@dataclass(frozen=True, slots=True)
+class FooterTask:
+    """Holds some files whose footers one task reads."""
+
+    files: tuple[LogFile, ...]
+    layout: Layout
+    location: str
+
+
+def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFile]:
+    """Returns the files with the bounds that their footers have. `properties`: of PyIceberg's FileIO."""
+    io = load_file_io(dict(properties), task.location)
+    files = []
+    for file in task.files:
+        with io.new_input(file.path).open() as stream:
+            parquet = pq.ParquetFile(stream)
+            columns = (PARTITION, OFFSET, KEY, VALUE, *parts_in(task.layout, KEY), ROW_ID, LAST_UPDATED)
+            projection = Projection(parquet.schema_arrow, task.layout, columns, file.constants, file.path)
+            statistics = Statistics(parquet.metadata, projection)
+            bounded = _with_bounds(file, statistics, task.layout)
+            with_offsets = None if has_offsets(task.layout) else _with_made_offsets(file, bounded, statistics)
+            files.append(with_offsets or bounded)
+    return files
+
+
+def _with_made_offsets(file: LogFile, bounded: LogFile, statistics: Statistics) -> LogFile:
+    """Returns the file with the bounds of offsets that row lineage gives, and what the manifest did not say of keys and
+    values. Without statistics of lineage that the file has itself, its offsets have no bounds."""
+    known = bounded if file.null_keys is None else file
+    spans = [_span(file, statistics, name) for name in (ROW_ID, LAST_UPDATED)]
+    if UNKNOWN in spans:
+        return replace(known, log=bounded.log, lower_offset=None, upper_offset=None)
+    lineage = Lineage(file.first_row_id, file.updated)
+    row_ids, updated = (span if isinstance(span, Span) else None for span in spans)
+    low, high = offset_range(file.records, lineage, file.path, (row_ids, updated))
+    return replace(known, log=bounded.log, lower_offset=low, upper_offset=high)
+
+
+UNKNOWN = "unknown"
+
+
+def _span(file: LogFile, statistics: Statistics, column: str) -> Span | str | None:
+    """Returns what the file has itself of a column of lineage: None if it has nothing of it."""
+    bounds, nulls = statistics.range(column), statistics.nulls(column)
+    if nulls == file.records:
+        return None
+    return UNKNOWN if bounds is None or nulls is None else Span(int(bounds[0]), int(bounds[1]), nulls > 0)
+
+
+def _with_bounds(file: LogFile, statistics: Statistics, layout: Layout) -> LogFile:
+    partition, offset, key = (statistics.range(name) for name in (PARTITION, OFFSET, KEY))
+    in_bytes = key is not None and KEY in layout and layout[KEY].kind == "binary"
+    one_log = partition is not None and partition[0] == partition[1] and statistics.nulls(PARTITION) == 0
+    return replace(
+        file,
+        log=int(partition[0]) if partition is not None and one_log else file.log,
+        lower_offset=None if offset is None else int(offset[0]),
+        upper_offset=None if offset is None else int(offset[1]),
+        low_key=key[0] if key is not None and in_bytes else None,
+        high_key=key[1] if key is not None and in_bytes else None,
+        null_keys=_null_keys(statistics, layout),
+        null_values=statistics.nulls(VALUE) if VALUE in layout and not file.marked else file.null_values,
+    )
+
+
+def _null_keys(statistics: Statistics, layout: Layout) -> int | None:
+    """Returns how many records have no key: of a key of several parts none if a part is never null."""
+    if parts := [statistics.nulls(name) for name in parts_in(layout, KEY)]:
+        return 0 if 0 in parts else None
+    return statistics.nulls(KEY)
+
 
 R = TypeVar("R")
 T = TypeVar("T")

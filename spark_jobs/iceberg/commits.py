@@ -44,6 +44,10 @@ from spark_jobs.iceberg.iceberg_reads import (
     files_with_deletes,
     history,
     identity,
+    is_ancestor,
+    marked,
+    properties_after,
+    require_history,
     require_own_deletes,
     texts,
 )
@@ -51,7 +55,6 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.jvm.many_calls import answers, ask
-from spark_jobs.iceberg.main_history import is_ancestor, marked, properties_after, require_history
 
 T = TypeVar("T")
 Load = Callable[[], Any]

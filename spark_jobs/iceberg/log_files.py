@@ -19,8 +19,15 @@ from cleantail.human import counted
 from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import miscounted, positions_of_file, read_vector, vector_name
 from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
-from spark_jobs.iceberg.file_columns import Constants, Layout, Projection, has_offsets, parts_in, topic_arrays
-from spark_jobs.iceberg.file_kinds import note_kind
+from spark_jobs.iceberg.file_columns import (
+    Constants,
+    Layout,
+    Projection,
+    has_offsets,
+    note_kind,
+    parts_in,
+    topic_arrays,
+)
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17

@@ -2,24 +2,30 @@
 
 Tasks find the positions (spark_jobs.engine) and hand them to the driver as roaring bitmaps, by a 64-bit hash of the
 file's name. The driver writes small delete files of them.
+
+Files are planned as a scan plans them, each with its delete files and what Iceberg's metadata say. Files of an adopted
+table are read in the columns of a topic table (cleantail.log.adopted_table), which also bounds offsets that no column
+holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
 from pyroaring import BitMap64
+from pyspark.errors import UnsupportedOperationException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from cleantail.config.config_model import LONG_MAX
-from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE, Columns
+from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE, Columns, quoted
 from cleantail.errors import TableError
 from cleantail.lake.records.log_records import require_parquet
-from spark_jobs.iceberg.adopted_columns import lineage_of, made_bounds
-from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
-from spark_jobs.iceberg.deletion_vectors import file_hash
-from spark_jobs.iceberg.few_records import FileSize
+from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
+from spark_jobs.iceberg.delete_files import file_hash, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import (
     NO_PATH,
     Constants,
@@ -30,11 +36,147 @@ from spark_jobs.iceberg.file_columns import (
     parts_in,
 )
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
-from spark_jobs.iceberg.jvm.file_facts import FileFacts
-from spark_jobs.iceberg.jvm.java_collections import elements_of
-from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_task
+from spark_jobs.iceberg.jvm.java_collections import PORTION, each, elements_of
+from spark_jobs.iceberg.jvm.manifest_threads import scanning
+from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
+from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
-from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
+
+FEW_RECORDS = 100_000
+"""However small their files are, more records are not few. Deleted ones count: whoever looks at hidden records reads
+them too."""
+TASK_BYTES, LEAST_FILE_BYTES = 128 << 20, 4 << 20
+"""Iceberg gives a task files of 128 MiB together, and reckons each as 4 MiB at least: opening one takes time as well
+(`read.split.target-size` and `read.split.open-file-cost`). Records of more files are not few."""
+FileSize = tuple[int, int]
+"""Records and bytes of a data file."""
+
+
+def are_few(sizes: Iterable[FileSize]) -> bool:
+    """Returns whether the records of these files are so few that one task of Spark goes through all of them sooner than
+    several share them out."""
+    known = list(sizes)
+    reckoned = sum(max(size, LEAST_FILE_BYTES) for _, size in known)
+    return reckoned <= TASK_BYTES and sum(records for records, _ in known) <= FEW_RECORDS
+
+
+UNKNOWN_TYPE = "Type: unknown"
+"""What Iceberg says of a partition field whose source column was dropped."""
+REPARTITION = (
+    "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
+    "map('rewrite-all', 'true'))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """Describes a data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata
+    say, which Iceberg writes in JSON: one call for a file, where asking for each number takes thirty.
+    `sequence_numbers`: that of its data, and that of the file, which the JSON does not have."""
+
+    task: Any
+    facts: FileFacts
+    delete_files: Deletes
+    sequence_numbers: tuple[Any, Any]
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def arrived(self) -> int:
+        """Returns the data sequence number."""
+        return int(self.sequence_numbers[0])
+
+    @property
+    def updated(self) -> int:
+        """Returns the file sequence number, which records inherit as that of their last change."""
+        return int(self.sequence_numbers[1])
+
+    @property
+    def size(self) -> FileSize:
+        return self.facts.records, self.facts.size_bytes
+
+
+def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
+    """Returns the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
+    by a column that the table has no more."""
+    to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
+    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    try:
+        each_task = list(each(tasks))
+        portions = (each_task[first : first + PORTION] for first in range(0, len(each_task), PORTION))
+        return [planned for portion in portions for planned in _planned(to_json, portion)]
+    except UnsupportedOperationException as e:
+        if UNKNOWN_TYPE not in str(e):
+            raise
+        raise TableError(f"{table.name()} has files that are partitioned by a dropped column. {REPARTITION}") from None
+    finally:
+        tasks.close()
+
+
+def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
+    """Yields the files of a portion of tasks."""
+    told = answers((to_json, (task,)) for task in tasks)
+    numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
+    for task, text, (of_data, of_file) in zip(tasks, told, numbers, strict=True):
+        facts, deletes = facts_of_task(text)
+        yield PlannedFile(task, facts, deletes, (of_data, of_file))
+
+
+def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
+    """Returns the registrations of each file by its name: one, unless a sink has registered it again."""
+    registrations: dict[str, list[PlannedFile]] = {}
+    for file in files:
+        registrations.setdefault(file.path, []).append(file)
+    return registrations
+
+
+METADATA = ("_file", "_pos", "_row_id")
+"""Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
+POSITION_AS_ROW_ID = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id`"
+"""Records of format version 2, and those that an upgraded table had before, have no row ids. Their place does as well:
+base and branch have the same data files."""
+
+
+def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
+    """Returns the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
+    not read."""
+    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
+
+
+def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
+    """Returns the columns of a topic table as a select list, without the hidden ones."""
+    return ", ".join(_named(stored, columns))
+
+
+def topic_columns(stored: DataFrame, columns: Columns) -> list[Column]:
+    """Return the same as columns."""
+    return list(map(F.expr, _named(stored, columns)))
+
+
+def _named(stored: DataFrame, columns: Columns) -> list[str]:
+    paths = list(dict.fromkeys(columns.paths.values()))
+    kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
+    sql_of_columns = expressions(columns, dict(zip(paths, kinds, strict=True)))
+    return [f"{sql} AS `{name}`" for name, sql in sql_of_columns.items()]
+
+
+def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
+    """Returns what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
+    takes a call of the JVM for each."""
+    row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
+    updated = min(f.updated for f in registrations) if with_updates else 0
+    return Lineage(min(row_ids, default=None), updated)
+
+
+def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
+    """Returns the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
+    lineage of its own. Raises TableError without row ids."""
+    spans = spans_of_metrics(file.facts.null_value_counts, *file.facts.bounds())
+    return (None, None) if spans is None else offset_range(file.facts.records, lineage, file.path, spans)
+
 
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""

@@ -30,10 +30,10 @@ from cleantail.config.topic_table import (
     table_properties,
 )
 from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.lake.storage_locations import OwnFolders
-from spark_jobs.iceberg.adopted_columns import as_topic_table, topic_columns
-from spark_jobs.iceberg.branches import branch_name, created_at_s
+from cleantail.log.work_units import PartitionWork
 from spark_jobs.iceberg.commits import (
     change_properties,
     create_branch,
@@ -44,7 +44,7 @@ from spark_jobs.iceberg.commits import (
     stage_deletes,
     write_onto,
 )
-from spark_jobs.iceberg.file_kinds import KindsMet, kinds_met
+from spark_jobs.iceberg.file_columns import KindsMet, kinds_met
 from spark_jobs.iceberg.iceberg_reads import added_data_files, files_with_deletes, iceberg_table, partitions_of, texts
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -52,7 +52,58 @@ from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles
+from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, as_topic_table, topic_columns
+
+
+def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
+    """Returns the records of the works' logs in [log start, end): all that a round reads."""
+    return records.where(span_condition({w.partition: (w.log_start_offset, w.end_offset) for w in works}))
+
+
+def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
+    """Returns SQL of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
+    prefix = f"{table}." if table else ""
+    parts = [
+        f"({prefix}`{PARTITION}` = {p:d} AND {prefix}`{OFFSET}` >= {low:d} AND {prefix}`{OFFSET}` < {high:d})"
+        for p, (low, high) in spans.items()
+    ]
+    return f"({' OR '.join(parts)})" if parts else "false"
+
+
+POS = "_pos"
+
+
+def with_position(records: DataFrame, *columns: str) -> DataFrame:
+    """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
+    file)."""
+    return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
+
+
+BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
+"""Branches of ours: a round, an ingestion, a rewrite, a restore."""
+RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
+"""A restore's branch is as old as others so many seconds later: whoever has begun one has a week to end it."""
+
+SECONDS_CHARS = 12
+"""A time of so many digits, or fewer, is in seconds: names of earlier versions end so."""
+
+
+def branch_name(stem: str) -> str:
+    """Returns `stem` with the time of creation (ns), by which a branch that was left behind is recognized. Two rounds
+    of one table that were planned at the same clock have the same stem, and must not share a branch."""
+    return f"{stem}_{time.time_ns()}"
+
+
+def created_at_s(branch: str) -> float:
+    """Returns from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
+    infinity, so that it is never stale, where it is not ours."""
+    text = branch.rpartition("_")[2]
+    created = whole_number(text)
+    if created is None or not branch.startswith(BRANCH_PREFIXES):
+        return float("inf")
+    created_s = created if len(text) <= SECONDS_CHARS else created / 1e9
+    return created_s + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
+
 
 logger = logging.getLogger("cleantail.tables")
 

@@ -29,11 +29,9 @@ from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.check_results import CheckResult, RemovedRecord
 from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit, keyless_logs, misread_logs
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
-from spark_jobs.engine.transforms.record_positions import FILE, POS, with_position
-from spark_jobs.engine.transforms.spans import below_end
-from spark_jobs.iceberg.few_records import FEW_RECORDS, are_few
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.snapshot_files import FEW_RECORDS, are_few
+from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_position
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
@@ -126,7 +124,7 @@ def as_text(records: DataFrame) -> DataFrame:
 
 @contextmanager
 def read_once(records: DataFrame) -> Iterator[DataFrame]:
-    """Gives few records (spark_jobs.iceberg.few_records) for the queries of the block: the first one reads them from
+    """Gives few records (spark_jobs.iceberg.snapshot_files) for the queries of the block: the first one reads them from
     the table, in one task, and an executor keeps them in its memory until the block ends. Where it has no room for
     them, each query reads them anew; nothing of them comes to a disk."""
     kept = records.coalesce(1).persist(StorageLevel.MEMORY_ONLY)

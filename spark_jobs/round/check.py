@@ -25,7 +25,7 @@ from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.check_results import CheckResult, Proof, ProvenLog
 from cleantail.rounds.checked_round import CheckedRound, KeylessLog, StagedUnit, Verdict, keyless_logs, misread_logs
-from spark_jobs.engine.late_contradictions import of_topic
+from spark_jobs.engine.contradictions import of_topic
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs import DocsStore

@@ -22,9 +22,9 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.winners import latest_timestamp_sql, rank_sql, remembered_units
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
-from spark_jobs.iceberg.adopted_columns import POSITION_AS_ROW_ID, topic_columns_sql
 from spark_jobs.iceberg.commits import java_message, repeat
 from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.snapshot_files import POSITION_AS_ROW_ID, topic_columns_sql
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.latest_view")

@@ -40,20 +40,17 @@ from cleantail.rounds.checked_round import EXPIRED, STAGED_UNIT_JSON, UNIT, Left
 from cleantail.rounds.station_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
 from spark_jobs.engine.expiry import find_expired
+from spark_jobs.engine.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
-from spark_jobs.engine.shared.shares import run_apart
-from spark_jobs.engine.shared.work import Work, run_work
-from spark_jobs.engine.source.broker_keys import read_source_keys
-from spark_jobs.engine.source.comparison import buckets_of, comparable, compared
-from spark_jobs.engine.source.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
-from spark_jobs.engine.tasks import log_tasks
-from spark_jobs.engine.tombstone_entries import TombstoneLedger
-from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.engine.shared_logs import Work, run_work
+from spark_jobs.engine.source_keys import buckets_of, comparable, compared, read_source_keys
+from spark_jobs.engine.tally import TombstoneLedger
+from spark_jobs.engine.tasks import log_tasks, run_apart
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, count_by_log, union_of
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.released_logs import note_rewritten
 
 

@@ -39,11 +39,10 @@ from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, packed
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of, publication_of
 from spark_jobs.engine.deleted_versions import remember
-from spark_jobs.engine.transforms.spans import below_end
-from spark_jobs.iceberg.adopted_columns import METADATA
 from spark_jobs.iceberg.commits import publish_deletes
 from spark_jobs.iceberg.iceberg_reads import branch_change, files_with_deletes, history, texts
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.snapshot_files import METADATA
+from spark_jobs.iceberg.tables import TopicTable, below_end
 from spark_jobs.round.approvals import drop_unnamed, keep_failed, quarantined, set_aside
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.latest_view import ensure_latest_view

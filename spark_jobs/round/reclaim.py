@@ -3,7 +3,7 @@
 A group of neighbouring files becomes one, or a few of the table's target size, in offset order, without the deleted
 records. A killed run leaves finished groups done and the rest as it was.
 
-1. A batch of groups is rewritten by a task of spark_jobs.engine.rewrites, which reads and writes with pyarrow, and
+1. A batch of groups is rewritten by a task of spark_jobs.engine.rewrite_task, which reads and writes with pyarrow, and
    swapped in one commit. A group that such a task refuses is rewritten by Spark onto a branch (staged_rewrites).
 2. Where another writer has changed a file of a batch meanwhile, its groups are rewritten and swapped one by one: only
    the changed one is left for the next run.
@@ -45,8 +45,7 @@ from cleantail.lake.storage_locations import oldest_own_file_ms, require_safe_co
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
-from spark_jobs.engine.rewrites.written_schema import RefusedError
-from spark_jobs.iceberg.branches import created_at_s
+from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import drop_branches, replace_files
 from spark_jobs.iceberg.file_removal import (
     REWRITING,
@@ -59,7 +58,7 @@ from spark_jobs.iceberg.file_removal import (
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each, elements_of
 from spark_jobs.iceberg.jvm.many_calls import ask
-from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable
+from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
 from spark_jobs.round.evidence import append_reclaim
 from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_beside, stage

@@ -33,7 +33,7 @@ from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
-from spark_jobs.engine.source.gone_measures import measure_reconciliation
+from spark_jobs.engine.gone_keys import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.evaluation import are_cores_lost
 from spark_jobs.round.approvals import set_aside

@@ -21,13 +21,10 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.run_plan import Group
 from cleantail.log.segments import DataFile
-from spark_jobs.engine.rewrites.live_batches import Source
-from spark_jobs.engine.rewrites.new_files import WrittenFile
-from spark_jobs.engine.rewrites.rewrite_task import RewriteTask, rewrite_all
-from spark_jobs.engine.rewrites.table_files import new_data_files, offset_paths, write_settings
-from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
+from spark_jobs.engine.rewrite_task import RewriteTask, Source, rewrite_all
+from spark_jobs.engine.table_files import new_data_files, offset_paths, write_settings
 from spark_jobs.engine.tasks import run_tasks
-from spark_jobs.iceberg.branches import branch_name
+from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
 from spark_jobs.iceberg.commits import Load, create_branch, drop_branches, replace_files, write_onto
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.file_columns import layout_of
@@ -42,8 +39,8 @@ from spark_jobs.iceberg.jvm.java_collections import elements_of
 from spark_jobs.iceberg.jvm.java_json import schema_json
 from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.iceberg.planned_files import PlannedFile, by_path, planned_files
-from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable
+from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_files
+from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name
 
 SMALL_BYTES = 384 * 1024 * 1024
 """Files that are merged are smaller."""
@@ -242,7 +239,7 @@ def stage(table: TopicTable, platform: Platform, batch: Sequence[Group], plans: 
 def _by_task(
     table: TopicTable, platform: Platform, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]
 ) -> Staged:
-    """Returns what a task of spark_jobs.engine.rewrites has written."""
+    """Returns what a task of spark_jobs.engine.rewrite_task has written."""
     written: list[WrittenFile] = []
     try:
         iceberg = table.load()

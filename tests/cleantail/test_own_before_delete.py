@@ -64,14 +64,12 @@ OWNED = {
         "unlink": "a cache that SQLite calls damaged",
     },
     "spark_jobs/convert.py": {"removeBranch": "has this conversion's name, with the nanosecond of its start"},
-    "spark_jobs/engine/columns/keys_in_database.py": {
+    "spark_jobs/engine/task_keys.py": {
         "DROP TABLE": "in a database of this task",
+        "rmtree": "a temporary folder that this task has made",
     },
-    "spark_jobs/engine/columns/task_database.py": {"rmtree": "a temporary folder that this task has made"},
-    "spark_jobs/engine/rewrites/new_files.py": {
-        "delete": "a file under a UUID of this task, which no commit names yet"
-    },
-    "spark_jobs/engine/rewrites/rewrite_task.py": {
+    "spark_jobs/engine/written_files.py": {"delete": "a file under a UUID of this task, which no commit names yet"},
+    "spark_jobs/engine/rewrite_task.py": {
         "delete": "files under UUIDs of this task, which no commit names yet",
     },
     "spark_jobs/iceberg/commits.py": {
@@ -114,4 +112,4 @@ def test_each_call_that_deletes_has_its_proof_of_ownership():
 
 def test_a_table_and_a_namespace_are_dropped_by_no_command():
     assert not {call for _, call in deletions()} & {"dropTable", "drop_table", "purge_table", "drop_namespace"}
-    assert not [module for module, call in deletions() if call == "DROP TABLE" and "keys_in_database" not in module]
+    assert not [module for module, call in deletions() if call == "DROP TABLE" and "task_keys" not in module]

@@ -278,14 +278,14 @@ def records(table_of):
 
 def _wrapped(mutate: Any, work: Any, store: Any, task: Any) -> Any:
     """What a task does while its reader of files is another one."""
-    from spark_jobs.engine.columns import records
+    from spark_jobs.engine import task_records
 
-    real = records.column_batches
-    records.column_batches = partial(_mutated, mutate, real)
+    real = task_records.column_batches
+    task_records.column_batches = partial(_mutated, mutate, real)
     try:
         return work(store, task)
     finally:
-        records.column_batches = real
+        task_records.column_batches = real
 
 
 def _mutated(mutate: Any, real: Any, io: Any, file: Any, layout: Any, columns: Any) -> Iterator[Any]:

@@ -49,9 +49,9 @@ if __name__ == "__main__":
 
     import spark_jobs.engine.expiry
     import spark_jobs.engine.judgement
+    import spark_jobs.engine.key_buckets
     import spark_jobs.engine.removals
-    import spark_jobs.engine.rewrites.rewrite_task
-    import spark_jobs.engine.shared.key_buckets  # noqa: F401
+    import spark_jobs.engine.rewrite_task  # noqa: F401
 
     # workers collect garbage after every task: these objects are none, and are passed over
     gc.freeze()

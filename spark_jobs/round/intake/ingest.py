@@ -43,10 +43,9 @@ from cleantail.rounds.station_results import IngestedFile, IngestResult
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import ignored_text
 from cleantail.sources.source_files import FileRange, file_state, require_unchanged
-from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.line_tasks import (
     IgnoredFields,
     LineReading,

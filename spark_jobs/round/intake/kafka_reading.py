@@ -53,10 +53,9 @@ from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, KafkaRead, Sources
 from cleantail.rounds.station_results import KafkaIngestResult, OffsetRange
 from spark_jobs.engine.workers.environment import require_workers
-from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import partition_of, texts
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging, raised
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps
 from spark_jobs.round.latest_view import ensure_latest_view

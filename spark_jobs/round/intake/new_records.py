@@ -29,16 +29,14 @@ from cleantail.log.source_position import Gap, read_position_of
 from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
-from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in, with_parts
-from spark_jobs.engine.transforms.spans import span_condition
+from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.iceberg.commits import append_to_branch
-from spark_jobs.iceberg.few_records import are_few
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.manifest_threads import scanning
 from spark_jobs.iceberg.jvm.many_calls import ask, facts_of
-from spark_jobs.iceberg.snapshot_files import offset_bounds
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
+from spark_jobs.iceberg.tables import TopicTable, span_condition
 from spark_jobs.round.evidence import append_once
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written

@@ -30,10 +30,9 @@ from pyiceberg.schema import Schema
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import CleantailError
-from spark_jobs.engine.rewrites.new_files import NewFiles, WriteSettings, WrittenFile
-from spark_jobs.engine.rewrites.table_files import new_data_files, write_settings
-from spark_jobs.engine.rewrites.written_schema import RefusedError
+from spark_jobs.engine.table_files import new_data_files, write_settings
 from spark_jobs.engine.tasks import run_stored, with_store
+from spark_jobs.engine.written_files import NewFiles, RefusedError, WriteSettings, WrittenFile
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import schema_json

@@ -42,12 +42,10 @@ from cleantail.rounds.evidence_row import EvidenceRow
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, Sources, TableRead
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.rounds.station_results import OffsetRange, TableIngestResult
-from spark_jobs.engine.transforms.spans import span_condition
 from spark_jobs.engine.workers.environment import require_workers
-from spark_jobs.iceberg.branches import branch_name
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.tables import DELETED, TopicTable
+from spark_jobs.iceberg.tables import DELETED, TopicTable, branch_name, span_condition
 from spark_jobs.round.evidence import append_once
 from spark_jobs.round.intake.new_records import (
     NO_RECORDS,

@@ -15,7 +15,7 @@ from cleantail.rounds.publications import COUNTS
 from demo.sabotage import delete_where
 from spark_jobs.engine import tasks
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
-from spark_jobs.engine.shared.shares import tasks_of_shares
+from spark_jobs.engine.tasks import tasks_of_shares
 from spark_jobs.round.make import compact_unit, expire_unit, expiry_unit
 from tests.model import compacted
 

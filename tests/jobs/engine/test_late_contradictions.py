@@ -10,9 +10,9 @@ import pytest
 
 from cleantail.log.rules import CANDIDATE, Contradiction
 from cleantail.log.task_shares import TaskSizes
-from spark_jobs.engine import late_contradictions, tasks
-from spark_jobs.engine.late_contradictions import all_candidates, contradictions_in
-from spark_jobs.iceberg import few_records
+from spark_jobs.engine import contradictions, tasks
+from spark_jobs.engine.contradictions import all_candidates, contradictions_in
+from spark_jobs.iceberg import snapshot_files
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.line_tasks import parsed_records
 from tests.jobs.conftest import settings
@@ -79,7 +79,7 @@ FEW_OR_MANY = pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
 @pytest.fixture
 def by_one_plan(monkeypatch):
     """Nobody looks for repeated offsets by a plan of its own."""
-    monkeypatch.delattr(late_contradictions, "spans_twice")
+    monkeypatch.delattr(contradictions, "spans_twice")
 
 
 @FEW_OR_MANY
@@ -238,7 +238,7 @@ def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(
     if few:
         request.getfixturevalue("by_one_plan")
     else:
-        monkeypatch.setattr(few_records, "FEW_RECORDS", 0)
+        monkeypatch.setattr(snapshot_files, "FEW_RECORDS", 0)
     topic = workshop.topic(f"hidden-late-{few}")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleantail.lake.evaluate import evaluate_topic
-from spark_jobs.engine.columns import records as engine_records
+from spark_jobs.engine import task_records as engine_records
 from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.measures import with_branch_deletes
 from spark_jobs.engine.removals import find_removals

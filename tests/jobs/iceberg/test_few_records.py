@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.iceberg.few_records import FEW_RECORDS, are_few
+from spark_jobs.iceberg.snapshot_files import FEW_RECORDS, are_few
 
 MIB = 1 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException
 
-from spark_jobs.iceberg import few_records
+from spark_jobs.iceberg import snapshot_files
 from spark_jobs.quality.expectations import Auditor
 from tests.jobs.round.test_rounds import NOW, record
 
@@ -45,7 +45,7 @@ def _two_logs(workshop, topic, values):
 )
 def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, monkeypatch, check, reason, few):
     if not few:
-        monkeypatch.setattr(few_records, "FEW_RECORDS", 3)
+        monkeypatch.setattr(snapshot_files, "FEW_RECORDS", 3)
     kept = []
 
     def noted(auditor, round_id, records, *rest):

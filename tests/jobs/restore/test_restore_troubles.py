@@ -19,7 +19,7 @@ from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_se
 from cleantail.kafka.restore_target import pin_stem
 from cleantail.kafka.target_client import TargetBrokers
 from cleantail.sources.kcat import parse_line
-from spark_jobs.iceberg.branches import branch_name, created_at_s
+from spark_jobs.iceberg.tables import branch_name, created_at_s
 from spark_jobs.restore_topic import Restore
 from tests.jobs.kafka_site import WITHIN_S
 from tests.jobs.restored import as_restored

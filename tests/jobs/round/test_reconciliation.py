@@ -14,7 +14,7 @@ from confluent_kafka.admin import AclOperation
 from pyroaring import BitMap64
 
 from cleantail.kafka import read_plan
-from spark_jobs.engine.source import broker_keys, comparison, gone_keys
+from spark_jobs.engine import gone_keys, source_keys
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round import make, publish
 from tests.jobs.engine.test_compared_readers import RULE, null_keys
@@ -197,7 +197,7 @@ def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, wo
     kafka.create(topic, **SOON)
     kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
     workshop.ok("ingest", topic)
-    read, passes = broker_keys._one_pass, []
+    read, passes = source_keys._one_pass, []
 
     def after_a_cleaning(*arguments):
         if not passes:
@@ -210,7 +210,7 @@ def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, wo
         passes.append(arguments[2])
         return read(*arguments)
 
-    monkeypatch.setattr(broker_keys, "_one_pass", after_a_cleaning)
+    monkeypatch.setattr(source_keys, "_one_pass", after_a_cleaning)
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [log["keys"] for log in told["partitions"]] == [0]
     assert [plan.starts[0] for plan in passes[:2]] == [0, 2] and len(passes) == 2
@@ -286,7 +286,7 @@ def test_a_large_log_is_compared_by_many_tasks_and_in_many_buckets(kafka, worksh
     kafka.send(topic, [(key, None) for key in gone])
     forget(kafka, topic)
     monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 50)
-    monkeypatch.setattr(comparison, "bucket_count", lambda *_: 3)
+    monkeypatch.setattr(source_keys, "bucket_count", lambda *_: 3)
     done = workshop.json("reconcile", topic)
     assert (done["ok"], done["measures"][0]["deleted"]) == (True, {"gone_at_source": len(gone)})
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
@@ -349,7 +349,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, works
     kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
     workshop.ok("ingest", topic)
     nothing = SimpleNamespace(unpersist=lambda: None)
-    monkeypatch.setattr(broker_keys, "_one_pass", lambda *_: kafka.recreate(topic) or nothing)
+    monkeypatch.setattr(source_keys, "_one_pass", lambda *_: kafka.recreate(topic) or nothing)
     code, _, err = workshop.run("reconcile", topic)
     assert code == 2 and "was recreated while it was read" in err and "nothing removed" in err
     monkeypatch.undo()

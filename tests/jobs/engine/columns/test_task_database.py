@@ -5,9 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET
-from spark_jobs.engine.columns.keys_in_database import KeysInDatabase
-from spark_jobs.engine.columns.task_database import task_database
+from spark_jobs.engine.task_keys import KEY_AND_OFFSET, KeysInDatabase, task_database
 
 BATCHES, ENOUGH = 200, 1 << 28
 

@@ -9,11 +9,9 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.columns import keys_in_memory, task_keys
-from spark_jobs.engine.columns.key_numbers import KEY_AND_OFFSET
-from spark_jobs.engine.columns.task_database import task_database
-from spark_jobs.engine.columns.task_keys import TaskKeys, held_batches
+from spark_jobs.engine import task_keys
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, held_batches, task_database
 from spark_jobs.iceberg.log_files import LogFile
 
 RECORDS = pa.schema([*KEY_AND_OFFSET, ("has", pa.bool_()), ("version", pa.int64()), ("flags", pa.uint8())])
@@ -70,7 +68,7 @@ def database():
 @pytest.mark.parametrize("seed", range(60))
 def test_memory_and_database_tell_the_same(monkeypatch, database, seed):
     """Also where the keys of a task turn out to be too many for memory, and records come in several portions."""
-    monkeypatch.setattr(keys_in_memory, "PORTION_BYTES", 500)
+    monkeypatch.setattr(task_keys, "PORTION_BYTES", 500)
     draw = random.Random(seed)
     dirty, records = some_batches(draw, KEY_AND_OFFSET), some_batches(draw, RECORDS)
     told = []

@@ -25,7 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from spark_jobs.engine.rewrites.file_metrics import FileMetrics
+from spark_jobs.engine.table_files import FileMetrics
 
 KINDS = {
     "binary": (BinaryType(), pa.binary()),

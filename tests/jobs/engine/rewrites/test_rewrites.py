@@ -13,10 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestamptzType
 
 from cleantail.lake.catalogs import open_catalog
-from spark_jobs.engine.rewrites.table_files import write_settings
-from spark_jobs.engine.rewrites.written_schema import RefusedError, TableSchema
+from spark_jobs.engine.table_files import write_settings
+from spark_jobs.engine.written_files import RefusedError, TableSchema
 from spark_jobs.iceberg.file_removal import remove_orphans
-from spark_jobs.iceberg.planned_files import planned_files
+from spark_jobs.iceberg.snapshot_files import planned_files
 from spark_jobs.round import reclaim, staged_rewrites
 from tests.jobs.conftest import REDPANDA, SINK, settings
 from tests.jobs.iceberg.answers import answering
@@ -259,7 +259,7 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     before, snapshot, files = rows(table), table.load().currentSnapshot().snapshotId(), on_disk(table)
 
     def killed(properties, task):
-        from spark_jobs.engine.rewrites.new_files import NewFiles
+        from spark_jobs.engine.written_files import NewFiles
 
         def die(self):
             self._write_group()

@@ -8,8 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_jobs.iceberg import delete_files
-from spark_jobs.iceberg.delete_files import write_deletes
-from spark_jobs.iceberg.deletion_vectors import puffin_file, vector_blob
+from spark_jobs.iceberg.delete_files import puffin_file, vector_blob, write_deletes
 from spark_jobs.iceberg.jvm.java_json import described_file
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import by_spark, full

@@ -6,6 +6,8 @@
    records of a key come to one bucket; all else is counted where it is read.
 4. Each bucket numbers its keys and decides as a task does that has its log alone. A key that the filter let through,
    and that no dirty record has, is told there: no key is taken for another by its hash (semantics.md 3.11).
+
+The filter lets through every key that was put in, and few others.
 """
 
 from __future__ import annotations
@@ -17,18 +19,16 @@ from operator import or_
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Longs, Numbers, Ranks
-from spark_jobs.engine.columns.copies import DirtyOffsets
-from spark_jobs.engine.columns.key_filter import Hashes, KeyFilter
-from spark_jobs.engine.columns.key_numbers import TouchedKeys
-from spark_jobs.engine.columns.task_database import reading, task_database
-from spark_jobs.engine.dirty_part import DirtyPart, dirty_records
+from spark_jobs.engine.dirty_part import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.touched_records import (
+from spark_jobs.engine.task_keys import TouchedKeys, reading, task_database
+from spark_jobs.engine.task_records import (
     REMEMBERED,
     TouchedRecords,
     collected,
@@ -37,6 +37,44 @@ from spark_jobs.engine.touched_records import (
     schema_of,
 )
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
+
+BITS_PER_KEY = 16
+"""One bit of so many is set for a key: about one other key of sixteen is let through, and told apart by itself."""
+MOST_BITS = 1 << 31
+"""256 MiB. A filter of more keys lets more of the others through."""
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Bits by the lowest part of a hash; their number is a power of two."""
+
+    bits: npt.NDArray[np.uint8]
+
+    @classmethod
+    def for_keys(cls, keys: int) -> KeyFilter:
+        """Returns an empty filter for at most so many keys."""
+        size = 1 << max(min(keys * BITS_PER_KEY, MOST_BITS) - 1, 7).bit_length()
+        return cls(np.zeros(size // 8, np.uint8))
+
+    def add(self, hashes: Hashes) -> None:
+        """Puts keys in."""
+        byte, bit = self._place(hashes)
+        np.bitwise_or.at(self.bits, byte, bit)
+
+    def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Returns which of the keys may have been put in."""
+        byte, bit = self._place(hashes)
+        through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
+        return through
+
+    def _place(self, hashes: Hashes) -> tuple[Any, Any]:
+        place = hashes & np.uint64(len(self.bits) * 8 - 1)
+        return place >> np.uint64(3), np.left_shift(np.uint8(1), (place & np.uint64(7)).astype(np.uint8))
+
+    def __or__(self, other: KeyFilter) -> KeyFilter:
+        return KeyFilter(self.bits | other.bits)
+
 
 BLOB_RECORDS = 1 << 20
 """So many records of a share are put into buckets at a time."""

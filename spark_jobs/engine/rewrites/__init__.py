@@ -1,1 +1,0 @@
-"""Data files written anew without their deleted records: pyarrow reads and writes, inside of Spark's tasks."""

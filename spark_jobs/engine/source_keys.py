@@ -1,0 +1,290 @@
+"""The brokers' keys and the table's are shuffled to buckets by a hash, each of which decides about its own.
+
+Nothing of it grows with a log but the number of tasks: a bucket's database has a task's memory and then a disk.
+
+A log at a broker is no snapshot: while it is read, its cleaner may remove a record that was passed by too late, since
+the key was written again. So the log is read in passes. Each begins where the one before ended and ends at the log end
+of its beginning. A key that is alive all the while, and that a pass misses, was written again above that pass, and the
+next one has it; where nothing was written during a pass no key can be missing. On a log that is written to without a
+pause the last of PASSES takes the moment that it takes to read what came within one moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+from pyspark import StorageLevel
+
+from cleantail.config.platform import Platform
+from cleantail.errors import CleantailError
+from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
+from cleantail.kafka.source_topic import RangeReader, SourceTopic
+from cleantail.lake.catalogs import file_io_properties
+from cleantail.log.source_position import position_of
+from cleantail.log.task_shares import bucket_count
+from cleantail.log.winners import Booleans
+from spark_jobs.engine.key_buckets import RESULT, Hashes, Message, blobs
+from spark_jobs.engine.log_task import Bounds, LogTask
+from spark_jobs.engine.task_keys import reading, task_database
+from spark_jobs.engine.task_records import Records, records_of
+from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of, task_of_share
+from spark_jobs.iceberg.file_columns import each_noting
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
+from spark_jobs.iceberg.tables import TopicTable
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as KafkaMessage
+
+
+PASSES = 5
+HASHED_RECORDS, BLOB_BYTES = 1 << 13, 8 << 20
+"""How many records are hashed at a time, and how many bytes of them go into buckets at a time."""
+SOURCE = "source"
+"""What a message to a bucket holds: keys of the brokers."""
+SOURCE_KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary()), ("offset", pa.int64()), ("tombstone", pa.bool_())])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceKeys:
+    """Holds what the passes have read, as messages to buckets on the executors' disks, and [start, end) of each log."""
+
+    passes: tuple[Any, ...]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    def release(self) -> None:
+        """Gives the executors' disks back."""
+        for each in self.passes:
+            each.unpersist()
+
+
+def read_source_keys(
+    context: Any, source: SourceTopic, broker: BrokerTopic, logs: Iterable[int], buckets: int, memory_bytes: int
+) -> SourceKeys:
+    """Reads the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
+    it was found to be the table's own. Raises CleantailError, which names partition and offset where a read has failed,
+    also where the topic was recreated meanwhile."""
+    passes = list[Any]()
+    chosen = set(logs) & set(broker.logs)
+    starts = {p: broker.logs[p].start for p in chosen}
+    low, ends = dict(starts), {p: max(end, starts[p]) for p, end in source.ends(broker).items() if p in chosen}
+    try:
+        while any(low[p] < ends[p] for p in chosen) and len(passes) < PASSES:
+            passes.append(_one_pass(context, source, ReadPlan(low, ends), buckets, memory_bytes))
+            now = source.ends(source.describe_again(broker))
+            low, ends = ends, {p: max(end, now.get(p, end)) for p, end in ends.items()}
+    except CleantailError:
+        SourceKeys(tuple(passes), {}, {}).release()
+        raise
+    return SourceKeys(tuple(passes), starts, low if passes else ends)
+
+
+def _one_pass(context: Any, source: SourceTopic, plan: ReadPlan, buckets: int, memory_bytes: int) -> Any:
+    cores = int(context.defaultParallelism)
+    tasks = task_ranges(portion_ranges(plan, plan.offsets, cores), cores)
+    read = partial(messages_of_ranges, source.open_reader(), buckets, memory_bytes)
+    with described(context, f"read the keys of {source.topic.kafka_topic} in Kafka"):
+        messages = context.parallelize(tasks, max(len(tasks), 1)).flatMap(read).persist(StorageLevel.DISK_ONLY)
+        failed = messages.values().filter(_is_result).collect()
+    if failed:
+        messages.unpersist()
+    require_done(content for _, content in failed)
+    return messages
+
+
+def _is_result(message: Message) -> bool:
+    return message[0] == RESULT
+
+
+def messages_of_ranges(
+    open_reader: Callable[[], RangeReader], buckets: int, memory_bytes: int, ranges: Sequence[Range]
+) -> Iterator[tuple[int, Message]]:
+    """Yields (bucket, keys of the ranges); or what went wrong, to the first bucket."""
+    try:
+        reader = open_reader()
+        try:
+            with task_database(1, memory_bytes) as database:
+                for bucket, blob in in_buckets(database, SOURCE_KEYS, _keys(reader, ranges), buckets):
+                    yield bucket, (SOURCE, blob)
+        finally:
+            reader.close()
+    except CleantailError as e:
+        yield 0, (RESULT, Failed(e))
+
+
+def in_buckets(
+    database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records
+    wait for one another than of short ones: BLOB_BYTES bounds them."""
+    waiting, size = list[pa.RecordBatch](), 0
+    with reading(database, "record", schema, batches):
+        rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
+        for batch in rows.to_arrow_reader(HASHED_RECORDS):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= BLOB_BYTES:
+                yield from blobs(waiting, _everything, buckets)
+                waiting, size = [], 0
+    yield from blobs(waiting, _everything, buckets)
+
+
+def _everything(hashes: Hashes) -> Booleans:
+    return np.ones(len(hashes), np.bool_)
+
+
+def _keys(reader: RangeReader, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+    for each in ranges:
+        for messages in reader.batches(each):
+            yield _batch(each.partition, messages)
+
+
+def _batch(partition: int, messages: Sequence[KafkaMessage]) -> pa.RecordBatch:
+    arrays = [
+        pa.array([partition] * len(messages), pa.int32()),
+        pa.array([m.key() for m in messages], pa.binary()),
+        pa.array([m.offset() for m in messages], pa.int64()),
+        pa.array([m.value() is None for m in messages], pa.bool_()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SOURCE_KEYS)
+
+
+TABLE = "table"
+"""What a message to a bucket holds: records of the table."""
+BEFORE, AFTER = 1, 2
+"""Bits of `state`: whether the base has the record, and whether the branch has it."""
+TABLE_KEYS = pa.schema(
+    [
+        ("log", pa.int32()),
+        ("key", pa.binary()),
+        ("offset", pa.int64()),
+        ("tombstone", pa.bool_()),
+        ("file", pa.int64()),
+        ("pos", pa.int64()),
+        ("state", pa.int8()),
+    ]
+)
+Counting = Callable[[LogTask, Records, Booleans, Booleans], None]
+"""Is shown the records of one batch, and which of them the base and the branch have."""
+
+
+def messages_of_share(
+    properties: Mapping[str, str],
+    tasks: Any,
+    buckets: int,
+    counting: Callable[[LogTask], tuple[Counting, Callable[[], Any]]] | None,
+    share: tuple[int, tuple[int, ...]],
+) -> Iterator[tuple[int, Message]]:
+    """Yields (bucket, records below the end of their log), and to the first bucket what a check has counted of all of
+    them, or what went wrong. `share`: which of the broadcast tasks, and the numbers of its files."""
+    number, files = share
+    task = task_of_share(tasks.value[number], files)
+    count, result = counting(task) if counting else (None, None)
+    try:
+        io = load_file_io(dict(properties), task.location)
+        batches = (_table_batch(task, *each) for each in _records(task, io, count))
+        with task_database(1, task.memory_bytes // max(task.threads, 1)) as database:
+            for bucket, blob in in_buckets(database, TABLE_KEYS, batches, buckets):
+                yield bucket, (TABLE, blob)
+        if result:
+            yield 0, (RESULT, result())
+    except CleantailError as e:
+        yield 0, (RESULT, Failed(e))
+
+
+def _records(
+    task: LogTask, io: FileIO, count: Counting | None
+) -> Iterator[tuple[LogFile, Records, Booleans, Booleans]]:
+    for _, file in task.numbered_files():
+        before = alive(file.records, read_deletes_in_task(io, file.before, file))
+        after = before
+        if count:
+            deleted = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
+            after = alive(file.records, deleted)
+        for records in records_of(io, task, file, before | after, tombstones=True):
+            if count:
+                count(task, records, before[records.pos], after[records.pos])
+            yield file, records, before, after
+
+
+def _table_batch(task: LogTask, file: LogFile, records: Records, before: Booleans, after: Booleans) -> pa.RecordBatch:
+    assert len(task.works) == 1 and records.tombstone is not None, "a topic's own table has one log in a file"
+    bounds = Bounds.of(task)
+    chosen = records.where((records.offset < bounds.end[0]) & (records.offset >= bounds.retained[0]))
+    state = np.where(before[chosen.pos], BEFORE, 0) + np.where(after[chosen.pos], AFTER, 0)
+    arrays = [
+        pa.array(np.full(len(chosen), task.works[0].partition), pa.int32()),
+        chosen.key,
+        pa.array(chosen.offset, pa.int64()),
+        pa.array(chosen.tombstone, pa.bool_()),
+        pa.array(np.full(len(chosen), file.hash), pa.int64()),
+        pa.array(chosen.pos, pa.int64()),
+        pa.array(state, pa.int8()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=TABLE_KEYS)
+
+
+Decide = Callable[[int, Iterator[tuple[int, Message]]], Iterator[Any]]
+"""Takes a task's memory in bytes and the messages to one bucket."""
+
+
+def comparable(table: TopicTable, source: SourceTopic) -> BrokerTopic:
+    """Returns what the brokers have of the topic that the table was read from. Raises as require_comparable does."""
+    return source.require_comparable(position_of(texts(table.load().properties()), table.name))
+
+
+def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int, cores: int) -> int:
+    """Returns to how many tasks the keys of both sides are shuffled."""
+    records = sum(work.records for task in tasks for work in task.works)
+    return bucket_count(records + source_offsets, max(cores, 1), memory_bytes, 0)
+
+
+def compared(
+    table: TopicTable,
+    platform: Platform,
+    tasks: Sequence[LogTask],
+    source: SourceKeys,
+    buckets: int,
+    decide: Decide,
+    counting: Any = None,
+) -> list[Any]:
+    """Returns what every bucket has decided, and what `counting` says of every share of the table's files."""
+    context = table.spark.sparkContext
+    store: Mapping[str, str] = file_io_properties(table.topic, platform, os.environ)
+    require_python(context, platform)
+    tasks = _one_log_each(tasks)
+    shipped = context.broadcast(tasks)
+    fewest = -(-int(context.defaultParallelism) // max(len(tasks), 1))
+    shares = [
+        (number, share)
+        for number, task in enumerate(tasks)
+        for share in shares_of(replace(task, shares=max(task.shares, fewest)))
+    ]
+    memory_bytes = platform.cleaner.cleantail_task_memory_bytes
+    try:
+        with described(context, f"compare the keys of {table.topic.topic} with its source"):
+            of_table = context.parallelize(shares, max(len(shares), 1)).flatMap(
+                partial(each_noting, table.met, messages_of_share, store, shipped, buckets, counting)
+            )
+            both = context.union([of_table, *source.passes]).partitionBy(buckets, int)
+            return require_done(both.mapPartitions(partial(decide, memory_bytes)).collect())
+    finally:
+        shipped.destroy()
+
+
+def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
+    """Returns a task for each log of those that were packed together: where a task has several logs its keys begin with
+    the log, and the brokers' do not."""
+    return [
+        replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
+        for task in tasks
+        for work in task.works
+    ]

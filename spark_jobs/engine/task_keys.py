@@ -1,0 +1,308 @@
+"""The touched keys of one task: numbered in memory where there is little of them, else in the task's database.
+
+    with task_keys(task) as keys:
+        touched = keys.number(batches_of_the_dirty_part)
+        for rows in keys.numbered(schema, batches_of_all_records): ...
+
+Keys are compared as they are, byte by byte, never by a hash alone (semantics.md 3.11). To number a few in memory takes
+less time than to open a database.
+
+The database of a task is DuckDB in a folder of its own, which opens nothing that it is not handed. It goes to disk
+where keys do not fit into its memory. It is closed with the task, since DuckDB gives its memory back to the system only
+then.
+The folder is there while the task runs, and nobody else may look into it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cleantail.log.winners import Longs
+from spark_jobs.engine.log_task import LogTask
+from spark_jobs.iceberg.log_files import BATCH_RECORDS
+
+KEY_AND_OFFSET = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
+Rows = Mapping[str, np.ndarray[Any, Any]]
+"""Column -> its values, an entry for each record."""
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKeys:
+    """Says how many keys were numbered, the lowest and the highest of them; both None without any."""
+
+    count: int
+    low: bytes | None
+    high: bytes | None
+
+
+class KeyNumbers(Protocol):
+    """Knows the number of each touched key, from 0 to their count, which none has."""
+
+    def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
+        """Yields the records whose key is touched: their columns without the key, and `number`, that of their key. All
+        batches are read, also where no key is touched: records are counted as they are read. `schema`: of the batches,
+        with `key`."""
+
+
+PORTION_BYTES = 8 << 20
+"""Records are compared with the keys in portions of about so many bytes."""
+
+
+class KeysInMemory:
+    """Holds the keys, each once, with the lowest and the highest offset of each: a key's place is its number."""
+
+    def __init__(self, keys: pa.Array, first: Longs, last: Longs) -> None:
+        self._keys, self._first, self._last = keys, first, last
+
+    @classmethod
+    def of(cls, batches: Sequence[pa.RecordBatch]) -> KeysInMemory:
+        """Returns the keys of the batches (KEY_AND_OFFSET). Records without a key are passed over."""
+        rows = pa.Table.from_batches(batches, KEY_AND_OFFSET)
+        rows = rows.filter(pc.is_valid(rows["key"])) if rows["key"].null_count else rows
+        keys = rows["key"].combine_chunks().dictionary_encode()
+        offset, number = rows["offset"].to_numpy(), keys.indices.to_numpy()
+        first = np.full(len(keys.dictionary), np.iinfo(np.int64).max)
+        last = np.full(len(keys.dictionary), np.iinfo(np.int64).min)
+        np.minimum.at(first, number, offset)
+        np.maximum.at(last, number, offset)
+        return cls(keys.dictionary, first, last)
+
+    def touched(self) -> TouchedKeys:
+        """Returns how many keys there are, and their bounds."""
+        ends = pc.min_max(self._keys).as_py()
+        return TouchedKeys(len(self._keys), ends["min"], ends["max"])
+
+    def offset_of_key(self, nth: int) -> int | None:
+        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        return int(np.sort(self._first)[nth - 1]) if nth <= len(self._first) else None
+
+    def below(self, offset: int) -> KeysInMemory:
+        """Returns only the keys that occur below the offset, numbered anew."""
+        chosen = self._first < offset
+        return KeysInMemory(self._keys.filter(pa.array(chosen)), self._first[chosen], self._last[chosen])
+
+    def last_offsets(self) -> Longs:
+        """Returns the highest offset of each key, by the key's number."""
+        return self._last
+
+    def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
+        waiting, waiting_bytes = list[pa.RecordBatch](), 0
+        for batch in batches:
+            waiting.append(batch)
+            waiting_bytes += batch.nbytes
+            if waiting_bytes >= PORTION_BYTES:
+                yield self._matching(pa.Table.from_batches(waiting, schema))
+                waiting, waiting_bytes = [], 0
+        if waiting:
+            yield self._matching(pa.Table.from_batches(waiting, schema))
+
+    def _matching(self, records: pa.Table) -> Rows:
+        number = pc.index_in(records["key"], value_set=self._keys)
+        matches = pc.is_valid(number)
+        rows = records.drop_columns("key").filter(matches)
+        columns = {name: rows[name].to_numpy() for name in rows.schema.names}
+        return {"number": number.filter(matches).to_numpy().astype(np.int64), **columns}
+
+
+CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
+"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
+and opens no file and no address but what it spills into its own folder."""
+
+
+@contextmanager
+def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
+    """Opens a database that takes `memory_bytes` at most, and goes to disk beyond it."""
+    import duckdb  # here, since most drivers import this module and open no database
+
+    folder = Path(tempfile.mkdtemp(prefix="cleantail-"))  # which nobody else may look into
+    settings: dict[str, Any] = {"threads": threads, "memory_limit": f"{memory_bytes >> 10}KiB"}
+    try:
+        with duckdb.connect(config=settings | {"temp_directory": str(folder)}) as connection:
+            for name in CLOSED:
+                connection.execute(f"SET {name} = false")
+            # a stream's length is not known: the map is the small side, whatever is guessed
+            connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+            connection.execute("SET preserve_insertion_order = false")
+            yield connection
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Batches:
+    """Batches that threads of the database ask for, one thread at a time. `failed`: the error that ended them."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches, self._lock = iter(batches), Lock()
+        self.failed: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._lock:
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as e:
+                self.failed = e
+                raise
+
+
+@contextmanager
+def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+    """Makes the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
+    it.
+
+    All of them are read: records are counted as they are read, and the database asks for no more of them where it knows
+    the result, as that of a join with a table without rows.
+    """
+    import duckdb
+
+    stream = _Batches(batches)
+    database.register(name, pa.RecordBatchReader.from_batches(schema, stream))
+    try:
+        yield
+        for _ in stream:
+            pass
+    except duckdb.Error:
+        if stream.failed:
+            raise stream.failed from None
+        raise
+    finally:
+        database.unregister(name)
+
+
+class KeysInDatabase:
+    """Holds the keys in the database's table `touched`. `column`: where that has a key's number."""
+
+    def __init__(self, database: Any, column: Literal["rowid", "number"] = "rowid") -> None:
+        self._database, self._column = database, column
+
+    @classmethod
+    def of(cls, database: Any, batches: Iterable[pa.RecordBatch]) -> KeysInDatabase:
+        """Makes the table `touched` of the keys of the batches (KEY_AND_OFFSET), with the lowest and the highest offset
+        of each. Records without a key are passed over."""
+        with reading(database, "dirty", KEY_AND_OFFSET, batches):
+            database.execute(
+                'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first, '
+                'max("offset") AS last FROM dirty WHERE key IS NOT NULL GROUP BY key'
+            )
+        return cls(database)
+
+    def touched(self) -> TouchedKeys:
+        """Returns how many keys there are, and their bounds."""
+        [(low, high, count)] = self._database.execute("SELECT min(key), max(key), count(*) FROM touched").fetchall()
+        return TouchedKeys(count, low, high)
+
+    def offset_of_key(self, nth: int) -> int | None:
+        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        ordered = "SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?"
+        rows = self._database.execute(ordered, [nth - 1]).fetchall()
+        return int(rows[0][0]) if rows else None
+
+    def below(self, offset: int) -> KeysInDatabase:
+        """Returns only the keys that occur below the offset, numbered anew."""
+        self._database.execute("CREATE TEMP TABLE fewer AS SELECT * FROM touched WHERE first < ?", [offset])
+        self._database.execute("DROP TABLE touched")
+        self._database.execute("ALTER TABLE fewer RENAME TO touched")
+        return self
+
+    def last_offsets(self) -> Longs:
+        """Returns the highest offset of each key, by the key's number."""
+        rows = self._database.sql("SELECT rowid AS number, last FROM touched").to_arrow_table()
+        last: Longs = np.empty(len(rows), np.int64)
+        last[rows["number"].to_numpy()] = rows["last"].to_numpy()
+        return last
+
+    def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
+        with reading(self._database, "record", schema, batches):
+            joined = f"SELECT t.{self._column} AS number, r.* EXCLUDE (key) FROM record r JOIN touched t USING (key)"
+            for batch in self._database.sql(joined).to_arrow_reader(BATCH_RECORDS):
+                if batch.num_rows:
+                    yield rows_of(batch)
+
+
+def rows_of(batch: pa.RecordBatch) -> Rows:
+    """Returns the columns of the batch."""
+    return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+
+
+HELD_BYTES = 32 << 20
+"""Of the keys of a small task at most so many bytes are held in memory. By its files' metadata it has less of them; but
+there they are compressed."""
+TIMES_HELD = 8
+"""To number keys takes up to six times what they take (measured with keys that all differ)."""
+
+
+class TaskKeys:
+    """Numbers keys, and knows which records have one of them. `open_database` is called where keys do not stay in
+    memory."""
+
+    def __init__(self, held_bytes: int, open_database: Callable[[], Any]) -> None:
+        self._held_bytes, self._open_database = held_bytes, open_database
+        self._keys: KeysInMemory | KeysInDatabase = KeysInMemory.of([])
+
+    def number(self, batches: Iterable[pa.RecordBatch]) -> TouchedKeys:
+        """Gives each key of the batches (KEY_AND_OFFSET) a number. Records without a key are passed over."""
+        held, more = held_batches(batches, self._held_bytes)
+        if more is None:
+            self._keys = KeysInMemory.of(held)
+        else:
+            self._keys = KeysInDatabase.of(self._open_database(), chain(held, more))
+        return self._keys.touched()
+
+    def offset_of_key(self, nth: int) -> int | None:
+        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        return self._keys.offset_of_key(nth)
+
+    def leave_below(self, offset: int) -> TouchedKeys:
+        """Leaves only the keys that occur below the offset, numbered anew."""
+        self._keys = self._keys.below(offset)
+        return self._keys.touched()
+
+    def last_offsets(self) -> Longs:
+        """Returns the highest offset of each key, by the key's number."""
+        return self._keys.last_offsets()
+
+    def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
+        return self._keys.numbered(schema, batches)
+
+
+@contextmanager
+def task_keys(task: LogTask) -> Iterator[TaskKeys]:
+    """Yields the keys of the task, which are forgotten with it."""
+    with ExitStack() as stack:
+        yield TaskKeys(held_bytes(task), lambda: stack.enter_context(task_database(task.threads, task.memory_bytes)))
+
+
+def held_bytes(task: LogTask) -> int:
+    """Returns how many bytes of its keys the task may hold in memory."""
+    return min(HELD_BYTES, task.memory_bytes // TIMES_HELD) if task.is_small else 0
+
+
+def held_batches(
+    batches: Iterable[pa.RecordBatch], most_bytes: int
+) -> tuple[Sequence[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
+    """Returns the first batches, and an iterator of the others; None where the first are all, of `most_bytes` at
+    most."""
+    held, size, more = list[pa.RecordBatch](), 0, iter(batches)
+    while size <= most_bytes:
+        batch = next(more, None)
+        if batch is None:
+            return held, None
+        held.append(batch)
+        size += batch.nbytes
+    return held, more

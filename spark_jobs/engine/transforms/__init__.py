@@ -1,1 +1,0 @@
-"""DataFrame -> DataFrame, without reads, writes or actions."""
