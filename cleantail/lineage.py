@@ -10,7 +10,6 @@ catalog.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -208,29 +207,29 @@ def assertions_of(checks: Iterable[CheckResult], columns: Collection[str]) -> tu
 
 def told_evidence(platform: Platform) -> LineageDataset | None:
     """Return the evidence table, None if it does not exist yet."""
-    table = load_evidence(kept_catalog(platform, os.environ), platform)
+    table = load_evidence(kept_catalog(platform), platform)
     return _dataset(table, f"{platform.catalog.namespace}.{EVIDENCE}", platform) if table is not None else None
 
 
-def told_tables(topic: Topic, platform: Platform, evidence: LineageDataset | None) -> ToldTables | None:
+def told_tables(topic: Topic, evidence: LineageDataset | None) -> ToldTables | None:
     """Return the topic's table together with the evidence, None if the topic has no table yet."""
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     if table is None:
         return None
     branches = {name: ref.snapshot_id for name, ref in table.refs().items()}
-    return ToldTables(_dataset(table, topic.table, platform), branches, evidence)
+    return ToldTables(_dataset(table, topic.table, topic.platform), branches, evidence)
 
 
-def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
+def told_source(topic: Topic) -> LineageDataset | None:
     """Return the topic's source table at the snapshot up to which it was read, None if the topic has none.
 
     It has only the columns that are copied into the topic's table under the same name.
     """
-    source, table = topic.source.table, load_table(kept_catalog(platform, os.environ), topic, platform)
+    source, table = topic.source.table, load_table(kept_catalog(topic.platform), topic)
     if source is None or table is None:
         return None
-    reading, position = platform.reading(source.catalog), snapshot_position_of(table.properties, topic.table)
-    dataset = _dataset(kept_catalog(reading, os.environ).load_table(source.name), source.name, reading)
+    reading, position = topic.platform.reading(source.catalog), snapshot_position_of(table.properties, topic.table)
+    dataset = _dataset(kept_catalog(reading).load_table(source.name), source.name, reading)
     same = {name for name, path in source.columns.paths.items() if name == path}
     columns = {name: kind for name, kind in dataset.columns.items() if name in same}
     return replace(dataset, columns=columns, snapshot_id=position.snapshot_id if position else None)
@@ -238,7 +237,7 @@ def told_source(topic: Topic, platform: Platform) -> LineageDataset | None:
 
 def recorded_checks(platform: Platform, topic: str, round_id: str, kind: str) -> tuple[CheckResult, ...]:
     """Return the last checks of a round from the evidence, passed ones included."""
-    rows = evidence_of_round(kept_catalog(platform, os.environ), platform, topic, round_id, kind)
+    rows = evidence_of_round(kept_catalog(platform), platform, topic, round_id, kind)
     return tuple(check for row in last_check(rows) for check in checks_of(row))
 
 

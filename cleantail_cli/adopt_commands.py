@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -111,7 +110,7 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
     )
     if not written:
         _require_free(file, report.table, call)
-    topic = load_topic(file, call.config, os.environ) if written else validated(text, file, call.config)
+    topic = load_topic(file, call.config) if written else validated(text, file, call.config)
     in_table = adoption.changes(report.foreign, report.topic, columns, report.upgrade)
     changes = in_table + ([] if written else [f"{file.name} in {file.parent}"])
     call.output.show(replace(report, changes=tuple(changes), text="" if written else text))
@@ -132,7 +131,7 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
 
 def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
     """Return the file and the topic that name this table, None if no file does."""
-    topics = scan_topics(config_dir, os.environ)
+    topics = scan_topics(config_dir)
     return next(((file, t) for file, t in topics if isinstance(t, Topic) and t.table == table), None)
 
 
@@ -204,7 +203,7 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
             lines = "\n".join(f"  {line}" for line in yaml.safe_dump(columns.as_data, sort_keys=False).splitlines())
             raise CleantailError(f"{file} maps other columns; nothing was changed. Write into it:\ncolumns:\n{lines}")
         return file
-    others = [f for f, t in scan_topics(config, os.environ) if f == file or (isinstance(t, Topic) and t.topic == name)]
+    others = [f for f, t in scan_topics(config) if f == file or (isinstance(t, Topic) and t.topic == name)]
     if others:
         raise CleantailError(
             f"{others[0]} has topic {name} with another table; nothing was changed. Give another name with --topic, or "
@@ -216,7 +215,7 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 def _require_free(file: Path, table: str, call: Invocation) -> None:
     """Raise ConfigError if the new topic and an existing one would claim the same name."""
     catalog = call.platform.catalog
-    problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config, os.environ), catalog)
+    problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config), catalog)
     if problem:
         raise ConfigError(file, [replace(problem, line=None)])
 
@@ -227,7 +226,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
     name = f"cleantail adopt {topic.topic}"
     with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
         progress("changing the table")
-        adopt_table(spark, topic, call.platform, upgrade)
+        adopt_table(spark, topic, upgrade)
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:

@@ -130,7 +130,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
         work = options.work or Path(folder)
-        jars = options.jars or jars_directory(load_platform(work, os.environ).home, os.environ)
+        jars = options.jars or jars_directory(load_platform(work).home, os.environ)
         os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
         os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
         archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE

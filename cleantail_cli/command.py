@@ -38,7 +38,7 @@ class Invocation:
 
     def topic(self, name: str) -> Topic:
         """Return the configured topic of this name. Raises ConfigError."""
-        return find_topic(name, self.config, os.environ)
+        return find_topic(name, self.config)
 
 
 Body = Callable[..., int]
@@ -120,7 +120,7 @@ class Command(CommandWithExamples):
         """Return the configured platform. A command that needs no configuration, or reports its errors itself, may get
         the default platform."""
         if self.checked and (self.configured or config.is_dir()):
-            return load_platform(config, os.environ)
+            return load_platform(config)
         return Platform(home=state_home(config, None, os.environ), config_dir=config.absolute())
 
 
@@ -203,7 +203,7 @@ def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 def config_dir_of(ctx: click.Context) -> Path:
     """Return the directory of --config, else of the environment."""
     option: Path | None = ctx.meta.get(CONFIG)
-    return option if option is not None else config_directory(os.environ)
+    return option if option is not None else config_directory()
 
 
 def _remembered(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,14 +44,14 @@ def check_config(call: Invocation) -> int:
     if not (call.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it has one YAML file per topic; give its parent with --config")
         raise ConfigError(call.config / "topics", [missing])
-    scanned = scan_topics(call.config, os.environ)
+    scanned = scan_topics(call.config)
     files = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
     topics = [(file, topic) for file, topic in files if isinstance(topic, Topic)]
     names = {topic.topic for _, topic in topics}
     read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)
     warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
     warnings += [warning for warning in [open_to_others(call.platform.home)] if warning]
-    answer = Configuration(files, list(scan_groups(call.config, os.environ)), warnings)
+    answer = Configuration(files, list(scan_groups(call.config)), warnings)
     call.output.show(answer)
     return 2 if answer.errors else 0
 

@@ -93,12 +93,12 @@ def ingest(
     require_readable(files)
     # a user with a shell may ingest any file that they can read; platform.sources restricts only the YAML
     resolved = [file.resolve() for file in files]
-    require_usable(configured, call.platform, os.environ)
+    require_usable(configured)
     with call.output.progress() as progress:
         progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
         encoding = encoding or configured.source.encoding
         with spark_session(call.platform, f"cleantail ingest {configured.topic}", progress) as spark:
-            result = ingest_files(spark, configured, call.platform, resolved, encoding, progress, any_topic)
+            result = ingest_files(spark, configured, resolved, encoding, progress, any_topic)
     call.output.show(Ingested(configured, result))
     return 0
 
@@ -115,17 +115,17 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
             "with --file"
         )
-    settings, now_ms = settings_of_environment(topic.source.kafka, os.environ), clock(None)
-    require_usable(topic, call.platform, os.environ)
+    settings, now_ms = settings_of_environment(topic.source.kafka, topic.platform.env), clock(None)
+    require_usable(topic)
     with call.output.progress() as progress:
         progress("reading offsets from the brokers")
-        if is_read(topic, call.platform, settings, now_ms):
+        if is_read(topic, settings, now_ms):
             result = KafkaIngestResult(topic.kafka_topic)
         else:
             from spark_jobs.round.intake.kafka_reading import read_topic
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-                result = read_topic(spark, topic, call.platform, settings, now_ms, progress)
+                result = read_topic(spark, topic, settings, now_ms, progress)
     call.output.show(ReadFromKafka(topic, result))
     return 0
 
@@ -142,12 +142,12 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
             "records again: remove source.table from its YAML first; nothing was appended"
         )
     logs = find_logs(directory, segment_topic(topic)).logs
-    require_usable(topic, call.platform, os.environ)
+    require_usable(topic)
     with call.output.progress() as progress:
         segments = [segment for log in logs for segment in log.segments]
         progress.about(f"{counted(len(segments), 'segment')}, {size(sum(each.size_bytes for each in segments))}")
         with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-            result = read_segments(spark, topic, call.platform, directory, clock(None), progress)
+            result = read_segments(spark, topic, directory, clock(None), progress)
     call.output.show(ReadFromKafka(topic, result, f"from segments of {result.kafka_topic}"))
     return 0
 
@@ -159,16 +159,16 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
     from cleantail.rounds.station_results import TableIngestResult
 
     now_ms = clock(None)
-    require_usable(topic, call.platform, os.environ)
+    require_usable(topic)
     with call.output.progress() as progress:
         progress("reading metadata of the source table")
-        if is_table_read(topic, call.platform, now_ms):
+        if is_table_read(topic, now_ms):
             result = TableIngestResult(table_source_of(topic).named_in(call.platform.catalog.name))
         else:
             from spark_jobs.round.intake.source_table_reading import read_source_table
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-                result = read_source_table(spark, topic, call.platform, now_ms, progress)
+                result = read_source_table(spark, topic, now_ms, progress)
     call.output.show(ReadFromTable(topic, result))
     return 0
 

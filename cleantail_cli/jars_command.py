@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +52,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     if call.platform.spark.jars_of_cluster:
         call.output.show(Jars(spark, None, (), fetched=False))
         return 0
-    directory = jars_directory(call.platform, os.environ)
+    directory = jars_directory(call.platform)
     kinds = kinds_of(spark, s3 or needs_s3(call.platform), needs_mysql(call.platform))
     missing = problems(directory, kinds)
     if missing and source is not None:

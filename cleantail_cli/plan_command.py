@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted, duration, instant, interval, readable_reason, size, until
@@ -79,17 +78,17 @@ def plan(
     configured = call.topic(str(topic))
     if settings:
         return compare_topic(call, configured, settings, clock(now))
-    planned = evaluated(configured, call.platform, now, force, partition)
+    planned = evaluated(configured, now, force, partition)
     plans = [task_plan(unit, call.platform, configured.config, planned.shared_files) for unit in planned.units]
     call.output.show(Plan(planned, plans))
     return 0
 
 
-def evaluated(topic: Topic, platform: Platform, now: int | None, force: bool, partition: int | None) -> RunPlan:
+def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None) -> RunPlan:
     """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
     from cleantail.lake.evaluate import evaluate_topic
 
-    return evaluate_topic(topic, platform, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
+    return evaluate_topic(topic, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_m
     with call.output.progress() as progress:
         progress(f"replaying the history of {topic.topic}")
         other = policy_comparison.with_settings(topic, settings)
-        compared = policy_comparison.compare(topic, other, call.platform, now_ms, progress.counting)
+        compared = policy_comparison.compare(topic, other, now_ms, progress.counting)
     call.output.show(OnePolicy(compared))
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
@@ -51,7 +49,7 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     from cleantail.sources.kcat import format_record
 
     configured = call.topic(topic)
-    table = load_table(open_catalog(call.platform, os.environ), configured, call.platform)
+    table = load_table(open_catalog(call.platform), configured)
     if table is None:
         raise CleantailError(f"topic {configured.topic} has no table yet; run `cleantail ingest` first")
     require_partition(configured, partition, log_ends(table))
@@ -91,7 +89,7 @@ def latest(
     configured = call.topic(topic)
     with call.output.records_progress() as progress:
         progress("finding the latest record of every key")
-        state = load_latest(configured, call.platform, clock(now), _snapshot_of(configured, call.platform, as_of))
+        state = load_latest(configured, clock(now), _snapshot_of(configured, as_of))
         require_partition(configured, partition, state.positions)
         records = (record for batch in state.batches(partition) for record in records_of(batch))
         for record in progress.counting(records, "record"):
@@ -101,12 +99,12 @@ def latest(
     return 0
 
 
-def _snapshot_of(topic: Topic, platform: Platform, as_of: str | None) -> int | None:
+def _snapshot_of(topic: Topic, as_of: str | None) -> int | None:
     """Return the snapshot that --as-of names by its id, a branch or a tag. Raises TableError if it does not exist."""
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.table_metadata import snapshot_id_of
 
-    table = load_table(open_catalog(platform, os.environ), topic, platform) if as_of is not None else None
+    table = load_table(open_catalog(topic.platform), topic) if as_of is not None else None
     return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
 
 
@@ -169,8 +167,8 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
     from cleantail.lake.catalogs import load_table, open_catalog
 
     topic = call.topic(name)
-    catalog = open_catalog(call.platform, os.environ)
-    load_table(catalog, topic, call.platform)
+    catalog = open_catalog(call.platform)
+    load_table(catalog, topic)
     return topic, catalog
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted
@@ -76,15 +75,14 @@ def restore(
         )
     settings = target_settings(bootstrap_server, connection, command_config, os.environ)
     with call.output.progress() as progress:
-        result = _restored(configured, call.platform, request, settings, progress)
+        result = _restored(configured, request, settings, progress)
     call.output.show(Restored(configured, result))
     return 0
 
 
-def _restored(
-    topic: Topic, platform: Platform, request: RestoreRequest, settings: dict[str, str], progress: Progress
-) -> RestoreResult:
+def _restored(topic: Topic, request: RestoreRequest, settings: dict[str, str], progress: Progress) -> RestoreResult:
     """Plan the restore from metadata, and start Spark only if it is possible."""
+    platform = topic.platform
     from cleantail.home.home_folder import exclusive
     from cleantail.kafka.restore_plan import plan_restore
     from cleantail.kafka.target_client import TargetBrokers
@@ -93,14 +91,14 @@ def _restored(
     with exclusive(platform.home, f"restore-{request.target}"):
         progress("reading offsets from the brokers")
         now_ms = int(time.time() * 1000)
-        plan = plan_restore(topic, platform, request, brokers, now_ms)
+        plan = plan_restore(topic, request, brokers, now_ms)
 
         from spark_jobs.iceberg.tables import TopicTable
         from spark_jobs.restore_topic import Restore
 
         with spark_session(platform, f"cleantail restore {topic.topic}", progress) as spark:
-            table = TopicTable.of(spark, topic, platform)
-            return Restore(table, platform, brokers, settings, progress).run(plan, now_ms)
+            table = TopicTable.of(spark, topic)
+            return Restore(table, brokers, settings, progress).run(plan, now_ms)
 
 
 FOUND = "found"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
-from cleantail.config.platform import Platform
 from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
@@ -65,28 +64,28 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         if ingestion is not None:
-            report = take_back(call.platform, configured, ingestion, dry_run, progress)
+            report = take_back(configured, ingestion, dry_run, progress)
         else:
             snapshot = None if to in (None, LAST) else int(str(to))
-            report = _undo_rounds(call.platform, configured, snapshot, dry_run, progress)
+            report = _undo_rounds(configured, snapshot, dry_run, progress)
     call.output.show(report)
     return 0
 
 
-def _undo_rounds(platform: Platform, topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
+def _undo_rounds(topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     """Undo the rounds since the snapshot `to`, or only report what that would do."""
     from cleantail.lake.rollbacks import preview
 
-    planned, logs = preview(topic, platform, to)
+    planned, logs = preview(topic, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.undo import rollback_topic
 
-    with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+    with spark_session(topic.platform, f"cleantail rollback {topic.topic}", progress) as spark:
         progress("rolling back")
-        table = TopicTable.of(spark, topic, platform)
-        done = rollback_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
+        table = TopicTable.of(spark, topic)
+        done = rollback_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return RolledBack(topic, planned, logs, done.snapshot_id)
 
 
@@ -109,9 +108,9 @@ def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> Ingestio
     )
 
 
-def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
+def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Report:
     """Undo the ingestion and report it. An ingestion that was undone before is only reported."""
-    preview = preview_ingestion(topic, platform, parse_ingestion(text, platform.limits.of_input))
+    preview = preview_ingestion(topic, parse_ingestion(text, topic.platform.limits.of_input))
     if isinstance(preview, UndoneIngestion):
         return DoneBefore(topic, preview)
     planned, logs = preview
@@ -120,24 +119,24 @@ def take_back(platform: Platform, topic: Topic, text: str, dry_run: bool, progre
         from spark_jobs.iceberg.tables import TopicTable
         from spark_jobs.round.undo import undo_in_topic
 
-        with spark_session(platform, f"cleantail rollback {topic.topic}", progress) as spark:
+        with spark_session(topic.platform, f"cleantail rollback {topic.topic}", progress) as spark:
             progress("taking the ingestion back")
-            table = TopicTable.of(spark, topic, platform)
-            snapshot_id = undo_in_topic(table, platform, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, platform, planned)), snapshot_id)
+            table = TopicTable.of(spark, topic)
+            snapshot_id = undo_in_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
+    return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, planned)), snapshot_id)
 
 
-def _come_again(topic: Topic, platform: Platform, planned: IngestionUndo) -> list[str]:
+def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
     """Return the ingestion's files that source.path still matches: the DAG's next run ingests them again."""
     digests = {file.sha256 for file in planned.sources.files}
-    with DigestCache(platform.home, platform.limits.of_input) as cache:
-        return [str(file) for file in _matching(topic, platform) if _digest(cache, file) in digests]
+    with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
+        return [str(file) for file in _matching(topic) if _digest(cache, file) in digests]
 
 
-def _matching(topic: Topic, platform: Platform) -> list[Path]:
+def _matching(topic: Topic) -> list[Path]:
     """Return the files that source.path matches. If it is not allowed there are none, and the next run reports it."""
     try:
-        return matching_files(platform, topic.source.path) if topic.source.path else []
+        return matching_files(topic.platform, topic.source.path) if topic.source.path else []
     except CleantailError:
         return []
 

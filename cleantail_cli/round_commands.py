@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import getpass
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
@@ -50,24 +48,18 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         progress("evaluating")
-        planned = evaluated(configured, call.platform, now, force, partition)
+        planned = evaluated(configured, now, force, partition)
         approved_by = getpass.getuser() if approve else None
         due = planned.due or planned.repairs  # only then is Spark started
-        result = (
-            _run(configured, call.platform, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
-        )
+        result = _run(configured, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
     call.output.show(Compacted(planned, result))
     # a round that needs approval is dropped: a command cannot wait for an answer
-    if approved_by is None and tell_waiting(
-        configured, call.platform, list(result.rounds.values()), call.output, "compact"
-    ):
+    if approved_by is None and tell_waiting(configured, list(result.rounds.values()), call.output, "compact"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
 
-def _run(
-    topic: Topic, platform: Platform, planned: RunPlan, progress: Progress, approved_by: str | None
-) -> TopicOutcome:
+def _run(topic: Topic, planned: RunPlan, progress: Progress, approved_by: str | None) -> TopicOutcome:
     """Run the rounds of the plan in Spark, by the stations that a pack of a group's DAG uses."""
     from spark_jobs.quality.judge import preload
     from spark_jobs.run.topic_run import StationError, TopicRun
@@ -75,9 +67,9 @@ def _run(
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
     progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
     preload()
-    with spark_session(platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
+    with spark_session(topic.platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
         request = PackRequest((topic.topic,), planned.now_ms)
-        run = TopicRun(spark, platform, topic, request, progress=progress, by_person=True, approved_by=approved_by)
+        run = TopicRun(spark, topic, request, progress=progress, by_person=True, approved_by=approved_by)
         run.take(planned)
         try:
             run.finish(stations=(COMPACT, EXPIRE_TOMBSTONES))
@@ -107,16 +99,16 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
 
     configured, approved_by = call.topic(topic), getpass.getuser() if approve else None
     source = _source(configured)
-    require_usable(configured, call.platform, os.environ)
+    require_usable(configured)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         progress("reading offsets from the brokers")
-        source.require_comparable(table_position(configured, call.platform).position)  # before Spark is started
+        source.require_comparable(table_position(configured).position)  # before Spark is started
         if dry_run:
-            call.output.show(_compared(configured, call.platform, source, progress))
+            call.output.show(_compared(configured, source, progress))
             return 0
-        result = _reconciled(configured, call.platform, source, progress, approved_by)
+        result = _reconciled(configured, source, progress, approved_by)
     call.output.show(Reconciled(configured, result))
-    if approved_by is None and tell_waiting(configured, call.platform, [result], call.output, "reconcile"):
+    if approved_by is None and tell_waiting(configured, [result], call.output, "reconcile"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
@@ -129,22 +121,20 @@ def _source(topic: Topic) -> SourceTopic:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka in its YAML: reconcile compares with Kafka; add it"
         )
-    return SourceTopic.of(topic, settings_of_environment(topic.source.kafka, os.environ))
+    return SourceTopic.of(topic, settings_of_environment(topic.source.kafka, topic.platform.env))
 
 
-def _compared(topic: Topic, platform: Platform, source: SourceTopic, progress: Progress) -> Report:
+def _compared(topic: Topic, source: SourceTopic, progress: Progress) -> Report:
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.make import dry_comparison
 
-    with spark_session(platform, f"cleantail reconcile {topic.topic}", progress) as spark:
+    with spark_session(topic.platform, f"cleantail reconcile {topic.topic}", progress) as spark:
         progress("comparing")
-        table = TopicTable.of(spark, topic, platform)
-        return Compared(topic, dry_comparison(table, platform, source, clock(None)))
+        table = TopicTable.of(spark, topic)
+        return Compared(topic, dry_comparison(table, source, clock(None)))
 
 
-def _reconciled(
-    topic: Topic, platform: Platform, source: SourceTopic, progress: Progress, approved_by: str | None
-) -> RoundResult:
+def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_by: str | None) -> RoundResult:
     from cleantail.kafka.table_position import is_read
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
@@ -152,11 +142,11 @@ def _reconciled(
     from spark_jobs.round.run import Run, drop_if_waiting, reconcile_round
 
     preload()
-    with spark_session(platform, f"cleantail reconcile {topic.topic}", progress) as spark:
+    with spark_session(topic.platform, f"cleantail reconcile {topic.topic}", progress) as spark:
         now_ms = clock(None)
-        if not is_read(topic, platform, source.settings, now_ms):
-            read_topic(spark, topic, platform, source.settings, now_ms, progress)
-        run = Run(TopicTable.of(spark, topic, platform), platform, progress, approved_by)
+        if not is_read(topic, source.settings, now_ms):
+            read_topic(spark, topic, source.settings, now_ms, progress)
+        run = Run(TopicTable.of(spark, topic), progress, approved_by)
         return drop_if_waiting(run, reconcile_round(run, source, clock(None)))
 
 
@@ -223,7 +213,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
             page.line(f"data docs: {docs}")
 
 
-def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
+def tell_waiting(topic: Topic, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
     """Return whether a round needs approval; if so, print it on stderr with a sample of what it would remove.
 
     `command`: the command that makes the round again.
@@ -234,7 +224,7 @@ def tell_waiting(topic: Topic, platform: Platform, rounds: Sequence[RoundResult]
     waiting = [round_ for round_ in rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))
-        lines = sample_lines(round_.sample, sampled_records(topic, platform, round_.sample))
+        lines = sample_lines(round_.sample, sampled_records(topic, round_.sample))
         output.note("\n".join(lines or ["no record would be removed"]))
         output.note(f"cleantail {command} {topic.topic} --approve makes the round again and publishes it")
     return bool(waiting)

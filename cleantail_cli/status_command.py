@@ -43,7 +43,7 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
 
     now_ms = clock(now)
     if topic:
-        call.output.show(Status([status_of(call.topic(topic), call.platform, now_ms)], now_ms))
+        call.output.show(Status([status_of(call.topic(topic), now_ms)], now_ms))
         return 0
     with call.output.progress() as progress:
         progress("reading metadata")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -46,7 +45,7 @@ def check(call: Invocation, topic: str) -> int:
     from cleantail.rounds.check_results import Proof
 
     configured = call.topic(topic)
-    facts = read_facts(configured, call.platform)
+    facts = read_facts(configured)
     if facts is None:
         raise CleantailError(
             f"nothing to prove: topic {configured.topic} has no table yet; run `cleantail ingest` first"
@@ -59,7 +58,7 @@ def check(call: Invocation, topic: str) -> int:
     from spark_jobs.round.check import prove_topic
 
     about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
-    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table, call.platform))
+    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table))
     call.output.show(Proven(configured, proof))
     return 0 if proof.ok else 1
 
@@ -76,15 +75,13 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     from cleantail.rounds.station_results import ReclaimResult
 
     configured, now_ms = call.topic(topic), clock(now)
-    planned = resolve_reclaim(read_facts(configured, call.platform), configured.config, now_ms)
-    if not planned.due and not side_due(configured, call.platform, now_ms):
+    planned = resolve_reclaim(read_facts(configured), configured.config, now_ms)
+    if not planned.due and not side_due(configured, now_ms):
         call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
         return 0
     from spark_jobs.round.reclaim import reclaim_topic
 
-    result = _by_spark(
-        call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, call.platform, now_ms)
-    )
+    result = _by_spark(call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, now_ms))
     call.output.show(Reclaimed(configured, result))
     return 0
 
@@ -94,12 +91,12 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
     from cleantail.lake.catalogs import require_usable
     from spark_jobs.iceberg.tables import TopicTable
 
-    require_usable(topic, call.platform, os.environ)
+    require_usable(topic)
     with call.output.progress() as progress:
         progress.about(about)
         with spark_session(call.platform, f"cleantail {name} {topic.topic}", progress) as spark:
             progress(doing)
-            return work(TopicTable.of(spark, topic, call.platform))
+            return work(TopicTable.of(spark, topic))
 
 
 @command(
@@ -114,7 +111,7 @@ def release(call: Invocation, topic: str, partition: int) -> int:
 
     configured = call.topic(topic)
     now_ms = int(time.time() * 1000)
-    quarantine = own_namespace.release(configured, call.platform, partition, getpass.getuser(), now_ms)
+    quarantine = own_namespace.release(configured, partition, getpass.getuser(), now_ms)
     call.output.show(Released(configured, partition, quarantine))
     return 0
 

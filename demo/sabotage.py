@@ -9,7 +9,6 @@ What is on a branch below the clean point after compact is nothing but winners, 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
     if code == 0:
         arguments = parse_args(argv)
         branch = json.loads(Path(arguments.result).read_text())["branch"]
-        topic = find_topic(arguments.topic, arguments.config, os.environ)
-        platform = load_platform(arguments.config, os.environ)
-        table = TopicTable.of(SparkSession.active(), topic, platform)
+        topic = find_topic(arguments.topic, arguments.config)
+        load_platform(arguments.config)
+        table = TopicTable.of(SparkSession.active(), topic)
         delete_where(table, branch, f"t.`{OFFSET}` % {EVERY} = 0")
     return code
 

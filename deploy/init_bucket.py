@@ -20,7 +20,7 @@ CONFIG = Path(__file__).resolve().parent / "config"
 
 
 def main() -> int:
-    platform = load_platform(Path(os.environ.get("CLEANTAIL_CONFIG") or CONFIG), os.environ)
+    platform = load_platform(Path(os.environ.get("CLEANTAIL_CONFIG") or CONFIG))
     bucket = urlsplit(platform.warehouse).netloc
     store = open_store(platform)
     is_new = store.get_file_info(bucket).type is FileType.NotFound

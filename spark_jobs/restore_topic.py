@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
 from cleantail.human import counted
 from cleantail.kafka.restore_plan import RestoredLog, RestorePlan, RestoreResult
@@ -42,7 +41,7 @@ from spark_jobs.restore_tasks import (
 from spark_jobs.round.make import FIND_REMOVALS, removed_positions
 
 
-def pin_records(table: TopicTable, platform: Platform, plan: RestorePlan) -> str:
+def pin_records(table: TopicTable, plan: RestorePlan) -> str:
     """Makes the branch, and returns its name."""
     pin, branch = plan.pin, branch_name(plan.stem)
     files = table.files_at(pin.snapshot_id)
@@ -51,8 +50,8 @@ def pin_records(table: TopicTable, platform: Platform, plan: RestorePlan) -> str
         table.delete_positions(branch, files, {}, (), summary)
         return branch
     unit = WorkUnit("restore", 0, pin.now_ms, pin.snapshot_id, branch, _works(pin, plan.files))
-    tasks = log_tasks(table, platform, unit, files)
-    removals = run_work(table, platform, FIND_REMOVALS, tasks)
+    tasks = log_tasks(table, unit, files)
+    removals = run_work(table, FIND_REMOVALS, tasks)
     removed = union_of(removed_positions(removals, {}).values())
     table.delete_positions(branch, files, removed, registered_twice(tasks), summary)
     return branch
@@ -80,11 +79,11 @@ def _work(pin: RestorePin, partition: int, files: Sequence[DataFile]) -> Partiti
     )
 
 
-def pinned_logs(table: TopicTable, platform: Platform, pin: RestorePin, branch: str) -> list[LogSource]:
+def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[LogSource]:
     """Returns the records of every partition, of those without any, too. Raises ConflictError where the branch is
     gone."""
     files, logs = table.files_at(table.head_of(branch)), set(range(pin.partitions))
-    log_files = with_footers(table, platform, files.log_files(logs), files.layout, logs)
+    log_files = with_footers(table, files.log_files(logs), files.layout, logs)
     return [
         LogSource(
             partition=partition,
@@ -92,8 +91,8 @@ def pinned_logs(table: TopicTable, platform: Platform, pin: RestorePin, branch: 
             layout=files.layout,
             start=pin.starts.get(partition, 0),
             tombstones=pin.mode == "log",
-            location=platform.warehouse,
-            memory_bytes=platform.cleaner.cleantail_task_memory_bytes,
+            location=table.platform.warehouse,
+            memory_bytes=table.platform.cleaner.cleantail_task_memory_bytes,
         )
         for partition in sorted(logs)
     ]
@@ -112,7 +111,6 @@ class Restore:
     shown."""
 
     table: TopicTable
-    platform: Platform
     brokers: TargetBrokers
     settings: Mapping[str, str] = field(repr=False)
     progress: Progress
@@ -123,11 +121,11 @@ class Restore:
         self._require_one_try()
         # 1. the records are fixed
         self.progress("pinning the records")
-        branch = plan.branch or pin_records(self.table, self.platform, plan)
-        sources = pinned_logs(self.table, self.platform, plan.pin, branch)
+        branch = plan.branch or pin_records(self.table, plan)
+        sources = pinned_logs(self.table, plan.pin, branch)
         # 2. what cannot be kept is told
         self.progress("looking at timestamps")
-        facts = run_tasks(self.table, self.platform, look_at_log, sources, "look at what is restored")
+        facts = run_tasks(self.table, look_at_log, sources, "look at what is restored")
         try:
             require_fitting(plan.target, facts, clock_ms)
         except CleantailError:
@@ -151,12 +149,12 @@ class Restore:
 
     def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
         # the login is in the function, not in the data: what is handed to tasks as data may lie in a file on the way
-        return run_tasks(self.table, self.platform, partial(work, dict(self.settings)), tasks, what)
+        return run_tasks(self.table, partial(work, dict(self.settings)), tasks, what)
 
     def _require_one_try(self) -> None:
         """Raises CleantailError where Spark would run a task twice at a time: both would write."""
         of_session = self.table.spark.sparkContext.getConf().get(SPECULATION, "false")
-        if "true" in (of_session, self.platform.spark.conf.get(SPECULATION)):
+        if "true" in (of_session, self.table.platform.spark.conf.get(SPECULATION)):
             raise CleantailError(
                 f"{SPECULATION} is true: Spark would let two tasks write one partition. Set it to false in "
                 "platform.spark.conf for a restore; nothing was written"

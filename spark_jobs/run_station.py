@@ -80,7 +80,6 @@ class Job:
     """Holds the resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
 
     topic: Topic
-    platform: Platform
     now_ms: int
     arguments: argparse.Namespace
 
@@ -90,10 +89,10 @@ class Job:
         the session starts."""
         submitted = SUBMITTED in os.environ
         if not submitted:
-            require_usable(self.topic, self.platform, os.environ)
-        session = begin_session(self.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
+            require_usable(self.topic)
+        session = begin_session(self.topic.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
         if submitted:
-            require_usable(self.topic, self.platform, os.environ)
+            require_usable(self.topic)
         return session
 
 
@@ -109,19 +108,15 @@ class _Parser(argparse.ArgumentParser):
         arguments = list(sys.argv[1:] if args is None else args)
         if not any(argument.startswith("@") and is_address(argument) for argument in arguments):
             return super().parse_known_args(arguments, namespace)
-        config_dir = (
-            Path(arguments[arguments.index("--config") + 1])
-            if "--config" in arguments
-            else config_directory(os.environ)
-        )
-        platform = load_platform(config_dir, os.environ)
+        config_dir = Path(arguments[arguments.index("--config") + 1]) if "--config" in arguments else config_directory()
+        platform = load_platform(config_dir)
         return super().parse_known_args([_argument(platform, argument) for argument in arguments], namespace)
 
 
 def _argument(platform: Platform, argument: str) -> str:
     if not (argument.startswith("@") and is_address(argument)):
         return argument
-    text = read_document(platform, os.environ, argument[1:])
+    text = read_document(platform, argument[1:])
     if text is None:
         raise CleantailError(f"{argument[1:]} is not there: what the job is to do was not written, or removed")
     return text
@@ -137,7 +132,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
         description = (station.work.__doc__ or "").strip()
         of_station = stations.add_parser(name, help=description.split(".")[0], description=description)
         where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
-        of_station.add_argument("--config", type=Path, default=config_directory(os.environ), help=where)
+        of_station.add_argument("--config", type=Path, default=config_directory(), help=where)
         of_station.add_argument("--now", type=int, help="Unix ms, if platform.allow_clock; default: the clock")
         of_station.add_argument("--began", type=int, help="Unix ms: when Airflow began the run; no plan may be older")
         of_station.add_argument("--result", help="file, or address in a store, for the result: one JSON object")
@@ -160,7 +155,7 @@ def _client_settings(job: Job) -> Mapping[str, str]:
     """Return the Kafka client's settings: of --client-settings, else of the environment."""
     file = job.arguments.client_settings
     handed_on = SETTINGS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else None
-    return settings_in_driver(job.topic, handed_on, os.environ)
+    return settings_in_driver(job.topic, handed_on)
 
 
 def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
@@ -170,7 +165,7 @@ def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
     from spark_jobs.round.run import Run
 
     preload()
-    return Run(TopicTable.of(session(), job.topic, job.platform), job.platform)
+    return Run(TopicTable.of(session(), job.topic))
 
 
 def _silent(_: str) -> None:
@@ -228,8 +223,8 @@ def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
     if not is_address(arguments.result):
         Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
         return
-    platform = load_platform(arguments.config, os.environ)
-    write_document(platform, os.environ, arguments.result, json.dumps({"exit_code": code, "result": result}))
+    platform = load_platform(arguments.config)
+    write_document(platform, arguments.result, json.dumps({"exit_code": code, "result": result}))
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:
@@ -255,17 +250,17 @@ def _short(value: Any) -> bool:
 
 
 def _resolve(arguments: argparse.Namespace) -> Job:
-    platform = load_platform(arguments.config, os.environ)
-    topic = find_topic(arguments.topic, arguments.config, os.environ)
+    platform = load_platform(arguments.config)
+    topic = find_topic(arguments.topic, arguments.config)
     now_ms = clock_of(arguments, platform)
     logger.info("topic %s, table %s, now %s, home %s", topic.topic, topic.table, now_ms, platform.home)
-    return Job(topic, platform, now_ms, arguments)
+    return Job(topic, now_ms, arguments)
 
 
 def _ingest(job: Job) -> Document:
     """Append what is new at the topic's source, each record exactly once: the named files, else Kafka or the sink's
     table."""
-    topic, platform, given = job.topic, job.platform, job.arguments
+    topic, platform, given = job.topic, job.topic.platform, job.arguments
     if given.file:
         require_readable(given.file)
         files = [require_inside(file, platform) for file in given.file]
@@ -273,19 +268,19 @@ def _ingest(job: Job) -> Document:
         from spark_jobs.round.intake.ingest import ingest_files
 
         encoding = given.encoding or topic.source.encoding
-        appended = ingest_files(session(), topic, platform, files, encoding, _silent, given.any_topic)
+        appended = ingest_files(session(), topic, files, encoding, _silent, given.any_topic)
         return dict(INGEST_RESULT_JSON.plain(appended))
     if topic.source.table is not None:
         session = job.begin_session("ingest")
         from spark_jobs.round.intake.source_table_reading import read_source_table
 
-        of_table = read_source_table(session(), topic, platform, job.now_ms, _silent)
+        of_table = read_source_table(session(), topic, job.now_ms, _silent)
         return dict(TABLE_INGEST_RESULT_JSON.plain(of_table))
     settings = _client_settings(job)
     session = job.begin_session("ingest")
     from spark_jobs.round.intake.kafka_reading import read_topic
 
-    return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, platform, settings, job.now_ms, _silent)))
+    return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, settings, job.now_ms, _silent)))
 
 
 def _convert_deletes(job: Job) -> Document:
@@ -294,7 +289,7 @@ def _convert_deletes(job: Job) -> Document:
     from cleantail.adopt.equality_deletes import CONVERTED_JSON
     from spark_jobs.convert import convert_deletes
 
-    return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.platform, job.topic.table)))
+    return dict(CONVERTED_JSON.plain(convert_deletes(session(), job.topic.platform, job.topic.table)))
 
 
 def _compact(job: Job) -> Document:
@@ -302,11 +297,11 @@ def _compact(job: Job) -> Document:
     from cleantail.lake.evaluate import parsed_unit
 
     requested = parsed_unit(job.arguments.unit)
-    _require_run_clock(job.arguments, job.platform, requested.now_ms)
+    _require_run_clock(job.arguments, job.topic.platform, requested.now_ms)
     session = job.begin_session("compact")
     from spark_jobs.round.make import compact_requested
 
-    staged = compact_requested(session, job.topic, job.platform, requested, int(time.time() * 1000))
+    staged = compact_requested(session, job.topic, requested, int(time.time() * 1000))
     return _with_ok(STAGED_UNIT_JSON, staged)
 
 
@@ -327,7 +322,7 @@ def _publish(job: Job) -> Document:
     session = job.begin_session("publish", workers=False)
     from spark_jobs.round.stations import publish_recorded
 
-    result = publish_recorded(session, job.topic, job.platform, reference, job.arguments.kind)
+    result = publish_recorded(session, job.topic, reference, job.arguments.kind)
     return dict(ROUND_RESULT_JSON.plain(result))
 
 
@@ -346,7 +341,7 @@ def _reconcile(job: Job) -> Document:
 def _expire_tombstones(job: Job) -> Document:
     """Expire the tombstones that are past their horizon: a round of its own, checked and published."""
     request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
-    _require_run_clock(job.arguments, job.platform, request.now_ms)
+    _require_run_clock(job.arguments, job.topic.platform, request.now_ms)
     session = job.begin_session("expire_tombstones")
     from spark_jobs.round.run import expire_round
 
@@ -360,7 +355,7 @@ def _reclaim(job: Job) -> Document:
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.reclaim import reclaim_topic
 
-    result = reclaim_topic(TopicTable.of(session(), job.topic, job.platform), job.platform, job.now_ms)
+    result = reclaim_topic(TopicTable.of(session(), job.topic), job.now_ms)
     return dict(RECLAIM_RESULT_JSON.plain(result))
 
 
@@ -371,7 +366,7 @@ def _rollback(job: Job) -> Document:
     given = job.arguments
     asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)
     begin_session = partial(job.begin_session, "rollback", workers=False)
-    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.platform, job.now_ms, begin_session)))
+    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.now_ms, begin_session)))
 
 
 def _target(text: str) -> int | None:
@@ -386,7 +381,7 @@ def _target(text: str) -> int | None:
 def _run_pack(arguments: argparse.Namespace) -> Document:
     """Do all that is due for a pack of topics in one application. One topic's failure does not stop the others. The
     exit code is 1 if a topic failed. The same command again does what is still due."""
-    platform = load_platform(arguments.config, os.environ)
+    platform = load_platform(arguments.config)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
     _require_run_clock(arguments, platform, request.now_ms)
     file = arguments.client_settings

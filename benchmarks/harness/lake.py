@@ -73,7 +73,7 @@ class Lake:
         defaults = {"platform": {"spark": spark}}
         (self.config / "topics").mkdir(parents=True, exist_ok=True)
         (self.config / "defaults.yaml").write_text(json.dumps(defaults))  # JSON is YAML
-        return load_platform(self.config, os.environ)
+        return load_platform(self.config)
 
     def session(self) -> SparkSession:
         """Returns the one session of this process."""
@@ -87,9 +87,9 @@ class Lake:
         (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": dict(config), **more}))
 
     def topic(self, name: str) -> Topic:
-        return find_topic(name, self.config, os.environ)
+        return find_topic(name, self.config)
 
     def table(self, name: str) -> TopicTable:
         from spark_jobs.iceberg.tables import TopicTable
 
-        return TopicTable.of(self.session(), self.topic(name), self.platform)
+        return TopicTable.of(self.session(), self.topic(name))

@@ -67,7 +67,7 @@ def _measured(lake: Lake, shape: Shape, repetitions: int) -> dict[str, Times]:
         say(f"repetition {number} of {repetitions}: {shape.text}")
         for step in (WITHOUT, NEW, KNOWN):
             reset(table, shape, built)
-            plan = evaluate_topic(table.topic, lake.platform, now_ms=NOW_MS, force=True)
+            plan = evaluate_topic(table.topic, now_ms=NOW_MS, force=True)
             if step == NEW:
                 compared_readers.forget(table)
             with (
@@ -76,7 +76,7 @@ def _measured(lake: Lake, shape: Shape, repetitions: int) -> dict[str, Times]:
                 ),
                 watch(step),
             ):
-                units = [make.compact_unit(table, lake.platform, unit) for unit in plan.units]
+                units = [make.compact_unit(table, unit) for unit in plan.units]
             table.drop_branches(unit.branch for unit in units)
         reset(table, shape, built)
         with watch(SCAN):

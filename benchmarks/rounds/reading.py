@@ -57,7 +57,7 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     states = {DIRTY: built.base_snapshot_id, VECTORS: _head(table)}
-    reclaim_topic(table, lake.platform, int(time.time() * 1000))
+    reclaim_topic(table, int(time.time() * 1000))
     require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
     states[CLEAN] = _head(table)
     # 2. each reader reads each of them
@@ -75,12 +75,11 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
 
 
 def _read_with_pyiceberg(lake: Lake, shape: Shape, snapshot_id: int) -> int:
-    import os
 
     from cleantail.lake.catalogs import load_table, open_catalog
 
     platform = lake.platform
-    table = load_table(open_catalog(platform, os.environ), lake.topic(shape.topic), platform)
+    table = load_table(open_catalog(platform), lake.topic(shape.topic))
     assert table is not None, f"{shape.topic} was built above"
     batches = table.scan(snapshot_id=snapshot_id).to_arrow_batch_reader()
     return sum(batch.num_rows for batch in batches)

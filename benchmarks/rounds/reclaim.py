@@ -77,7 +77,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
         require_records(live_records(lake, shape.topic), shape.survivors, "rewrite_data_files")
         _put_back(table, compacted, states)
         with watch(RECLAIM):
-            result = reclaim_topic(table, lake.platform, int(time.time() * 1000))
+            result = reclaim_topic(table, int(time.time() * 1000))
         require_records(result.rewritten_files, len(files), "reclaim, of files to rewrite,")
         require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
         _put_back(table, compacted, states)

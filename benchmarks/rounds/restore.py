@@ -157,11 +157,11 @@ def _restore_seconds(lake: Lake, address: str, topic: str, shape: Shape) -> dict
 
     settings = target_settings(address, None, None, {})
     brokers, now_ms = TargetBrokers(settings), int(time.time() * 1000)
-    table, platform = lake.table(shape.topic), lake.platform
+    table, _platform = lake.table(shape.topic), lake.platform
     steps: dict[str, float] = {}
     began = time.perf_counter()
-    plan = plan_restore(table.topic, platform, RestoreRequest(topic, "log"), brokers, now_ms)
-    restore = Restore(table, platform, brokers, settings, lambda step: steps.update({step: time.perf_counter()}))
+    plan = plan_restore(table.topic, RestoreRequest(topic, "log"), brokers, now_ms)
+    restore = Restore(table, brokers, settings, lambda step: steps.update({step: time.perf_counter()}))
     result = restore.run(plan, now_ms)
     ended = time.perf_counter()
     require_records(result.verified, shape.total, "a restore, of verified records,")

@@ -77,7 +77,7 @@ def live_records(lake: Lake, topic: str) -> int:
     """Returns how many records a reader sees, from metadata."""
     from cleantail.lake.evaluate import read_facts
 
-    facts = read_facts(lake.topic(topic), lake.platform)
+    facts = read_facts(lake.topic(topic))
     return sum(f.live_records for p in facts.partitions for f in facts.files_of(p)) if facts else 0
 
 
@@ -94,22 +94,22 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     _require_unique_tail(table, platform, watch)
     # 2. the plan, which has to be of what the shape says
     with watch(EVALUATE):
-        plan = evaluate_topic(table.topic, platform, now_ms=NOW_MS, force=True)
+        plan = evaluate_topic(table.topic, now_ms=NOW_MS, force=True)
     _require_span(shape, plan)
     # 3. the round
     meter.start()
     with watch(ROUND):
-        compacted = [compact_unit(table, platform, unit) for unit in plan.units]
+        compacted = [compact_unit(table, unit) for unit in plan.units]
     round_costs = meter.start()
     # 4. its check
     with watch(CHECK):
-        checked = check_round(table, platform, plan.round, compacted)
+        checked = check_round(table, plan.round, compacted)
     check_costs = meter.start()
     if not checked.ok:
         raise BenchmarkError(f"the check of {shape.text} is red: {checked.verdicts}")
     # 5. its commit
     with watch(PUBLISH):
-        publish_round(table, platform, checked)
+        publish_round(table, checked)
     return round_costs, check_costs
 
 
@@ -120,7 +120,7 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
     from spark_jobs.engine.measures import prove_keys
 
     head = int(table.load().currentSnapshot().snapshotId())
-    logs = log_states(table.topic, read_facts(table.topic, platform), now_ms=NOW_MS)
+    logs = log_states(table.topic, read_facts(table.topic.on(platform)), now_ms=NOW_MS)
     works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0, records=log.records) for log in logs)
     with watch(PROOF):
         counts = prove_keys(table.at_snapshot(head), works)

@@ -64,6 +64,6 @@ def data_files(lake: Lake, shape: Shape) -> list[str]:
     """Returns the paths of the table's data files, log by log in offset order."""
     from cleantail.lake.evaluate import read_facts
 
-    facts = read_facts(lake.topic(shape.topic), lake.platform)
+    facts = read_facts(lake.topic(shape.topic))
     files = [f for p in facts.partitions for f in facts.files_of(p)] if facts else []
     return [f.path.removeprefix("file:") for f in sorted(files, key=lambda f: (f.partition, f.lower_offset))]

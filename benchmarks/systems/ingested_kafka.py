@@ -93,7 +93,7 @@ def measure_reading(lake: Lake, address: str, records: int, repetitions: int) ->
     """Measures reading the whole topic into a new table."""
     from spark_jobs.round.intake.kafka_reading import read_topic
 
-    platform, watch = lake.platform, Stopwatch()
+    _platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {}, source={"kafka": {"bootstrap.servers": address}})
     topic, spark = lake.topic(TOPIC), lake.session()
     meter = Meter(spark)
@@ -101,7 +101,7 @@ def measure_reading(lake: Lake, address: str, records: int, repetitions: int) ->
         say(f"Cleantail from Kafka, {number} of {repetitions}")
         with watch(READING):
             now_ms = int(time.time() * 1000)
-            result = read_topic(spark, topic, platform, {"bootstrap.servers": address}, now_ms, lambda _: None)
+            result = read_topic(spark, topic, {"bootstrap.servers": address}, now_ms, lambda _: None)
         require_records(result.records, records, "Cleantail, from Kafka")
         table = lake.table(TOPIC)
         require_records(table.current().count(), records, "the table read from Kafka")

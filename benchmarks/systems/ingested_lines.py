@@ -73,7 +73,7 @@ def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measu
     """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file."""
     from spark_jobs.round.intake.ingest import ingest_files
 
-    platform, watch = lake.platform, Stopwatch()
+    _platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {})
     topic, spark = lake.topic(TOPIC), lake.session()
     meter = Meter(spark)
@@ -81,7 +81,7 @@ def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measu
         say(f"Cleantail from a file, {number} of {repetitions}")
         os.utime(file)  # so that its digest is not remembered
         with watch(INGESTING):
-            result = ingest_files(spark, topic, platform, [file], "text", lambda _: None)
+            result = ingest_files(spark, topic, [file], "text", lambda _: None)
         require_records(result.records, lines, "Cleantail, from a file")
         table = lake.table(TOPIC)
         require_records(table.current().count(), lines, "the table of the file")

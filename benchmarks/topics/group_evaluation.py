@@ -42,12 +42,12 @@ def evaluate_twice(lake: Lake) -> Evaluated:
 
 def _evaluate(lake: Lake) -> int:
     """Returns how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
-    platform, now_ms, due = load_platform(lake.config, os.environ), int(time.time() * 1000), 0
+    platform, now_ms, due = load_platform(lake.config), int(time.time() * 1000), 0
     kept = KeptFacts(platform)
-    for _, topic in scan_topics(lake.config, os.environ):
+    for _, topic in scan_topics(lake.config):
         assert isinstance(topic, Topic), topic
-        _, new = new_files(topic, platform, kept)
-        plan = evaluate_topic(topic, platform, now_ms=now_ms, kept=kept)
+        _, new = new_files(topic, kept)
+        plan = evaluate_topic(topic, now_ms=now_ms, kept=kept)
         brought = NewInput(sum(file.stat().st_size for file in new) if new else None)
         due += due_topic(plan, brought, topic.config) is not None
     return due

@@ -95,7 +95,7 @@ def _server(config: Path) -> Callable[[str], str]:
 
     if not (home / "airflow.db").exists():
         initdb()
-        _write_dags([dag_id_of(file.stem, "") for file, _ in scan_groups(config, os.environ)])
+        _write_dags([dag_id_of(file.stem, "") for file, _ in scan_groups(config)])
     client = TestClient(create_app(), follow_redirects=False)
     login = client.post("/auth/token", json={"username": "ann", "password": "ann-password"}).json()
     headers = {"Authorization": f"Bearer {login['access_token']}"}

@@ -7,7 +7,6 @@ and manifests, is the same otherwise.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ def make_small_tables(lake: Lake, names: list[str]) -> None:
     groups.mkdir(parents=True, exist_ok=True)
     for group in sorted({group_of(number) for number in range(len(names))}):
         (groups / f"{group}.yaml").write_text(json.dumps({"group": group}))
-    catalog = open_catalog(platform, os.environ)
+    catalog = open_catalog(platform)
     catalog.create_namespace_if_not_exists(platform.catalog.namespace)
     configs = KafkaConfigs()
     for number, name in enumerate(names):

@@ -78,27 +78,26 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
     from spark_jobs.round.publish import publish_round
     from spark_jobs.run.topic_run import TopicRun
 
-    platform = lake.platform
     lake.write_topic(name, {"segment.ms": 1})
     topic, spark, table = lake.topic(name), lake.session(), lake.table(name)
     first, second = (write_file(lake.directory / f"{name}_{part}.jsonl", name, part) for part in range(2))
     # 1. what was there before
-    ingest_files(spark, topic, platform, [first], "text", lambda _: None)
-    plan = evaluate_topic(topic, platform, now_ms=_now_ms(), force=True)
-    before = TopicRun(spark, platform, topic, PackRequest((name,), plan.now_ms))
+    ingest_files(spark, topic, [first], "text", lambda _: None)
+    plan = evaluate_topic(topic, now_ms=_now_ms(), force=True)
+    before = TopicRun(spark, topic, PackRequest((name,), plan.now_ms))
     before.take(plan)
     before.finish()
     # 2. what comes
     with watch(INGEST):
-        ingest_files(spark, topic, platform, [second], "text", lambda _: None)
+        ingest_files(spark, topic, [second], "text", lambda _: None)
     with watch(EVALUATE):
-        plan = evaluate_topic(topic, platform, now_ms=_now_ms(), force=True)
+        plan = evaluate_topic(topic, now_ms=_now_ms(), force=True)
     with watch(ROUND):
-        staged = [compact_unit(table, platform, unit) for unit in plan.units]
+        staged = [compact_unit(table, unit) for unit in plan.units]
     with watch(CHECK):
-        checked = check_round(table, platform, plan.round, staged)
+        checked = check_round(table, plan.round, staged)
     with watch(PUBLISH):
-        published = publish_round(table, platform, checked)
+        published = publish_round(table, checked)
     if list(published.published) != list(range(PARTITIONS)):
         raise BenchmarkError(f"{name}: only {published.published} were published")
 
@@ -120,7 +119,7 @@ def _one_pack(lake: Lake, pack: int) -> float:
         for name in names:
             lake.write_topic(name, NOT_REWRITTEN)
             file = write_file(lake.directory / f"{name}_{part}.jsonl", name, part)
-            ingest_files(lake.session(), lake.topic(name), lake.platform, [file], "text", lambda _: None)
+            ingest_files(lake.session(), lake.topic(name), [file], "text", lambda _: None)
         with watch(OF_A_PACK):
             result = run_pack(lake.session(), lake.platform, PackRequest(names, _now_ms(), force=True))
         if wrong := [topic for topic in result.topics if list(topic.published) != list(range(PARTITIONS))]:

@@ -1,7 +1,7 @@
 """Reads the configuration: config/defaults.yaml (optional), config/topics/<topic>.yaml and config/groups/<group>.yaml.
 
-    platform = load_platform(config_dir, os.environ)
-    topic = find_topic("orders", config_dir, os.environ)
+    platform = load_platform(config_dir)
+    topic = find_topic("orders", config_dir)
 
 A topic is read in these steps:
 
@@ -27,7 +27,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from cleantail.config.alert_channels import Alert
 from cleantail.config.catalog import Catalog
@@ -41,55 +43,49 @@ from cleantail.config.claims import (
     source_problems,
     superseded,
 )
+from cleantail.config.config_model import Model
 from cleantail.config.input_limits import YAML_BYTES, limit_text
-from cleantail.config.platform import DefaultsFile, Platform, PlatformSettings
+from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.state_home import HOME_VARIABLE, state_home
-from cleantail.config.topic import Layers, Topic, default_table
-from cleantail.config.topic_group import TopicGroup, awaited_assets, group_problems, problems_in_group
+from cleantail.config.topic import Layers, Topic, TopicDefaults, default_table
+from cleantail.config.topic_group import GroupDefaults, TopicGroup, awaited_assets, group_problems, problems_in_group
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 logger = logging.getLogger("cleantail.config")
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
-_NO_ENV: Mapping[str, str] = {}
 
 
-def config_directory(env: Mapping[str, str]) -> Path:
+def config_directory(env: Mapping[str, str] = os.environ) -> Path:
     """Return CLEANTAIL_CONFIG, else `config`: the directory if the command line names none."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 
-def load_platform(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Platform:
+def load_platform(config_dir: Path, env: Mapping[str, str] = os.environ) -> Platform:
     """Return the platform of `config_dir`. Raises ConfigError. cleantail.config.state_home chooses the state's
     folder."""
-    defaults = read_defaults(config_dir, env)
-    file, home = defaults.file, defaults.home
-    if set("?%#") & set(str(home)):
-        problem = Problem(HOME_VARIABLE, not_allowed(str(home)), "a path without ? % #: it becomes part of addresses")
-        raise ConfigError(config_dir, [problem])
-    settings = {name: getattr(file.platform, name) for name in PlatformSettings.model_fields}
-    return Platform(**settings, home=home, config_dir=Path(os.path.abspath(config_dir)))
+    return read_defaults(config_dir, env).platform
 
 
 def dag_prefix(config_dir: Path) -> str:
     """Return platform.dag_prefix even if something else in defaults.yaml is wrong: rights of users depend on DAG
     ids."""
     try:
-        return read_defaults(config_dir, _NO_ENV).file.platform.dag_prefix
+        return read_defaults(config_dir, {}).file.platform.dag_prefix
     except ConfigError:
         platform = _data_or_nothing(config_dir / "defaults.yaml").get("platform")
     prefix = platform.get("dag_prefix") if isinstance(platform, dict) else None
     return prefix if isinstance(prefix, str) else ""
 
 
-def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
+def load_topic(file: Path, config_dir: Path, env: Mapping[str, str] = os.environ) -> Topic:
     """Return the topic of one file. Raises ConfigError."""
     return _topic(file, read_defaults(config_dir, env))
 
 
-def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topic]:
+def load_topics(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[Topic]:
     """Return all topics in the order of their file names. Raises the first ConfigError."""
     topics = []
     for _, topic in scan_topics(config_dir, env):
@@ -99,7 +95,7 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Topi
     return topics
 
 
-def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Topic:
+def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = os.environ) -> Topic:
     """Return the topic called `name`. Broken files of other topics do not matter.
 
     Raises the ConfigError of the file `<name>.yaml`, or of a broken file that names the topic. If there is neither, the
@@ -112,7 +108,7 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = _NO_ENV) ->
 
 
 def find_topics(
-    names: Iterable[str], config_dir: Path, env: Mapping[str, str] = _NO_ENV
+    names: Iterable[str], config_dir: Path, env: Mapping[str, str] = os.environ
 ) -> dict[str, Topic | ConfigError]:
     """Return name -> topic, or the error that find_topic raises for it. The files are read once."""
     topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
@@ -127,7 +123,7 @@ def _unknown(name: str, names: list[str], config_dir: Path) -> ConfigError:
     return ConfigError(config_dir / "topics", [Problem("", f"no topic {name}", allowed, name, nearest(name, names))])
 
 
-def scan_topics(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> Iterator[tuple[Path, Topic | ConfigError]]:
+def scan_topics(config_dir: Path, env: Mapping[str, str] = os.environ) -> Iterator[tuple[Path, Topic | ConfigError]]:
     """Yield each topic file with its topic, or with its error. A broken file does not hide the others.
 
     Raises ConfigError only if `config_dir` is not a directory. Names and sources that several files claim are errors
@@ -163,7 +159,7 @@ def _source_problems(scanned: list[tuple[Path, Topic | ConfigError]], defaults: 
     return source_problems(claims, platform.shared_sources)
 
 
-def claims_of(config_dir: Path, env: Mapping[str, str] = _NO_ENV) -> list[Claim]:
+def claims_of(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[Claim]:
     """Return what the topic files claim, including broken ones. Raises ConfigError if the defaults are broken."""
     defaults = read_defaults(config_dir, env)
     catalog = defaults.file.platform.catalog
@@ -200,6 +196,15 @@ def _require_directory(config_dir: Path) -> None:
         )
 
 
+class DefaultsFile(Model):
+    """The whole config/defaults.yaml."""
+
+    format: Literal[1] = Field(default=1, description="Format of the configuration: this version reads 1.")
+    platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
+    groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
+    topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")
+
+
 @dataclass(frozen=True)
 class ReadDefaults:
     """defaults.yaml as a model, its `topic:` and `groups:` as written, and the folder of the state (CLEANTAIL_HOME)."""
@@ -209,6 +214,18 @@ class ReadDefaults:
     written: dict[str, Any]
     groups: dict[str, Any]
     home: Path
+    env: Mapping[str, str]
+
+    @cached_property
+    def platform(self) -> Platform:
+        """Raises ConfigError for a CLEANTAIL_HOME that cannot be part of an address."""
+        if set("?%#") & set(text := str(self.home)):
+            problem = Problem(HOME_VARIABLE, not_allowed(text), "a path without ? % #: it becomes part of addresses")
+            raise ConfigError(self.config_dir, [problem])
+        settings = {name: getattr(self.file.platform, name) for name in PlatformSettings.model_fields}
+        return Platform(**settings, home=self.home, config_dir=Path(os.path.abspath(self.config_dir))).with_env(
+            self.env
+        )
 
     @cached_property
     def awaited(self) -> Mapping[str, tuple[str, ...]]:
@@ -217,14 +234,14 @@ class ReadDefaults:
         return {file.stem: awaited_assets(group) for file, group in scanned}
 
 
-def read_defaults(config_dir: Path, env: Mapping[str, str]) -> ReadDefaults:
+def read_defaults(config_dir: Path, env: Mapping[str, str] = os.environ) -> ReadDefaults:
     """Read defaults.yaml. Raises ConfigError."""
     _require_directory(config_dir)
     file = config_dir / "defaults.yaml"
     data = without_nulls(read_yaml(file)) if file.exists() else {}
     model = validate(DefaultsFile, data, file)
     home = state_home(config_dir, model.platform.state, env)
-    return ReadDefaults(config_dir, model, data.get("topic", {}), data.get("groups", {}), home)
+    return ReadDefaults(config_dir, model, data.get("topic", {}), data.get("groups", {}), home, env)
 
 
 def _topic_or_error(file: Path, defaults: ReadDefaults) -> Topic | ConfigError:
@@ -251,7 +268,7 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     topic = validate(Topic, data, file)
     of_group = problems_in_group(topic, topic_yaml, defaults.awaited)
     require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
-    return topic.with_layers(Layers(topic_yaml, defaults.written), platform.catalog.namespace)
+    return topic.on(defaults.platform, Layers(topic_yaml, defaults.written))
 
 
 def scan_group_files(
@@ -272,19 +289,21 @@ def scan_group_files(
             yield file, error
 
 
-def scan_groups(config_dir: Path, env: Mapping[str, str]) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
+def scan_groups(
+    config_dir: Path, env: Mapping[str, str] = os.environ
+) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
     """Yield each file of config/groups with its group, or with its error. Raises ConfigError if the defaults are
     broken."""
     defaults = read_defaults(config_dir, env)
     return scan_group_files(config_dir / "groups", defaults.groups, defaults.file.platform)
 
 
-def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str]) -> Schedule | None:
+def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str] = os.environ) -> Schedule | None:
     """Return the schedule of a topic's runs, or of its group. Raises ConfigError for a broken group."""
     return topic.schedule if topic.group is None else find_group(topic.group, config_dir, env).schedule
 
 
-def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGroup:
+def find_group(name: str, config_dir: Path, env: Mapping[str, str] = os.environ) -> TopicGroup:
     """Return the group called `name`. Raises the ConfigError of its file, or one that lists the groups."""
     groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
     group = groups.get(name)
@@ -297,7 +316,7 @@ def find_group(name: str, config_dir: Path, env: Mapping[str, str]) -> TopicGrou
     raise ConfigError(config_dir / "groups", [problem])
 
 
-def default_alerts(config_dir: Path, env: Mapping[str, str]) -> list[Alert]:
+def default_alerts(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[Alert]:
     """Return the `alerts` of defaults.yaml that the platform allows; none if the defaults are broken."""
     try:
         defaults = read_defaults(config_dir, env)

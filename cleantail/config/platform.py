@@ -10,17 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, SourceCatalog
 from cleantail.config.config_model import Model, SettingText, cross_field_error, matching
 from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
-from cleantail.config.topic import PREFIX_CHARS, TopicDefaults
-from cleantail.config.topic_group import GroupDefaults
 from cleantail.config.topic_source import ADDRESS_PATTERN, CatalogName, TablePattern
 
+PREFIX_CHARS = 64
 MASTER = "spark.master"
 """A name that platform.spark.conf may not have: it would override the validated master."""
 AUTHENTICATE = "spark.authenticate"
@@ -250,20 +249,25 @@ class PlatformSettings(Model):
         return self
 
 
-class DefaultsFile(Model):
-    """The whole config/defaults.yaml."""
-
-    format: Literal[1] = Field(default=1, description="Format of the configuration: this version reads 1.")
-    platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
-    groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
-    topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")
-
-
 class Platform(PlatformSettings):
-    """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration."""
+    """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration, and with the
+    environment, which has the secrets. Pickles and texts of a platform leave the environment out."""
 
     home: Path
     config_dir: Path
+    _env: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self._env
+
+    def with_env(self, env: Mapping[str, str]) -> Self:
+        platform = self.model_copy()
+        platform._env = env
+        return platform
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return {**super().__getstate__(), "__pydantic_private__": {"_env": {}}}
 
     @property
     def catalog_uri(self) -> str:

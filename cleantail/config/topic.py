@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from cleantail.config.alert_channels import Alert
 from cleantail.config.config_model import Model, PrintableText, cross_field_error, matching, problems_error
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic_checks import Check, column_problems
 from cleantail.config.topic_source import ANY_TOPIC, KafkaSource, Source, TopicName
@@ -29,7 +30,6 @@ V = TypeVar("V")
 DEFAULT_SCHEDULE = "*/15 * * * *"
 ID_CHARS = 250
 """Airflow's longest DAG id."""
-PREFIX_CHARS = 64
 
 
 TableName = Annotated[
@@ -83,7 +83,7 @@ class Topic(TopicDefaults):
         default=None, description="For an adopted table: its columns that form a record (`cleantail adopt`)."
     )
     _layers: Layers = PrivateAttr(default=Layers({}, {}))
-    _own_namespace: str = PrivateAttr(default="")
+    _platform: Platform | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _refuse_asset_of_itself(self) -> Topic:
@@ -134,16 +134,24 @@ class Topic(TopicDefaults):
         """The layers that the topic was read from; both are empty for a topic that was made without a file."""
         return self._layers
 
-    def with_layers(self, layers: Layers, own_namespace: str = "") -> Self:
+    @property
+    def platform(self) -> Platform:
+        """The platform that the topic was loaded for. Raises RuntimeError for a topic that was made without one."""
+        if self._platform is None:
+            raise RuntimeError(f"topic {self.topic} has no platform: give it one with Topic.on")
+        return self._platform
+
+    def on(self, platform: Platform, layers: Layers | None = None) -> Self:
+        """Return the topic on this platform, read from these layers, or from the same ones as before."""
         topic = self.model_copy()
-        topic._layers, topic._own_namespace = layers, own_namespace
+        topic._platform, topic._layers = platform, layers or self._layers
         return topic
 
     @property
     def own_namespace(self) -> str:
         """Namespace of Cleantail's own tables and properties of the topic: the platform's. An adopted table is in
-        the namespace of its sink. A topic without a file has the namespace of its table."""
-        return self._own_namespace or self.table.rpartition(".")[0]
+        the namespace of its sink. A topic without a platform has the namespace of its table."""
+        return self._platform.catalog.namespace if self._platform else self.table.rpartition(".")[0]
 
     @property
     def waits_for_people(self) -> bool:

@@ -115,14 +115,14 @@ def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[
     return _complete(source, {ADDRESS: address or "", **settings}, "the environment")
 
 
-def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None, env: Mapping[str, str]) -> Mapping[str, str]:
+def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return the settings that a task handed on, else those of the driver's environment.
 
     Raises CleantailError if the topic has no source.kafka.
     """
     if topic.source.kafka is None:
         raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML; nothing was appended")
-    return settings_of_environment(topic.source.kafka, env) if handed_on is None else handed_on
+    return settings_of_environment(topic.source.kafka, topic.platform.env) if handed_on is None else handed_on
 
 
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:

@@ -300,7 +300,7 @@ def import_topics(
     # 1. what there is already
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
-    claims = claims_of(config_dir, os.environ)
+    claims = claims_of(config_dir)
     owners = {claim.topic: claim.file for claim in claims}
     # 2. every file is made and validated
     imported, texts = [], {}
@@ -381,7 +381,7 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
         try:
-            return load_topic(written, config_dir, os.environ)
+            return load_topic(written, config_dir)
         except ConfigError as e:
             if e.file != written:
                 raise

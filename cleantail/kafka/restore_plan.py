@@ -11,7 +11,6 @@ They are often another cluster than the one that the archive was read from.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from cleantail.codec import Codec
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS, KafkaSource
 from cleantail.errors import CleantailError, TargetError
@@ -160,12 +158,10 @@ class RestorePlan:
         return pin_stem(self.pin.cluster_id, self.pin.topic, self.pin.topic_id)
 
 
-def plan_restore(
-    topic: Topic, platform: Platform, request: RestoreRequest, brokers: TargetBrokers, now_ms: int
-) -> RestorePlan:
+def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, now_ms: int) -> RestorePlan:
     """Plans a restore. Raises TargetError for a topic that it cannot write into, TableError for a snapshot that is not
     there."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     if table is None or table.current_snapshot() is None:
         raise CleantailError(f"topic {topic.topic} has no records yet: there is nothing to restore")
     partitions = _partitions(table, request)

@@ -8,12 +8,10 @@ moved, on or back, the look says nothing any more.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cleantail.codec import Codec
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
@@ -42,23 +40,23 @@ class Look:
 LOOK_JSON: Codec[Look] = Codec(Look)
 
 
-def write_look(topic: Topic, platform: Platform, position: SourcePosition, at_ms: int) -> None:
+def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
     """Keeps the look in the place of the topic's last one. Nothing that goes wrong here makes a read fail: without it a
     reconciliation may be asked for that is not needed."""
     look = Look(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     try:
-        write_properties(open_catalog(platform, os.environ), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
+        write_properties(open_catalog(topic.platform), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
     except Exception as e:  # whatever the catalog's driver raises
         logger.warning("when %s was last asked for is not kept: %s", topic.topic, type(e).__name__)
 
 
-def last_look_ms(topic: Topic, platform: Platform, position: SourcePosition | None) -> int:
+def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
     """Returns when (Unix ms) the table, at the position that it has now, last had all of its topic; 0 where nobody
     knows."""
     if position is None:
         return 0
-    properties = namespace_properties(open_catalog(platform, os.environ), topic.own_namespace)
+    properties = namespace_properties(open_catalog(topic.platform), topic.own_namespace)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     if name not in properties:
         return 0
@@ -92,9 +90,9 @@ class TablePosition:
         return plan_read(self.position, self.ends, broker, topic.source.isolation, on_gap, now_ms)
 
 
-def table_position(topic: Topic, platform: Platform) -> TablePosition:
+def table_position(topic: Topic) -> TablePosition:
     """Returns where the table is; a table which is not there yet is at the beginning. Raises TableError."""
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     if table is None:
         return TablePosition(None, None, {})
     properties = properties_that_count(table)
@@ -104,11 +102,11 @@ def table_position(topic: Topic, platform: Platform) -> TablePosition:
     return TablePosition(properties.get(PROPERTY_POSITION), position, ends, snapshot_id)
 
 
-def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
+def position_after_files(topic: Topic) -> TablePosition:
     """Returns where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
     source is files nothing of theirs is read again. Raises TableError."""
-    at = table_position(topic, platform)
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    at = table_position(topic)
+    table = load_table(kept_catalog(topic.platform), topic)
     if at.position is None or topic.source.kafka is not None or table is None:
         return at
     known = at.position.next_offsets
@@ -116,21 +114,21 @@ def position_after_files(topic: Topic, platform: Platform) -> TablePosition:
     return replace(at, position=replace(at.position, next_offsets={**known, **ends}))
 
 
-def is_read(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> bool:
+def is_read(topic: Topic, settings: Mapping[str, str], now_ms: int) -> bool:
     """Returns whether the table has all that may be read. Keeps the look, and raises, as unread_offsets does."""
-    return unread_offsets(topic, platform, settings, now_ms) is None
+    return unread_offsets(topic, settings, now_ms) is None
 
 
-def unread_offsets(topic: Topic, platform: Platform, settings: Mapping[str, str], now_ms: int) -> int | None:
+def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> int | None:
     """Returns how many offsets the next read passes, None where the table has all that may be read; keeps the look
     then. Raises CleantailError for everything that forbids to read, before Spark is started."""
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
-    at = table_position(topic, platform)
+    at = table_position(topic)
     plan = at.plan(topic, broker, now_ms)
     if at.position is None or plan.offsets or plan.gaps:
         return plan.offsets
-    write_look(topic, platform, at.position, now_ms)
+    write_look(topic, at.position, now_ms)
     return None
 
 

@@ -7,7 +7,6 @@ environment, by the session module.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from cleantail.config.catalog import Catalog
@@ -44,16 +43,16 @@ OWN_OVERHEAD_MIB = 512
 """What an executor takes outside of its heap without our tasks: the JVM's own, and Python's modules."""
 
 
-def jars(platform: Platform, env: Mapping[str, str]) -> list[Path]:
+def jars(platform: Platform) -> list[Path]:
     """Returns the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
     starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
     CleantailError where one has another size than is listed."""
-    return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform, env))
+    return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform))
 
 
-def jars_directory(platform: Platform, env: Mapping[str, str]) -> Path:
+def jars_directory(platform: Platform) -> Path:
     """Returns where the jars of the platform's applications are (cleantail.lake.jar_list)."""
-    return jar_list.jars_directory(platform.home, env)
+    return jar_list.jars_directory(platform.home, platform.env)
 
 
 def needs_s3(platform: Platform) -> bool:
@@ -74,7 +73,7 @@ def _catalogs(platform: Platform) -> tuple[Catalog, ...]:
     return (platform.catalog, *platform.source_catalogs.values())
 
 
-def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None = None) -> dict[str, str]:
+def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]:
     """Returns settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
     can be read by SQL that names its path: that stays switched off.
 
@@ -89,7 +88,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
     catalog = {f"{prefix}.{key}": value for key, value in client_properties.spark_catalog(platform).items()}
     return {
         "spark.master": platform.spark.master,
-        **_class_path(platform, env),
+        **_class_path(platform),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **catalog,
@@ -105,7 +104,7 @@ def spark_conf(platform: Platform, env: Mapping[str, str], records: int | None =
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
         "spark.driver.memory": "3g",
-        "spark.driver.defaultJavaOptions": _default_options(platform, env),
+        "spark.driver.defaultJavaOptions": _default_options(platform),
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1" if platform.spark.master.startswith("local") else "0.0.0.0",
         **({"spark.driver.host": "127.0.0.1"} if platform.spark.master.startswith("local") else {}),
@@ -127,30 +126,32 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
     return {"spark.executor.memoryOverhead": f"{tasks_mib + OWN_OVERHEAD_MIB}m"}
 
 
-def _class_path(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def _class_path(platform: Platform) -> dict[str, str]:
     """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
     Where the cluster has them it returns nothing."""
     if platform.spark.jars_of_cluster:
         return {}
-    paths = [str(jar) for jar in jars(platform, env)]
+    paths = [str(jar) for jar in jars(platform)]
     executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
     return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
 
 
-def _default_options(platform: Platform, env: Mapping[str, str]) -> str:
+def _default_options(platform: Platform) -> str:
     """Returns options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
 
     Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
     """
-    if env.get(CONF_DIR_VARIABLE):
+    if platform.env.get(CONF_DIR_VARIABLE):
         return ""
-    archive = jars_directory(platform, env) / CLASS_ARCHIVE
+    archive = jars_directory(platform) / CLASS_ARCHIVE
     shared = f'-XX:SharedArchiveFile="{archive}" {AS_ARCHIVED} {QUIET_ARCHIVE}' if archive.exists() else ""
     return f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}" {shared}'.strip()
 
 
-def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def spark_secrets(platform: Platform) -> dict[str, str]:
     """Returns credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
-    secrets = {f"{prefix}.{key}": value for key, value in client_properties.spark_secrets(platform, env).items()}
-    return secrets | ({"spark.authenticate.secret": env[SPARK_SECRET]} if env.get(SPARK_SECRET) else {})
+    secrets = {f"{prefix}.{key}": value for key, value in client_properties.spark_secrets(platform).items()}
+    return secrets | (
+        {"spark.authenticate.secret": platform.env[SPARK_SECRET]} if platform.env.get(SPARK_SECRET) else {}
+    )

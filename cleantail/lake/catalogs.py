@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 
 
-def side_tables(topic: Topic, platform: Platform) -> dict[str, Table]:
+def side_tables(topic: Topic) -> dict[str, Table]:
     """Returns suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
     none."""
-    catalog, tables = open_catalog(platform, os.environ), {}
+    catalog, tables = open_catalog(topic.platform), {}
     for suffix in SUFFIXES:
-        table = load_any(catalog, f"{topic.table}{suffix}", platform)
+        table = load_any(catalog, f"{topic.table}{suffix}", topic.platform)
         if table is not None and table.properties.get(PROPERTY_SIDE_OF) == topic.topic:
             tables[suffix] = table
     return tables
 
 
-def side_due(topic: Topic, platform: Platform, now_ms: int) -> bool:
+def side_due(topic: Topic, now_ms: int) -> bool:
     """Returns whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
     oldest_kept_ms = now_ms - topic.config.cleantail_snapshot_retention_ms
     return any(
         snapshot.timestamp_ms < oldest_kept_ms and snapshot != table.current_snapshot()
-        for table in side_tables(topic, platform).values()
+        for table in side_tables(topic).values()
         for snapshot in table.snapshots()
     )
 
 
-def open_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
+def open_catalog(platform: Platform) -> Catalog:
     """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
     try:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
-                return opened(platform.catalog.name, pyiceberg_properties(platform, env), platform.limits)
-        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform, env)), platform.limits)
+                return opened(platform.catalog.name, pyiceberg_properties(platform), platform.limits)
+        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform)), platform.limits)
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 
@@ -99,12 +99,12 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
+def kept_catalog(platform: Platform) -> Catalog:
     """Returns the catalog as this process has opened it before by the same settings. Opening it asks for its own
     tables, which takes longer than to load a topic's: a process that works on many topics does it once. Several threads
     may ask: one of them opens it."""
     # a connection must not be used on both sides of a fork
-    settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform, env).items()))
+    settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform).items()))
     # who has it need not wait while another catalog is opened, which may be out of reach
     if kept := _kept(platform, settings):
         return kept
@@ -114,7 +114,7 @@ def kept_catalog(platform: Platform, env: Mapping[str, str]) -> Catalog:
         _opened.pop(settings, None)
         while len(_opened) >= MOST_KEPT:
             _opened.pop(next(iter(_opened)), None)
-        catalog = open_catalog(platform, env)
+        catalog = open_catalog(platform)
         _opened[settings] = (time.monotonic(), catalog)
         return catalog
 
@@ -176,10 +176,10 @@ def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str
         raise TableError(f"table {name} is broken: its metadata {file()} cannot be read: {kind}. {_DAMAGE}") from None
 
 
-def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | None:
+def load_table(catalog: Catalog, topic: Topic) -> Table | None:
     """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
     OutsideError where the catalog is out of reach."""
-    table = load_any(catalog, topic.table, platform)
+    table = load_any(catalog, topic.table, topic.platform)
     if table is None:
         return None
     require_ours(table.properties, topic)
@@ -190,7 +190,7 @@ def load_table(catalog: Catalog, topic: Topic, platform: Platform) -> Table | No
     if topic.columns is None:
         _require_own_partitioning(table, topic)
     else:
-        only_own_files(table, platform.imported_folders)
+        only_own_files(table, topic.platform.imported_folders)
     return table
 
 
@@ -239,29 +239,29 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
         )
 
 
-def require_usable(topic: Topic, platform: Platform, env: Mapping[str, str]) -> None:
+def require_usable(topic: Topic) -> None:
     """Raises, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
     table is not the topic's, and when a commit to an adopted one would delete metadata files that are not its own."""
-    table = load_table(kept_catalog(platform, env), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     if table is not None:
         require_data_alone(topic.table, table.properties)
     if table is not None and topic.columns is not None:
         require_safe_commits(table)
 
 
-def file_io_properties(topic: Topic, platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def file_io_properties(topic: Topic) -> dict[str, str]:
     """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
     those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
     The class of the file IO goes along, since a warehouse that is a name says of no store.
 
     A round asks for them several times. Where no catalog gives secrets with a table they are remembered for a while.
     """
-    catalog, now_s = kept_catalog(platform, env), time.monotonic()
+    catalog, now_s = kept_catalog(topic.platform), time.monotonic()
     asked_s, stores = _stores.get(catalog, (float("-inf"), {}))
-    if now_s - asked_s >= STORES_LIVE_S or platform.catalog.type == "rest":
+    if now_s - asked_s >= STORES_LIVE_S or topic.platform.catalog.type == "rest":
         asked_s, stores = _stores[catalog] = now_s, {}
     if topic.table not in stores:
-        table = load_table(catalog, topic, platform)
+        table = load_table(catalog, topic)
         if table is None:
             return {}
         stores[topic.table] = store_properties(table)
@@ -311,7 +311,7 @@ def load_named(platform: Platform, name: str) -> Table:
     no such table or no catalog."""
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
-    table = load_any(open_catalog(platform, os.environ), name, platform)
+    table = load_any(open_catalog(platform), name, platform)
     if table is None:
         raise TableError(f"there is no table {name} in catalog {platform.catalog.name}")
     return table

@@ -157,17 +157,17 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
     return {**kind, **shared, **of_java(catalog.properties)}
 
 
-def pyiceberg_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def pyiceberg_properties(platform: Platform) -> dict[str, str]:
     """Returns the same catalog for PyIceberg's load_catalog, with its secrets."""
     catalog = platform.catalog
     # a connection that is kept may have been closed by a database that was started anew
     ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
     if catalog.type == "sqlite" or catalog.type in _DATABASES:
         as_it_is = {"init_catalog_tables": "false"} if isinstance(catalog, SourceCatalog) else {}
-        kind = {"type": "sql", "uri": _sql_uri(platform, env), **ping, **as_it_is}
+        kind = {"type": "sql", "uri": _sql_uri(platform), **ping, **as_it_is}
     else:
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
-    secrets = {k: v for k, v in secret_properties(platform, env).items() if not k.startswith("jdbc.")}
+    secrets = {k: v for k, v in secret_properties(platform).items() if not k.startswith("jdbc.")}
     return {**kind, **_warehouse(platform), **of_pyiceberg({**catalog.properties, **secrets})}
 
 
@@ -184,14 +184,18 @@ def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
     return {**kept, "auth": {"type": "oauth2", "oauth2": login}}
 
 
-def spark_secrets(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def spark_secrets(platform: Platform) -> dict[str, str]:
     """Returns the secrets of Spark's catalog, without `spark.sql.catalog.NAME.` before them: for the driver only."""
-    return of_java(secret_properties(platform, env))
+    return of_java(secret_properties(platform))
 
 
-def secret_properties(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
+def secret_properties(platform: Platform) -> dict[str, str]:
     """Returns the properties whose values the environment has."""
-    return {name: env[variable] for name, variable in secret_variables(platform).items() if env.get(variable)}
+    return {
+        name: platform.env[variable]
+        for name, variable in secret_variables(platform).items()
+        if platform.env.get(variable)
+    }
 
 
 def secret_variables(platform: Platform) -> dict[str, str]:
@@ -226,13 +230,13 @@ def _plain(uri: str | None) -> str:
     return f"{scheme.split('+')[0]}://{rest}"
 
 
-def _sql_uri(platform: Platform, env: Mapping[str, str]) -> str:
+def _sql_uri(platform: Platform) -> str:
     """Returns the address of the database for SQLAlchemy, of a server with user and password. It is never shown, so
     quoting is all it needs."""
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"
     scheme, _, rest = _plain(platform.catalog.uri).partition("://")
-    secrets = secret_properties(platform, env)
+    secrets = secret_properties(platform)
     user, password = secrets.get("jdbc.user"), secrets.get("jdbc.password")
     login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
     return f"{_PY_DRIVERS[scheme]}://{login}{rest}"

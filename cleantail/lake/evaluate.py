@@ -16,7 +16,6 @@ which logs are meant is taken from it, and no bound. The unit is planned again f
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +88,6 @@ def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_
 
 def evaluate_topic(
     topic: Topic,
-    platform: Platform,
     *,
     now_ms: int,
     force: bool = False,
@@ -104,7 +102,7 @@ def evaluate_topic(
     resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
     `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
     Raises TableError when catalog or table is not usable."""
-    facts = kept.of(topic) if kept is not None and not unconverted else read_facts(topic, platform, unconverted)
+    facts = kept.of(topic) if kept is not None and not unconverted else read_facts(topic, unconverted)
     return plan_run(
         topic,
         facts,
@@ -114,16 +112,16 @@ def evaluate_topic(
         retry_quarantined=retry_quarantined,
         reconcile=reconcile,
         later_round=later_round,
-        until_ms=expiry_ms(platform, now_ms, int(time.time() * 1000)),
+        until_ms=expiry_ms(topic.platform, now_ms, int(time.time() * 1000)),
     )
 
 
-def read_facts(topic: Topic, platform: Platform, unconverted: bool = False) -> TableFacts | None:
+def read_facts(topic: Topic, unconverted: bool = False) -> TableFacts | None:
     """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
     releases. Returns None where nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
     passed over, so that what they delete counts as if it were there."""
-    catalog = kept_catalog(platform, os.environ)
-    table = load_table(catalog, topic, platform)
+    catalog = kept_catalog(topic.platform)
+    table = load_table(catalog, topic)
     if table is None:
         return None
     properties = namespace_properties(catalog, topic.own_namespace)
@@ -254,15 +252,15 @@ def parsed_unit(text: str) -> WorkUnit:
         raise _refused(str(e)) from None
 
 
-def planned_unit(topic: Topic, platform: Platform, unit: WorkUnit, clock_ms: int) -> WorkUnit:
+def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
     """Returns the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
     real clock.
 
     Raises HeldError where the one that was handed over has other bounds, another name, a snapshot that `main` never was
     at, or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
     """
-    base, facts = _base(topic, platform, unit.base_snapshot_id)
-    if not platform.allow_clock:
+    base, facts = _base(topic, unit.base_snapshot_id)
+    if not topic.platform.allow_clock:
         require_after(base, unit.now_ms, clock_ms)
     return unit_at(topic, facts, unit)
 
@@ -300,9 +298,9 @@ def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) ->
     raise _refused(f"partition {work.partition} has {right}, and not {wrong}")
 
 
-def _base(topic: Topic, platform: Platform, snapshot_id: int) -> tuple[Commit, TableFacts]:
-    catalog = open_catalog(platform, os.environ)
-    table = load_table(catalog, topic, platform)
+def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
+    catalog = open_catalog(topic.platform)
+    table = load_table(catalog, topic)
     history = history_of(table) if table is not None else iter(())
     commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
     if table is None or commit is None:

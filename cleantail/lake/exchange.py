@@ -7,7 +7,7 @@ secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cleantail.codec import digest_of
 from cleantail.config.platform import Platform
@@ -27,33 +27,33 @@ def folder_of(exchange: str, identity: Sequence[object]) -> str:
     return f"{exchange.rstrip('/')}/{digest_of(map(str, identity))}"
 
 
-def write_document(platform: Platform, env: Mapping[str, str], address: str, text: str) -> None:
+def write_document(platform: Platform, address: str, text: str) -> None:
     """Writes a document, in the place of one that is there."""
     from pyiceberg.io import load_file_io
 
-    with load_file_io(_store(platform, env), address).new_output(address).create(overwrite=True) as stream:
+    with load_file_io(_store(platform), address).new_output(address).create(overwrite=True) as stream:
         stream.write(text.encode())
 
 
-def read_document(platform: Platform, env: Mapping[str, str], address: str) -> str | None:
+def read_document(platform: Platform, address: str) -> str | None:
     """Returns a document, None where there is none."""
     from pyiceberg.io import load_file_io
 
     try:
-        with load_file_io(_store(platform, env), address).new_input(address).open() as stream:
+        with load_file_io(_store(platform), address).new_input(address).open() as stream:
             return stream.read().decode()
     except FileNotFoundError:
         return None
 
 
-def remove_document(platform: Platform, env: Mapping[str, str], address: str) -> None:
+def remove_document(platform: Platform, address: str) -> None:
     """Removes a document where there is one."""
     from pyiceberg.io import load_file_io
 
-    io = load_file_io(_store(platform, env), address)
+    io = load_file_io(_store(platform), address)
     if io.new_input(address).exists():
         io.delete(address)
 
 
-def _store(platform: Platform, env: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in pyiceberg_properties(platform, env).items() if k.startswith(OF_FILES)}
+def _store(platform: Platform) -> dict[str, str]:
+    return {k: v for k, v in pyiceberg_properties(platform).items() if k.startswith(OF_FILES)}

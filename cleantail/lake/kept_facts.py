@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -89,7 +88,7 @@ class KeptFacts:
         location = self._locations.get(topic.table)
         if location and (kept := self._kept(topic, location)) is not None:
             return kept
-        table = load_table(self._catalog, topic, self._platform)
+        table = load_table(self._catalog, topic)
         if table is None:
             return None
         newer = table.metadata_location
@@ -109,7 +108,7 @@ class KeptFacts:
 
     @property
     def _catalog(self) -> Catalog:
-        return kept_catalog(self._platform, os.environ)
+        return kept_catalog(self._platform)
 
     def _namespace(self, topic: Topic) -> _Namespace:
         name = topic.own_namespace

@@ -7,7 +7,6 @@ with Cleantail's rights. So this is asked before anything is deleted, and before
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
 def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[list[Neighbour], str]:
     """Returns the tables of another catalog, by its name there, and what of it could not be read."""
     try:
-        catalog = open_catalog(platform.reading(name), os.environ)
+        catalog = open_catalog(platform.reading(name))
         uri = catalog.properties.get("uri")
         is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same, by another login
         return _neighbours(catalog, table, table.catalog.name if is_own else None)

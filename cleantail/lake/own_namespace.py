@@ -13,13 +13,11 @@ then holds for that quarantine as well: the release starts over.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec, digest_of
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, OvertakenError, TableError
 from cleantail.lake.catalogs import load_table, open_catalog
@@ -192,7 +190,7 @@ def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: It
     write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
 
 
-def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release]) -> None:
+def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
     """Removes releases of logs whose states were written anew, so that none is ever taken for a word about the new
     state: a task that is cleared has its round's clock, and may leave a quarantine of the very same times.
 
@@ -202,7 +200,7 @@ def forget_releases(topic: Topic, platform: Platform, outdated: Iterable[Release
     if not old:
         return
     try:
-        catalog = open_catalog(platform, os.environ)
+        catalog = open_catalog(topic.platform)
         now = current_releases(catalog, topic)
         removals = {_property_of(release) for p, release in old.items() if now.get(p) == release}
         if removals:
@@ -221,18 +219,18 @@ BY_CHARS = 40
 """Catalogs bound the length of a property's value, and a user's name may have any."""
 
 
-def release(topic: Topic, platform: Platform, partition: int, by: str, now_ms: int) -> Quarantine:
+def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
     """Lifts the quarantine of one log and returns what it was; nothing else of the log's state changes.
 
     `by` is the user's name, for the log. Raises CleantailError where the log is not in quarantine, TableError where
     there is no such table or partition, OvertakenError when rounds were faster every time.
     """
-    catalog = open_catalog(platform, os.environ)
+    catalog = open_catalog(topic.platform)
 
     def starts_over(number: int, error: BaseException) -> None:
         release_logger.warning("release starts over (%d of %d): %s", number, TRIES.tries, error)
 
-    released = TRIES.run(lambda: _try(catalog, topic, platform, partition, by, now_ms), starts_over)
+    released = TRIES.run(lambda: _try(catalog, topic, partition, by, now_ms), starts_over)
     release_logger.info(
         "%r released partition %d of %s from quarantine: %s, %d attempts",
         by, partition, topic.topic, released.reason, released.attempts,
@@ -240,8 +238,8 @@ def release(topic: Topic, platform: Platform, partition: int, by: str, now_ms: i
     return released
 
 
-def _try(catalog: Catalog, topic: Topic, platform: Platform, partition: int, by: str, now_ms: int) -> Quarantine:
-    states, table_uuid = _states(catalog, topic, platform)
+def _try(catalog: Catalog, topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
+    states, table_uuid = _states(catalog, topic)
     require_partition(topic, partition, states)
     releases = current_releases(catalog, topic)
     held = lifted(states, releases, table_uuid).get(partition, PartitionState()).quarantine
@@ -250,15 +248,15 @@ def _try(catalog: Catalog, topic: Topic, platform: Platform, partition: int, by:
     times = (held.since_ms, held.attempts, held.retry_at_ms)
     word = Release(topic.topic, partition, table_uuid, by[:BY_CHARS], now_ms, *times)
     write_release(catalog, topic, word, _outdated(releases, word, states))
-    states, table_uuid = _states(catalog, topic, platform)
+    states, table_uuid = _states(catalog, topic)
     if lifted(states, {partition: word}, table_uuid).get(partition, PartitionState()).quarantine:
         raise OvertakenError(f"{topic.table} was changed meanwhile")
     return held
 
 
-def _states(catalog: Catalog, topic: Topic, platform: Platform) -> tuple[dict[int, PartitionState], str]:
+def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], str]:
     """Returns the states as the table's properties have them, and the table's UUID."""
-    table = load_table(catalog, topic, platform)
+    table = load_table(catalog, topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing is in quarantine")
     return states_of_properties(table.properties, topic.table), str(table.metadata.table_uuid)

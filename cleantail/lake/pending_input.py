@@ -10,7 +10,6 @@ behind files.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,12 +52,12 @@ def table_source_of(topic: Topic) -> TableSource:
     return topic.source.table
 
 
-def described_source(topic: Topic, platform: Platform) -> SourceTable:
+def described_source(topic: Topic) -> SourceTable:
     """Returns the source's snapshots as they are now. Raises SourceError, TableError where its metadata cannot be read,
     and OutsideError where its catalog is out of reach."""
     source = table_source_of(topic)
-    catalog, name = source.catalog or platform.catalog.name, source.named_in(platform.catalog.name)
-    table = _loaded(platform.reading(source.catalog), source, name)
+    catalog, name = source.catalog or topic.platform.catalog.name, source.named_in(topic.platform.catalog.name)
+    table = _loaded(topic.platform.reading(source.catalog), source, name)
     _require_of_a_sink(table, name)
     require_data_alone(name, table.properties)  # Spark makes what names code where a table is read, too
     known = set(table.schema().column_names)
@@ -83,7 +82,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
     from requests import RequestException
 
     try:
-        return kept_catalog(reading, os.environ).load_table(source.name)
+        return kept_catalog(reading).load_table(source.name)
     except (NoSuchTableError, NoSuchNamespaceError):
         raise SourceError(f"there is no table {name}, which source.table names; {_NOTHING}") from None
     except (FileNotFoundError, PermissionError) as e:
@@ -148,25 +147,25 @@ class PlannedRead:
     plan: SnapshotPlan | None
 
 
-def planned_read(topic: Topic, platform: Platform, now_ms: int) -> PlannedRead:
+def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
     """Looks at both tables. Raises SourceError, TableError and OutsideError for everything that forbids to read."""
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     at = _own_position(topic, table)
-    source = described_source(topic, platform)
+    source = described_source(topic)
     plan = plan_snapshots(at.position, source, table_source_of(topic).on_change, now_ms, PORTION_BYTES)
     if plan is not None and table is not None:
         _require_nothing_of_others(topic, table, at.position)
     return PlannedRead(at, source, plan)
 
 
-def is_table_read(topic: Topic, platform: Platform, now_ms: int) -> bool:
+def is_table_read(topic: Topic, now_ms: int) -> bool:
     """Returns whether the topic has all that its source table has. Raises as planned_read does."""
-    return planned_read(topic, platform, now_ms).plan is None
+    return planned_read(topic, now_ms).plan is None
 
 
-def own_position(topic: Topic, platform: Platform) -> OwnPosition:
+def own_position(topic: Topic) -> OwnPosition:
     """Returns where the topic's table is. Raises SourceError for one that was read from Kafka."""
-    return _own_position(topic, load_table(kept_catalog(platform, os.environ), topic, platform))
+    return _own_position(topic, load_table(kept_catalog(topic.platform), topic))
 
 
 def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
@@ -196,37 +195,37 @@ def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPos
         )
 
 
-def new_files(topic: Topic, platform: Platform, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
+def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
     """Returns the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
     in evaluate_topic.
 
     A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError where the
     folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
     """
-    matching = matching_files(platform, topic.source.path) if topic.source.path else []
-    gone = _gone_folder(topic, platform) if topic.source.path and not matching else None
-    ingested = _ingested(topic, platform, kept) if matching or gone else frozenset()
+    matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
+    gone = _gone_folder(topic) if topic.source.path and not matching else None
+    ingested = _ingested(topic, kept) if matching or gone else frozenset()
     if gone and ingested:
         raise OutsideError(
             f"the folder {gone} of source.path is not there, and the table of {topic.topic} has files of it: whether "
             "there are new ones is not known, and nothing was appended. Bring it back, or change source.path"
         )
-    with DigestCache(platform.home, platform.limits.of_input) as cache:
+    with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
         return matching, [file for file in matching if _digest(cache, file) not in ingested]
 
 
-def _gone_folder(topic: Topic, platform: Platform) -> Path | None:
+def _gone_folder(topic: Topic) -> Path | None:
     """Returns the folder in which source.path begins to look, where there is none."""
-    folder = folder_of(topic.source.path or "", platform.home)
+    folder = folder_of(topic.source.path or "", topic.platform.home)
     return None if folder.is_dir() else folder
 
 
-def _ingested(topic: Topic, platform: Platform, kept: KeptFacts | None) -> frozenset[str]:
+def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
     """Returns the digests of the files that the table has. They are among its properties: no manifest is read."""
     if kept is not None:
         facts = kept.of(topic)
         return facts.ingested if facts is not None else frozenset()
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     return ingested_files(properties_that_count(table)) if table is not None else frozenset()
 
 

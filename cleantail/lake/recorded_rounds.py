@@ -4,7 +4,6 @@ commit on `main`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -103,9 +102,9 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     return evidence_rows(table, condition, selected)
 
 
-def recorded_round(catalog: Catalog, platform: Platform, topic: Topic, round_id: str, kind: str) -> CheckedRound:
+def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> CheckedRound:
     """Returns the last check of the round that a task names. Raises HeldError as `recorded` does."""
-    return recorded(topic, round_id, kind, evidence_of_round(catalog, platform, topic.topic, round_id, kind))
+    return recorded(topic, round_id, kind, evidence_of_round(catalog, topic.platform, topic.topic, round_id, kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +119,10 @@ class AnsweredRound:
     publication: RoundResult | None = None
 
 
-def answered_round(topic: Topic, platform: Platform, reference: RoundReference, kind: str) -> AnsweredRound:
+def answered_round(topic: Topic, reference: RoundReference, kind: str) -> AnsweredRound:
     """Returns the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
-    catalog = open_catalog(platform, os.environ)
-    evidence = evidence_of_round(catalog, platform, topic.topic, reference.round, kind)
+    catalog = open_catalog(topic.platform)
+    evidence = evidence_of_round(catalog, topic.platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
     last = last_compaction(topic, evidence) if kind == COMPACT else None
     of_round = evidence
@@ -132,13 +131,13 @@ def answered_round(topic: Topic, platform: Platform, reference: RoundReference, 
         of_round = [row for row in evidence if row.get("outcome") not in CHECKS or row in last.rows]
     require_matching_reference(reference, checked, evidence)
     answer = decided(topic, checked, read_answer(catalog, topic, kind))
-    table = load_table(catalog, topic, platform) if last is not None else None
+    table = load_table(catalog, topic) if last is not None else None
     publication = publication_in(table, topic, last) if table is not None and last is not None else None
     return AnsweredRound(checked, of_round, answer, publication)
 
 
 def recorded_publication(
-    topic: Topic, platform: Platform, dag_id: str, run_id: str, told_heads: Collection[int] = ()
+    topic: Topic, dag_id: str, run_id: str, told_heads: Collection[int] = ()
 ) -> RoundResult | None:
     """Returns what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
     passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots of the check that the task
@@ -146,13 +145,13 @@ def recorded_publication(
 
     It goes by the evidence and the table alone. Raises TableError, and OutsideError where the catalog is out of reach.
     """
-    catalog = kept_catalog(platform, os.environ)
-    table = load_table(catalog, topic, platform)
+    catalog = kept_catalog(topic.platform)
+    table = load_table(catalog, topic)
     values = {"topic": topic.topic, "kind": COMPACT, "dag_id": dag_id, "run_id": run_id}
     try:
-        evidence = _evidence(catalog, platform, values) if table is not None else []
+        evidence = _evidence(catalog, topic.platform, values) if table is not None else []
     except Exception as e:
-        raise unreachable(platform, e) from None
+        raise unreachable(topic.platform, e) from None
     last = last_compaction(topic, evidence)
     result = publication_in(table, topic, last) if table is not None and last is not None else None
     if result is None:

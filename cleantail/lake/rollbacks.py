@@ -4,13 +4,11 @@ Changes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cleantail.codec import Codec
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
@@ -62,28 +60,28 @@ class LogWithout:
     lifts_quarantine: bool
 
 
-def preview(topic: Topic, platform: Platform, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
+def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
     """Returns the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
     plan = plan_rollback(list(history_of(table)), to, topic.table)
     return plan, tuple(_logs(table, plan))
 
 
-def done_already(topic: Topic, platform: Platform, request: str) -> Commit | None:
+def done_already(topic: Topic, request: str) -> Commit | None:
     """Returns the rollback in main's history that the same request asked for."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     return answer_to(list(history_of(table)), request) if table is not None else None
 
 
 def preview_ingestion(
-    topic: Topic, platform: Platform, choice: IngestionChoice
+    topic: Topic, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
     """Returns the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
     it before. Raises as plan_undo does."""
-    catalog = open_catalog(platform, os.environ)
-    table = load_table(catalog, topic, platform)
+    catalog = open_catalog(topic.platform)
+    table = load_table(catalog, topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to take back")
     history = list(history_of(table))
@@ -230,10 +228,10 @@ class RepeatedRollback:
 ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackResult | RepeatedRollback)
 
 
-def changed_logs(topic: Topic, platform: Platform, undone: Iterable[int] | None = None) -> ChangedLogs:
+def changed_logs(topic: Topic, undone: Iterable[int] | None = None) -> ChangedLogs:
     """Reads the clean points from the table. `undone`: the logs that the undone rounds touched; None where that is not
     known any more, since the rollback was done before: then any log may have changed."""
-    facts = read_facts(topic, platform)
+    facts = read_facts(topic)
     states = facts.states if facts else {}
     checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
     return ChangedLogs(tuple(sorted(states if undone is None else undone)), checkpoints)

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import Counter
@@ -346,7 +345,7 @@ class MetadataCache:
     def _open(self) -> Catalog:
         with self._lock:
             if self._catalog is None or is_outdated(self._platform, self._catalog[0], self._clock()):
-                self._catalog = (self._clock(), open_catalog(self._platform, os.environ))
+                self._catalog = (self._clock(), open_catalog(self._platform))
             return self._catalog[1]
 
     def _current_locations(self) -> dict[str, str]:
@@ -364,14 +363,14 @@ class MetadataCache:
         return known[1]
 
     def _read_whole(self, topic: Topic, _: str) -> ObservedTable:
-        table = load_table(self._open(), topic, self._platform)
+        table = load_table(self._open(), topic)
         return ObservedTable() if table is None else observed_table(table)
 
     def _read_summary(self, topic: Topic, location: str) -> TableSummary:
         """Return the kept summary of this location. If there is none, read the table."""
         if location and (kept := self._kept_summary(topic, location)) is not None:
             return kept
-        table = load_table(self._open(), topic, self._platform)
+        table = load_table(self._open(), topic)
         if table is None:
             return TableSummary()
         if not location and (kept := self._kept_summary(topic, table.metadata_location)) is not None:

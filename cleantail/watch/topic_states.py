@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -167,10 +166,10 @@ class TopicStatus:
     source: ReadPosition | None = None
 
 
-def status_of(topic: Topic, platform: Platform, now_ms: int) -> TopicStatus:
+def status_of(topic: Topic, now_ms: int) -> TopicStatus:
     """Return the status of a topic, from metadata. Raises TableError, or OutsideError if the catalog cannot be
     reached."""
-    facts = read_facts(topic, platform)
+    facts = read_facts(topic)
     logs = log_states(topic, facts, now_ms)
     if facts is None:
         return TopicStatus(topic, logs)
@@ -187,11 +186,11 @@ def status_of_all(
     """Return each topic's status, and a message for each topic whose file or table is broken."""
     statuses: list[TopicStatus] = []
     broken: list[str] = []
-    for _, topic in counting(list(scan_topics(config_dir, os.environ)), "topic"):
+    for _, topic in counting(list(scan_topics(config_dir)), "topic"):
         try:
             if isinstance(topic, ConfigError):
                 raise topic
-            statuses.append(status_of(topic, platform, now_ms))
+            statuses.append(status_of(topic, now_ms))
         except ConfigError as e:
             broken.append(str(e))
         except TableError as e:

@@ -6,7 +6,6 @@ as the table's snapshots. Older files count as present from the start.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,17 +149,15 @@ def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
     return items
 
 
-def compare(
-    before: Topic, after: Topic, platform: Platform, now_ms: int, counting: Counting = _uncounted
-) -> Comparison:
+def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _uncounted) -> Comparison:
     """Compare both policies on the history of the topic's present table. Raises TableError if it cannot be read."""
     # 1. the table, and its history
     changes = changes_between(before, after)
-    catalog = open_catalog(platform, os.environ)
-    table = load_table(catalog, before, platform)
+    catalog = open_catalog(before.platform)
+    table = load_table(catalog, before)
     if table is None:
         return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
-    evidence = load_evidence(catalog, platform)
+    evidence = load_evidence(catalog, before.platform)
     rounds = read_evidence(evidence, before.topic) if evidence is not None else []
     history = read_history(table, rounds, now_ms)
     if history is None:
@@ -170,7 +167,7 @@ def compare(
     old, new = (
         _policy(
             topic,
-            parts_of(run_schedule_of(topic, platform.config_dir, os.environ))[0],  # when assets are updated is unknown
+            parts_of(run_schedule_of(topic, before.platform.config_dir))[0],  # when assets are updated is unknown
             history,
             log_states(topic, facts, now_ms),
             now_ms,
@@ -243,7 +240,7 @@ def differences(
     new, wrong = _topics(config_dir)
     both = sorted(old.keys() & new.keys())
     differing = [t for t in both if changes_between(old[t][1], new[t][1])]
-    changed = [_compared(old[t][1], new[t][1], platform, now_ms) for t in counting(differing, "topic")]
+    changed = [_compared(old[t][1], new[t][1], now_ms) for t in counting(differing, "topic")]
     return Difference(
         tuple(changed),
         tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
@@ -255,15 +252,15 @@ def differences(
 
 def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, ConfigError]]:
     """Return topic -> (name of its file, the topic), and name of a broken file -> its error."""
-    topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir, os.environ)]
+    topics_by_file = [(file.name, topic) for file, topic in scan_topics(config_dir)]
     topics = {topic.topic: (name, topic) for name, topic in topics_by_file if isinstance(topic, Topic)}
     return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
-def _compared(before: Topic, after: Topic, platform: Platform, now_ms: int) -> Comparison:
+def _compared(before: Topic, after: Topic, now_ms: int) -> Comparison:
     """Compare one topic. A table that cannot be read becomes a note; an unreachable catalog fails the whole command."""
     try:
-        return compare(before, after, platform, now_ms)
+        return compare(before, after, now_ms)
     except OutsideError:
         raise
     except CleantailError as e:

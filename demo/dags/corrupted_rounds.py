@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.task_ids import COMPACT
 from cleantail_airflow.tasks.spark_tasks import CompactOperator
@@ -31,7 +31,7 @@ class DefectiveCompactOperator(CompactOperator):
 
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
     """Returns the topic's DAG under another name, with a `compact` that has a defect."""
-    dag = topic_dag(find_topic(topic_name, config, os.environ), load_platform(config, os.environ))
+    dag = topic_dag(find_topic(topic_name, config))
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
     compact: Any = dag.get_task(COMPACT)  # a mapped task, which makes an operator for each unit

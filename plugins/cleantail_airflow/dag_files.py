@@ -45,17 +45,17 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
     wanted = topic_of(only, dag_prefix(config_dir)) if only and groups else None
     if wanted in groups:
         # only the docs of a group's DAG name its topics, so that a task does not read the YAML of a thousand of them
-        yield group_dag(groups[wanted], (), load_platform(config_dir, os.environ))
+        yield group_dag(groups[wanted], (), load_platform(config_dir))
         return
     topics = [topic for _, topic in usable_topics(config_dir) if isinstance(topic, Topic)]
     if not topics:  # with a broken defaults.yaml no topic is usable
         return
-    platform = load_platform(config_dir, os.environ)
+    platform = load_platform(config_dir)
     for topic in topics:
         group = groups.get(topic.group) if topic.group else None
         own = topic.dag_name == topic.topic and (topic.group is None or group is not None)
         if own and only in (None, dag_id_of(topic.topic, platform.dag_prefix)):
-            yield topic_dag(topic, platform, group)
+            yield topic_dag(topic, group)
     for name, group in groups.items() if only is None else ():
         yield group_dag(group, [topic for topic in topics if topic.dag_name == name], platform)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ def client_settings(topic: Topic) -> Mapping[str, str]:
     """Returns librdkafka's settings, with the login. Raises CleantailError where there are none, or wrong ones."""
     if topic.source.kafka is None:
         raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML any more; nothing was appended")
-    return settings_of(topic.source.kafka, os.environ, _connection)
+    return settings_of(topic.source.kafka, topic.platform.env, _connection)
 
 
 def _connection(conn_id: str) -> tuple[str, Mapping[str, Any]] | None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.platform import Platform
 from cleantail.config.source_paths import beginning_of
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS
@@ -91,25 +90,23 @@ OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
 """Stations that commit to the main branch. Their results name no snapshot: it is the newest."""
 
 
-def evaluated(topic: Topic, platform: Platform) -> StationLineage | None:
+def evaluated(topic: Topic) -> StationLineage | None:
     """Return what `evaluate` has read: the metadata of the newest snapshot."""
-    tables = told_tables(topic, platform, None)
+    tables = told_tables(topic, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
     return lineage_of("evaluate", tables, StationFacts(read)) if tables else None
 
 
-def asked(topic: Topic, platform: Platform, heads: Iterable[int]) -> StationLineage | None:
+def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     """Return what a person decides about: the snapshots that the round has staged."""
-    tables = told_tables(topic, platform, None)
+    tables = told_tables(topic, None)
     return lineage_of("approve", tables, StationFacts(tuple(heads))) if tables else None
 
 
-def done(
-    topic: Topic, platform: Platform, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()
-) -> StationLineage | None:
+def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()) -> StationLineage | None:
     """Return what a job has read and written. `report`: its parsed result; `read`: snapshots named by another task."""
     station = ended.job
-    tables = told_tables(topic, platform, told_evidence(platform))
+    tables = told_tables(topic, told_evidence(topic.platform))
     if tables is None:
         return None
     appended = ended.result if station in INGESTING and isinstance(ended.result, ReadRecords) else None
@@ -123,17 +120,17 @@ def done(
         written=written,
         commits=_commits(ended, appended, report),
         records=appended.records if appended else None,
-        checks=_checks(station, topic, platform, report.round),
+        checks=_checks(station, topic, report.round),
     )
     files = [Path(file.file) for file in appended.files if not file.skipped] if appended else []
-    return lineage_of(station, tables, facts, _source(station, topic, platform, files))
+    return lineage_of(station, tables, facts, _source(station, topic, files))
 
 
 def done_by_pack(
-    station: str, topic: Topic, platform: Platform, outcome: TopicOutcome, evidence: LineageDataset | None
+    station: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
     """Return what a station has read and written of one topic of a group's pack."""
-    tables = told_tables(topic, platform, evidence)
+    tables = told_tables(topic, evidence)
     if tables is None:
         return None
     rounds = {"check_quality": outcome.compacted, "compact": outcome.compacted, **outcome.rounds}
@@ -147,9 +144,9 @@ def done_by_pack(
         commits = station == "compact" or bool(result and result.published)
         written = result.snapshot_id if result and station != "compact" else None
     records = outcome.ingested.records if station == "ingest" and outcome.ingested else None
-    checks = _checks(station, topic, platform, result.round if result else None)
+    checks = _checks(station, topic, result.round if result else None)
     facts = StationFacts((), written, commits, records, checks)
-    return lineage_of(station, tables, facts, _source(station, topic, platform, ()))
+    return lineage_of(station, tables, facts, _source(station, topic, ()))
 
 
 def _commits(ended: EndedJob, appended: ReadRecords | None, report: JobReport) -> bool:
@@ -160,15 +157,13 @@ def _commits(ended: EndedJob, appended: ReadRecords | None, report: JobReport) -
     return bool(report.published) if report.published is not None else True
 
 
-def _checks(station: str, topic: Topic, platform: Platform, round_id: str | None) -> tuple[CheckResult, ...]:
+def _checks(station: str, topic: Topic, round_id: str | None) -> tuple[CheckResult, ...]:
     if round_id is None or station not in KINDS:
         return ()
-    return recorded_checks(platform, topic.topic, round_id, KINDS[station])
+    return recorded_checks(topic.platform, topic.topic, round_id, KINDS[station])
 
 
-def _source(
-    station: str, topic: Topic, platform: Platform, files: list[Path] | tuple[()]
-) -> tuple[LineageDataset, ...]:
+def _source(station: str, topic: Topic, files: list[Path] | tuple[()]) -> tuple[LineageDataset, ...]:
     """Return the topic's source if the station reads it: a topic in Kafka, a table, or the files that were read.
 
     If the files are unknown, their folder is returned.
@@ -178,8 +173,8 @@ def _source(
     if topic.source.kafka is not None:
         return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)
     if topic.source.table is not None:
-        source = told_source(topic, platform)
+        source = told_source(topic)
         return (source,) if source else ()
     if files or not topic.source.path:
         return file_datasets(files)
-    return file_datasets([beginning_of(topic.source.path, platform.home)])
+    return file_datasets([beginning_of(topic.source.path, topic.platform.home)])

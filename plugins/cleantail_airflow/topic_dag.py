@@ -106,7 +106,6 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import one_line
@@ -117,13 +116,13 @@ from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARA
 from cleantail_airflow.topic_tasks import add_tasks
 
 
-def topic_dag(topic: Topic, platform: Platform, group: TopicGroup | None = None) -> DAG:
+def topic_dag(topic: Topic, group: TopicGroup | None = None) -> DAG:
     """Make the DAG of one topic. Equal YAML makes an equal DAG, so that Airflow keeps one version of it.
 
     `group`: the group whose schedule it follows, for a topic of a group that has a DAG of its own.
     """
     with DAG(
-        dag_id=dag_id_of(topic.topic, platform.dag_prefix),
+        dag_id=dag_id_of(topic.topic, topic.platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
         doc_md=f"{__doc__}\n\n{settings_section(topic)}",
         schedule=schedule_of(group or topic),
@@ -132,9 +131,9 @@ def topic_dag(topic: Topic, platform: Platform, group: TopicGroup | None = None)
         max_active_runs=1,
         tags=_tags(topic),
         params=_params(topic),
-        default_args=default_args(group.owner if group else topic.owner, platform),
+        default_args=default_args(group.owner if group else topic.owner, topic.platform),
     ) as dag:
-        add_tasks(topic, str(platform.config_dir))
+        add_tasks(topic, str(topic.platform.config_dir))
     return dag
 
 

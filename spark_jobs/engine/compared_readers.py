@@ -35,7 +35,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, ORDER, PARTITION, TIMESTAMP, TOMBSTONE, VALUE
 from cleantail.human import counted
 from cleantail.lake.records import projection, topic_columns
@@ -95,12 +94,7 @@ class FileDigest:
 
 
 def compare_readers(
-    table: TopicTable,
-    platform: Platform,
-    unit: WorkUnit,
-    files: SnapshotFiles,
-    tasks: Sequence[LogTask],
-    retained: Collection[int] = (),
+    table: TopicTable, unit: WorkUnit, files: SnapshotFiles, tasks: Sequence[LogTask], retained: Collection[int] = ()
 ) -> ReaderComparison:
     """Compare the kinds of files that the tasks of a round have opened, where they are new to the table. `files`: of
     the snapshot that the tasks have read; `retained`: logs of which only retention is due."""
@@ -114,7 +108,7 @@ def compare_readers(
     if not new:
         return NOTHING_NEW
     unknown = {kind: found for kind, found in new.items() if (readers, kind) not in _equal}
-    differing, empty = _differing(table, platform, unit, files, tasks, unknown) if unknown else ({}, frozenset())
+    differing, empty = _differing(table, unit, files, tasks, unknown) if unknown else ({}, frozenset())
     equal = [kind for kind in sorted(new) if kind not in differing and kind not in empty]
     _equal.update((readers, kind) for kind in equal)
     text = json.dumps({"readers": readers, "kinds": [*remembered, *equal][-MOST_KINDS:]}, separators=(",", ":"))
@@ -164,12 +158,7 @@ Differences = dict[str, tuple[frozenset[str], str]]
 
 
 def _differing(
-    table: TopicTable,
-    platform: Platform,
-    unit: WorkUnit,
-    files: SnapshotFiles,
-    tasks: Sequence[LogTask],
-    kinds: Kinds,
+    table: TopicTable, unit: WorkUnit, files: SnapshotFiles, tasks: Sequence[LogTask], kinds: Kinds
 ) -> tuple[Differences, frozenset[str]]:
     """Return the kinds that the readers see differently, and those of which no record was compared."""
     by_path = {file.path: (task, file) for task in tasks for file in task.files}
@@ -180,7 +169,7 @@ def _differing(
         if path in by_path and files.planned(path)
     ]
     compared = [_compared_file(unit.partitions, *by_path[path]) for _, path in wanted]
-    ours = run_tasks(table, platform, digest_of_file, compared, "compare readers of files: Cleantail's,")
+    ours = run_tasks(table, digest_of_file, compared, "compare readers of files: Cleantail's,")
     theirs: list[FileDigest] = []
     for first in range(0, len(compared), FILES_AT_ONCE):
         theirs += _by_spark(table, files, compared[first : first + FILES_AT_ONCE])

@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import duration
 from cleantail.kafka.source_topic import SourceTopic
@@ -195,15 +194,13 @@ GROUP BY r.log
 """
 
 
-def measure_reconciliation(
-    table: TopicTable, platform: Platform, source: SourceTopic, unit: StagedUnit
-) -> list[LogMeasure]:
+def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> list[LogMeasure]:
     """Returns the measures of each log of the unit. Raises CleantailError where the brokers cannot be read."""
     change, base, branch = files_of_round(table, unit, table.load())
-    planned, deletes = log_tasks(table, platform, unit, base), branch.deletes_by_path()
-    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, deletes))]
+    planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
+    again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
     tasks = [with_branch_deletes(task, deletes) for task in planned]
-    context, memory_bytes = table.spark.sparkContext, platform.cleaner.cleantail_task_memory_bytes
+    context, memory_bytes = table.spark.sparkContext, table.platform.cleaner.cleantail_task_memory_bytes
     offsets = sum((w.source_end or 0) - (w.source_start or 0) for w in unit.partitions)
     buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
     broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
@@ -215,7 +212,7 @@ def measure_reconciliation(
             )
             for w in unit.partitions
         }
-        parts = compared(table, platform, tasks, keys, buckets, partial(judge_gone, bounds), tally_of)
+        parts = compared(table, tasks, keys, buckets, partial(judge_gone, bounds), tally_of)
     finally:
         keys.release()
     by_log = {log.partition: log for log in merged_counts(log for part in parts for log in part)}

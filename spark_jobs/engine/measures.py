@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.log.horizons import as_due, new_horizon_ms, spans_of, swept
 from cleantail.log.partition_state import (
@@ -143,9 +142,7 @@ HASH = "ct_hash"
 NO_COUNTS = LogCounts(-1, {}, {})
 
 
-def measure_unit(
-    table: TopicTable, platform: Platform, unit: StagedUnit, expiring: bool, iceberg: Any = None
-) -> list[LogMeasure]:
+def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: Any = None) -> list[LogMeasure]:
     """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state.
     `iceberg`: the table, where it was loaded for this round's check already."""
     iceberg = iceberg or table.load()
@@ -159,15 +156,15 @@ def measure_unit(
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    planned = log_tasks(table, platform, unit, base)
+    planned = log_tasks(table, unit, base)
     deletes = branch.deletes_by_path()
-    again = [records_again(table, platform, tasks) for tasks in (planned, on_branch(planned, deletes))]
+    again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
     tasks = [with_branch_deletes(task, deletes) for task in planned]
     if expiring:
         of_share = partial(judge_expiry, ledgers=ledgers)
-        counted = run_apart(table, platform, of_share, merged_logs, tasks, "count what an expiry has done")
+        counted = run_apart(table, of_share, merged_logs, tasks, "count what an expiry has done")
     else:
-        counted = run_work(table, platform, judging(ledgers), tasks)
+        counted = run_work(table, judging(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
     proven = _proven(table, unit, proofs)

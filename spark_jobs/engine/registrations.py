@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 from pyiceberg.io import load_file_io
 
-from cleantail.config.platform import Platform
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.task_records import records_of
 from spark_jobs.engine.tasks import run_tasks
@@ -42,15 +41,13 @@ def removed_with(files: Collection[LogFile], records: Mapping[int, int]) -> dict
     return {REGISTERED_TWICE: records} if files else {}
 
 
-def records_again(
-    table: TopicTable, platform: Platform, tasks: Sequence[LogTask], held: Collection[int] = ()
-) -> dict[int, int]:
+def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[int] = ()) -> dict[int, int]:
     """Returns partition -> the records that readers see beyond the first time, in files that are registered more than
     once; of logs that are not `held` back."""
     doubled = [_only(task, [file for file in task.files if file.again]) for task in tasks]
     doubled = [task for task in doubled if task.files]
     counts: Counter[int] = Counter()
-    for by_log in run_tasks(table, platform, count_again, doubled, "count what is registered twice"):
+    for by_log in run_tasks(table, count_again, doubled, "count what is registered twice"):
         counts.update(by_log)
     return {log: count for log, count in counts.items() if log not in held}
 

@@ -31,7 +31,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.task_shares import KEY_BYTES
@@ -236,12 +235,12 @@ class Work(Generic[R]):
     merge: Callable[[Iterable[R]], R]
 
 
-def run_work(table: TopicTable, platform: Platform, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
+def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
     """Does the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
     with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
-        parts = [threads.submit(_run_shared, table, platform, work, task) for task in shared]
-        done = run_tasks(table, platform, work.whole, whole, work.name)
+        parts = [threads.submit(_run_shared, table, work, task) for task in shared]
+        done = run_tasks(table, work.whole, whole, work.name)
         return [*done, *(part.result() for part in parts)]
 
 
@@ -252,10 +251,10 @@ def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
     return max(min(len(tasks), MOST_LOGS, fitting), 1)
 
 
-def _run_shared(table: TopicTable, platform: Platform, work: Work[R], task: LogTask) -> R:
+def _run_shared(table: TopicTable, work: Work[R], task: LogTask) -> R:
     context, shares = table.spark.sparkContext, shares_of(task)
-    store = file_io_properties(table.topic, platform, os.environ)
-    require_python(context, platform)
+    store = file_io_properties(table.topic)
+    require_python(context, table.platform)
     shipped = context.broadcast(task)
     try:
         with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):

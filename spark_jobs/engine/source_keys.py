@@ -11,7 +11,6 @@ pause the last of PASSES takes the moment that it takes to read what came within
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,6 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 from pyspark import StorageLevel
 
-from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
 from cleantail.kafka.source_topic import RangeReader, SourceTopic
@@ -248,18 +246,12 @@ def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int,
 
 
 def compared(
-    table: TopicTable,
-    platform: Platform,
-    tasks: Sequence[LogTask],
-    source: SourceKeys,
-    buckets: int,
-    decide: Decide,
-    counting: Any = None,
+    table: TopicTable, tasks: Sequence[LogTask], source: SourceKeys, buckets: int, decide: Decide, counting: Any = None
 ) -> list[Any]:
     """Returns what every bucket has decided, and what `counting` says of every share of the table's files."""
     context = table.spark.sparkContext
-    store: Mapping[str, str] = file_io_properties(table.topic, platform, os.environ)
-    require_python(context, platform)
+    store: Mapping[str, str] = file_io_properties(table.topic)
+    require_python(context, table.platform)
     tasks = _one_log_each(tasks)
     shipped = context.broadcast(tasks)
     fewest = -(-int(context.defaultParallelism) // max(len(tasks), 1))
@@ -268,7 +260,7 @@ def compared(
         for number, task in enumerate(tasks)
         for share in shares_of(replace(task, shares=max(task.shares, fewest)))
     ]
-    memory_bytes = platform.cleaner.cleantail_task_memory_bytes
+    memory_bytes = table.platform.cleaner.cleantail_task_memory_bytes
     try:
         with described(context, f"compare the keys of {table.topic.topic} with its source"):
             of_table = context.parallelize(shares, max(len(shares), 1)).flatMap(

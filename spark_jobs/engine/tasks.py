@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -57,7 +56,6 @@ def task_of_share(task: LogTask, share: Share) -> LogTask:
 
 def run_apart(
     table: TopicTable,
-    platform: Platform,
     work: Callable[[Mapping[str, str], LogTask], R],
     merge: Callable[[Iterable[R]], R],
     tasks: Sequence[LogTask],
@@ -65,7 +63,7 @@ def run_apart(
 ) -> list[R]:
     """Runs each share of the tasks on its own, and returns one merged result for each task."""
     shares = [(number, share) for number, task in enumerate(tasks) for share in tasks_of_shares(task)]
-    done = run_tasks(table, platform, work, [share for _, share in shares], what)
+    done = run_tasks(table, work, [share for _, share in shares], what)
     by_task: list[list[R]] = [[] for _ in tasks]
     for (number, _), result in zip(shares, done, strict=True):
         by_task[number].append(result)
@@ -173,20 +171,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-def log_tasks(
-    table: TopicTable,
-    platform: Platform,
-    unit: WorkUnit,
-    files: SnapshotFiles,
-    by_rounds: bool = False,
-) -> list[LogTask]:
+def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False) -> list[LogTask]:
     """Returns the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
 
     `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
+    platform = table.platform
     logs = {work.partition for work in unit.partitions}
     configs, layout = table.topic.config, files.layout
-    log_files = with_footers(table, platform, files.log_files(logs), layout, logs)
+    log_files = with_footers(table, files.log_files(logs), layout, logs)
     remembered = remembered_files(table, logs)
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
     sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
@@ -228,9 +221,7 @@ def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
     return sum(work.dirty_records for work in works), sum(dirty.values())
 
 
-def with_footers(
-    table: TopicTable, platform: Platform, files: Sequence[LogFile], layout: Layout, logs: set[int]
-) -> list[LogFile]:
+def with_footers(table: TopicTable, files: Sequence[LogFile], layout: Layout, logs: set[int]) -> list[LogFile]:
     """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
     footers say. Spark tasks read these, once for a file: it never changes."""
     place = repr(sorted(layout.items()))
@@ -238,9 +229,9 @@ def with_footers(
     # held here: another thread may forget what all have read
     read = {name: footer for name in silent if (footer := _footers.get(name)) is not None}
     if unread := [f for f in files if _of_footer(f, place) in silent and _of_footer(f, place) not in read]:
-        tasks = max(min(parallelism(platform.spark), len(unread)), 1)
-        shares = [FooterTask(tuple(unread[n::tasks]), layout, platform.warehouse) for n in range(tasks)]
-        of_tasks = run_tasks(table, platform, read_footers, shares, "read the footers of files")
+        tasks = max(min(parallelism(table.platform.spark), len(unread)), 1)
+        shares = [FooterTask(tuple(unread[n::tasks]), layout, table.platform.warehouse) for n in range(tasks)]
+        of_tasks = run_tasks(table, read_footers, shares, "read the footers of files")
         fresh = {_of_footer(file, place): file for of_task in of_tasks for file in of_task}
         if len(_footers) > REMEMBERED_FOOTERS:
             _footers.clear()
@@ -290,16 +281,10 @@ def log_groups(
     return sizes.packs(works)
 
 
-def run_tasks(
-    table: TopicTable,
-    platform: Platform,
-    work: Callable[[Mapping[str, str], T], R],
-    tasks: Sequence[T],
-    what: str,
-) -> list[R]:
+def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], tasks: Sequence[T], what: str) -> list[R]:
     """Runs the tasks on Spark's executors, and returns what each of them returns, in their order. `what` names the
     Spark job for people."""
-    return run_stored(table, with_store(table, platform, work), tasks, what) if tasks else []
+    return run_stored(table, with_store(table, work), tasks, what) if tasks else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +294,10 @@ class StoredWork(Generic[T, R]):
     run: Callable[[T], R | Failed]
 
 
-def with_store(table: TopicTable, platform: Platform, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
+def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
     """Returns the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
-    require_python(table.spark.sparkContext, platform)
-    return stored_work(work, file_io_properties(table.topic, platform, os.environ), table.met)
+    require_python(table.spark.sparkContext, table.platform)
+    return stored_work(work, file_io_properties(table.topic), table.met)
 
 
 def stored_work(

@@ -71,9 +71,9 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
     platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
     CleantailError when the jars are not there."""
-    jar_files = platform.spark.jars_of_cluster or jars(platform, os.environ)
+    jar_files = platform.spark.jars_of_cluster or jars(platform)
     if not jar_files and SUBMITTED not in os.environ:
-        raise CleantailError(f"no Spark jars in {jars_directory(platform, os.environ)}: {AGAIN}")
+        raise CleantailError(f"no Spark jars in {jars_directory(platform)}: {AGAIN}")
     # by the environment alone PySpark knows which Python its workers have
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):
@@ -82,13 +82,13 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     make_home(platform.home)
-    settings = spark_conf(platform, os.environ, records)
+    settings = spark_conf(platform, records)
     folders = quiet_jvm.private_folders(settings) if SparkContext._active_spark_context is None else {}
     settings |= folders
     quiet_jvm.start(settings)
     submitted = SparkConf() if SUBMITTED in os.environ else None
     own = {"spark.app.name": app_name}
-    for key, value in (settings | spark_secrets(platform, os.environ)).items():
+    for key, value in (settings | spark_secrets(platform)).items():
         if submitted is None or key in folders or not submitted.contains(key):
             own[key] = value
     if SparkContext._active_spark_context is None:

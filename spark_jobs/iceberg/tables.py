@@ -129,14 +129,17 @@ class TopicTable:
     topic: Topic
     in_catalog: CatalogTable
     met: KindsMet
-    imported_folders: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, spark: SparkSession, topic: Topic, platform: Platform) -> TopicTable:
-        catalog, path = platform.catalog.name, tuple(topic.table.split("."))
+    def of(cls, spark: SparkSession, topic: Topic) -> TopicTable:
+        catalog, path = topic.platform.catalog.name, tuple(topic.table.split("."))
         name = ".".join(f"`{part}`" for part in (catalog, *path))
         in_catalog = CatalogTable(spark, catalog, path)
-        return cls(spark, name, topic, in_catalog, kinds_met(spark.sparkContext), platform.imported_folders)
+        return cls(spark, name, topic, in_catalog, kinds_met(spark.sparkContext))
+
+    @property
+    def platform(self) -> Platform:
+        return self.topic.platform
 
     def load(self) -> Any:
         """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
@@ -281,7 +284,7 @@ class TopicTable:
         iceberg = iceberg or self.load()
         files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
         if self.topic.columns is not None:
-            OwnFolders(self.topic.table, str(iceberg.location()), self.imported_folders).require(files.paths)
+            OwnFolders(self.topic.table, str(iceberg.location()), self.platform.imported_folders).require(files.paths)
         return files
 
     def summary_of(self, branch: str) -> dict[str, str]:

@@ -327,13 +327,12 @@ class DocsStore:
     """Describes the folder of one topic's Data Docs in a store."""
 
     platform: Platform
-    env: Mapping[str, str]
     topic: str
 
     @classmethod
-    def of(cls, platform: Platform, env: Mapping[str, str], topic: str) -> DocsStore | None:
+    def of(cls, platform: Platform, topic: str) -> DocsStore | None:
         """Returns the topic's folder, None where the platform names no store."""
-        return cls(platform, env, topic) if platform.data_docs else None
+        return cls(platform, topic) if platform.data_docs else None
 
     @property
     def index(self) -> str:
@@ -360,14 +359,14 @@ class DocsStore:
         self._write("index.html", page(index_content(self.topic, newest)))
 
     def _listed(self) -> tuple[ListedPage, ...]:
-        text = read_document(self.platform, self.env, self._address(LIST))
+        text = read_document(self.platform, self._address(LIST))
         try:
             return _LIST_JSON.value(text or "[]", LIST)
         except TableError:  # half of one, which a killed driver has left
             return ()
 
     def _write(self, name: str, text: str) -> None:
-        write_document(self.platform, self.env, self._address(name), text)
+        write_document(self.platform, self._address(name), text)
 
     def _address(self, name: str) -> str:
         return f"{(self.platform.data_docs or '').rstrip('/')}/{self.topic}/{name}"

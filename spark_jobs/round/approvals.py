@@ -18,7 +18,6 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
@@ -208,27 +207,25 @@ def _same_key() -> Column:
     return (F.col(PARTITION) == F.col("kept_partition")) & (F.col(KEY) == F.col("kept_key"))
 
 
-def set_aside(
-    table: TopicTable, platform: Platform, checked: CheckedRound, rejection: Rejection | None, why: str = ""
-) -> RoundResult:
+def set_aside(table: TopicTable, checked: CheckedRound, rejection: Rejection | None, why: str = "") -> RoundResult:
     """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
     where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
     once. `why` is told where it is not a person's answer."""
-    before, releases = states_and_releases(table, platform, table.load())
+    before, releases = states_and_releases(table, table.load())
     kept = keep_failed(table, checked)
-    new = quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    new = quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)
     if rejection:
         pause_ms = table.topic.config.cleantail_approval_pause_ms
         for work in (work for _, work in checked.works() if work.partition in checked.green):
             state, kind = before.get(work.partition, PartitionState()), checked.kind_of(work)
             new[work.partition] = after_rejection(state, kind, rejection, pause_ms)
     outcome = REJECTED if rejection else WITHDRAWN
-    if has_answer(table, platform, checked, outcome):
+    if has_answer(table, checked, outcome):
         new = {}
     else:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in new.items()})
-        forget_answered(table, platform, releases, new)
-        append_answer(table, platform, checked, outcome, rejection.reason if rejection else why)
+        forget_answered(table, releases, new)
+        append_answer(table, checked, outcome, rejection.reason if rejection else why)
     table.drop_branches([*(unit.branch for unit in checked.units), *replaced(before, new)])
     if rejection is None:
         return RoundResult.of_check(checked)

@@ -8,7 +8,6 @@ then leaves that log out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
@@ -65,12 +64,7 @@ class MeasuredRound:
 
 
 def check_round(
-    table: TopicTable,
-    platform: Platform,
-    round_id: str,
-    units: Sequence[StagedUnit],
-    kind: str = COMPACT,
-    measure: Measure | None = None,
+    table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT, measure: Measure | None = None
 ) -> CheckedRound:
     """Returns the round with measures and verdicts, and with the heads of its branches: what was checked, and nothing
     else, is published. `measure` measures a unit of a kind that compares with more than the table itself. Raises
@@ -81,20 +75,15 @@ def check_round(
     3. Where the round then waits for a person, a sample of what it removes is taken.
     4. The evidence gets a row for each log.
     """
-    measured = measured_round(table, platform, round_id, units, kind, measure)
+    measured = measured_round(table, round_id, units, kind, measure)
     of_rules = measured.auditor.check_round(round_id, measured.violations)
-    checked, results = judged_round(measured, platform, of_rules)
-    append_evidence(platform, [(table, checked, results)])
+    checked, results = judged_round(measured, table.platform, of_rules)
+    append_evidence(table.platform, [(table, checked, results)])
     return checked
 
 
 def measured_round(
-    table: TopicTable,
-    platform: Platform,
-    round_id: str,
-    units: Sequence[StagedUnit],
-    kind: str = COMPACT,
-    measure: Measure | None = None,
+    table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT, measure: Measure | None = None
 ) -> MeasuredRound:
     """Returns the round with its measures, which are yet to be judged: step 1 of a check. Raises ConflictError when a
     branch is gone."""
@@ -102,10 +91,12 @@ def measured_round(
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
-        store = DocsStore.of(platform, os.environ, table.topic.topic)
-        opening = beside.submit(Auditor, platform.home, table.topic, rules, kind, store)  # imports Great Expectations
+        store = DocsStore.of(table.platform, table.topic.topic)
+        opening = beside.submit(
+            Auditor, table.platform.home, table.topic, rules, kind, store
+        )  # imports Great Expectations
         loaded = iceberg if len(units) == 1 else None  # a catalog's secrets for its files may be short-lived
-        measure = measure or partial(measure_unit, table, platform, expiring=kind == EXPIRE, iceberg=loaded)
+        measure = measure or partial(measure_unit, table, expiring=kind == EXPIRE, iceberg=loaded)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
     keyless = keyless_logs(units)
@@ -169,13 +160,13 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
     return replace(result, observed="; ".join([result.observed, *where]))
 
 
-def prove_topic(table: TopicTable, platform: Platform) -> Proof:
+def prove_topic(table: TopicTable) -> Proof:
     """Count every key below the clean point of every log on `main`, and compare every offset that readers see, by
     Spark's Iceberg reader and Spark's plans.
 
     The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
     """
-    facts = read_facts(table.topic, platform)
+    facts = read_facts(table.topic)
     states = log_states(table.topic, facts, now_ms=0)
     logs = [log for log in states if log.checkpoint is not None]
     works = tuple(_whole_tail(log) for log in logs)

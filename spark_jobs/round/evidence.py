@@ -74,7 +74,7 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 def evidence_table(platform: Platform) -> Table:
     """Loads the evidence table, with all columns and properties of this version; creates it where there is none."""
-    catalog, namespace = kept_catalog(platform, os.environ), platform.catalog.namespace
+    catalog, namespace = kept_catalog(platform), platform.catalog.namespace
     found = load_evidence(catalog, platform)
     if found is not None:
         table = found
@@ -122,12 +122,12 @@ def append_rows_of(evidence: Table, rows: Iterable[RowsOfTopic]) -> None:
         forget_old_snapshots(evidence)
 
 
-def append_once(table: TopicTable, platform: Platform, rows: Sequence[EvidenceRow], told_by: Sequence[str]) -> None:
+def append_once(table: TopicTable, rows: Sequence[EvidenceRow], told_by: Sequence[str]) -> None:
     """Appends those rows that the evidence does not have yet. All are of one kind and about one topic, and say in the
     columns `told_by` what they are about: a crash right after such a row was due loses none, and none is told twice."""
     if not rows:
         return
-    evidence = evidence_table(platform)
+    evidence = evidence_table(table.platform)
     there = rows_of(evidence, {"topic": table.topic.topic, "kind": rows[0]["kind"]})
     recorded = {_values(row, told_by) for row in there}
     append_rows(evidence, table, [row for row in rows if _values(row, told_by) not in recorded])
@@ -218,10 +218,10 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
     return rows
 
 
-def append_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str, note: str = "") -> None:
+def append_answer(table: TopicTable, checked: CheckedRound, outcome: str, note: str = "") -> None:
     """Appends what became of the logs that passed, one row each. Of one that was not published every record is still
     there."""
-    append_rows(evidence_table(platform), table, answer_rows(checked, outcome, note))
+    append_rows(evidence_table(table.platform), table, answer_rows(checked, outcome, note))
 
 
 def answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[EvidenceRow]:
@@ -233,11 +233,11 @@ def answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[Evi
     return rows
 
 
-def append_reclaim(table: TopicTable, platform: Platform, freed_bytes: int, now_ms: int) -> None:
+def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
     """Appends one row for the topic, so that the freed bytes are still recorded when the snapshots that show them have
     expired."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
-    append_rows(evidence_table(platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
+    append_rows(evidence_table(table.platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
 def _untold(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
@@ -280,11 +280,11 @@ def _published(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
     return [row | published for row in last.values() if row["outcome"] == CHECKED]
 
 
-def has_answer(table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str) -> bool:
+def has_answer(table: TopicTable, checked: CheckedRound, outcome: str) -> bool:
     """Returns whether append_answer has recorded this of the round before. A round that was made a second time may have
     the same name, but its branches have other snapshots."""
     values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
-    heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(platform), values)}
+    heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(table.platform), values)}
     return not heads.isdisjoint(checked.heads)
 
 

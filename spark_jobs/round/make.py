@@ -23,7 +23,6 @@ from functools import partial
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
@@ -80,7 +79,7 @@ def expiry_unit(
     return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
-def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
+def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
     """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
     readers whose hold was overrun."""
     began_ms = int(time.time() * 1000)
@@ -89,13 +88,13 @@ def expire_unit(table: TopicTable, platform: Platform, plan: RunPlan, unit: Work
     spans = {w.partition: spans_of(w, horizons[w.partition], unit.now_ms) for w in unit.partitions}
     files = table.files_at(unit.base_snapshot_id)
     ledgers = {w.partition: TombstoneLedger(tuple(spans[w.partition]), clean_to=w.end_offset) for w in unit.partitions}
-    work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, platform, unit, files)
-    expired = run_apart(table, platform, work, merged_removals, tasks, "find what an expiry removes")
-    compared = compare_readers(table, platform, unit, files, tasks)
+    work, tasks = partial(find_expired, ledgers=ledgers), log_tasks(table, unit, files)
+    expired = run_apart(table, work, merged_removals, tasks, "find what an expiry removes")
+    compared = compare_readers(table, unit, files, tasks)
     blocked = compared.blocked
     removed = removed_positions(expired, blocked).get(EXPIRED, {})
     twice = registered_twice(tasks, blocked)
-    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, platform, tasks, blocked))
+    deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, tasks, blocked))
     counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
     table.delete_positions(unit.branch, files, removed, twice, properties=compared.properties)
     last = {log: offset for each in expired for log, offset in each.last.items() if log not in blocked}
@@ -114,17 +113,12 @@ _NOTHING = "nothing was compared, and nothing removed"
 
 
 def reconciliation_unit(
-    table: TopicTable,
-    platform: Platform,
-    source: SourceTopic,
-    now_ms: int,
-    partitions: Collection[int] | None = None,
-    wait: bool = False,
+    table: TopicTable, source: SourceTopic, now_ms: int, partitions: Collection[int] | None = None, wait: bool = False
 ) -> WorkUnit:
     """Returns the logs to compare as one unit: `partitions`, or all. `wait`: without those whose pause of a quarantine
     is not over. Raises as SourceTopic.require_comparable does."""
     topic = table.topic
-    facts = read_facts(topic, platform)
+    facts = read_facts(topic)
     if facts is None or facts.snapshot_id is None:
         raise CleantailError(f"topic {topic.topic} has no records yet; {_NOTHING}")
     broker = source.require_comparable(facts.source)
@@ -172,11 +166,11 @@ class Comparison:
         return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
 
 
-def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> Comparison:
+def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> Comparison:
     """Reads the brokers' keys and the table's, and returns what is gone; changes nothing."""
     files = table.files_at(unit.base_snapshot_id)
-    tasks = log_tasks(table, platform, unit, files)
-    context, memory_bytes = table.spark.sparkContext, platform.cleaner.cleantail_task_memory_bytes
+    tasks = log_tasks(table, unit, files)
+    context, memory_bytes = table.spark.sparkContext, table.platform.cleaner.cleantail_task_memory_bytes
     broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
     offsets = sum(broker.logs[p].end - broker.logs[p].start for p in logs if p in broker.logs)
     buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
@@ -187,20 +181,20 @@ def compare(table: TopicTable, platform: Platform, source: SourceTopic, unit: Wo
             for w in unit.partitions
         )
         bounds = {w.partition: LogBounds(w.end_offset, keys.starts[w.partition], keys.ends[w.partition]) for w in works}
-        gone = merged_gone(compared(table, platform, tasks, keys, buckets, partial(find_gone, bounds)))
+        gone = merged_gone(compared(table, tasks, keys, buckets, partial(find_gone, bounds)))
     finally:
         keys.release()
-    readers = compare_readers(table, platform, unit, files, tasks)
+    readers = compare_readers(table, unit, files, tasks)
     twice = registered_twice(tasks, readers.blocked)
-    again = removed_with(twice, records_again(table, platform, tasks, readers.blocked))
+    again = removed_with(twice, records_again(table, tasks, readers.blocked))
     return Comparison(replace(unit, partitions=works), gone, files, again, tuple(twice), readers)
 
 
-def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
+def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
     """Deletes on the unit's branch what is gone at its source; returns the unit with its counts."""
     began_ms = int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
-    comparison = compare(table, platform, source, unit)
+    comparison = compare(table, source, unit)
     removed = comparison.removed
     counts = UnitCounts(
         {GONE: count_by_log(removed)} | dict(comparison.again),
@@ -214,9 +208,9 @@ def reconcile_unit(table: TopicTable, platform: Platform, source: SourceTopic, u
     return staged
 
 
-def dry_comparison(table: TopicTable, platform: Platform, source: SourceTopic, now_ms: int) -> ComparisonResult:
+def dry_comparison(table: TopicTable, source: SourceTopic, now_ms: int) -> ComparisonResult:
     """Returns what a reconciliation would remove now; changes nothing."""
-    comparison = compare(table, platform, source, reconciliation_unit(table, platform, source, now_ms))
+    comparison = compare(table, source, reconciliation_unit(table, source, now_ms))
     records, gone = count_by_log(comparison.removed), comparison.gone
     logs = (
         ComparedLog(p, work.end_offset, gone.keys.get(p, 0), records.get(p, 0), gone.cut_off.get(p, 0))
@@ -230,15 +224,15 @@ FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, dec
 
 
 def compact_requested(
-    session: Callable[[], SparkSession], topic: Topic, platform: Platform, requested: WorkUnit, clock_ms: int
+    session: Callable[[], SparkSession], topic: Topic, requested: WorkUnit, clock_ms: int
 ) -> StagedUnit:
     """Compacts the unit that a task was handed. Raises HeldError before the session is there where it is not as the
     table's metadata plan it (planned_unit)."""
-    unit = planned_unit(topic, platform, requested, clock_ms)
-    return compact_unit(TopicTable.of(session(), topic, platform), platform, unit)
+    unit = planned_unit(topic, requested, clock_ms)
+    return compact_unit(TopicTable.of(session(), topic), unit)
 
 
-def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> StagedUnit:
+def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
     """Writes what the unit removes onto a branch of its own, and returns the unit with its counts. Nothing is removed
     from a log that `cleantail.keyless.policy` holds back, or that two readers see differently (compared_readers): the
     counts name it, and its check is red."""
@@ -246,21 +240,23 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
     note_rewritten(table, unit.now_ms)
     files = table.files_at(unit.base_snapshot_id)
     unit = replace(unit, branch=branch_name(unit.branch))
-    tasks = log_tasks(table, platform, unit, files, by_rounds=ends_where_full(platform.cleaner))
-    plan = task_plan(unit, platform, table.topic.config, any(file.log is None for task in tasks for file in task.files))
-    removals = run_work(table, platform, FIND_REMOVALS, tasks)
+    tasks = log_tasks(table, unit, files, by_rounds=ends_where_full(table.platform.cleaner))
+    plan = task_plan(
+        unit, table.platform, table.topic.config, any(file.log is None for task in tasks for file in task.files)
+    )
+    removals = run_work(table, FIND_REMOVALS, tasks)
     # up to the end that was planned: nothing is begun that must fail later
     keyless = {log: records for each in removals for log, records in each.keyless.items()}
     kept = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     retained = {work.partition for work in unit.partitions if work.only_retention}
-    compared = compare_readers(table, platform, unit, files, tasks, retained)
+    compared = compare_readers(table, unit, files, tasks, retained)
     held = {**kept, **compared.blocked}
     by_reason = removed_positions(removals, held)
     unit = with_ends(unit, removals)
     twice = registered_twice(tasks, held)
     counts = UnitCounts(
         deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()}
-        | removed_with(twice, records_again(table, platform, tasks, held)),
+        | removed_with(twice, records_again(table, tasks, held)),
         hidden_bytes=files.bytes_by_log(positions for reason, positions in by_reason.items() if reason != "retention"),
         saved_bytes=files.bytes_by_log(by_reason.values()),
         plan=plan,
@@ -272,7 +268,7 @@ def compact_unit(table: TopicTable, platform: Platform, unit: WorkUnit) -> Stage
         counts,
         began_ms=began_ms,
         clean_ms=int((time.monotonic() - began_s) * 1000),
-        map_slots=map_slots(platform.cleaner, table.topic.config),
+        map_slots=map_slots(table.platform.cleaner, table.topic.config),
     )
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}
     table.delete_positions(unit.branch, files, union_of(by_reason.values()), twice, done, compared.properties)

@@ -26,7 +26,6 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
@@ -107,36 +106,30 @@ def _create_like(table: TopicTable, name: str) -> None:
 
 
 logger = logging.getLogger("cleantail.publish")
-Answer = Callable[[TopicTable, Platform, CheckedRound, str], None]
+Answer = Callable[[TopicTable, CheckedRound, str], None]
 """Says in the evidence what became of a round."""
 
 
 def publish_round(
-    table: TopicTable,
-    platform: Platform,
-    checked: CheckedRound,
-    approved_by: str | None = None,
-    answer: Answer | None = None,
+    table: TopicTable, checked: CheckedRound, approved_by: str | None = None, answer: Answer | None = None
 ) -> RoundResult:
     """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
     ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
     approval and nobody has given it. `answer`: appends to the evidence that the round is published; append_answer,
     unless another one does it for many rounds together."""
-    if before := published_before(table, platform, checked):
+    if before := published_before(table, checked):
         return before
     if checked.holds and approved_by is None:
         raise HeldError(held_message(checked.topic, checked.holds))
     try:
-        return _publish(table, platform, checked, approved_by, answer or append_answer)
+        return _publish(table, checked, approved_by, answer or append_answer)
     except ConflictError:
-        if meanwhile := published_before(table, platform, checked):
+        if meanwhile := published_before(table, checked):
             return meanwhile
         raise
 
 
-def _publish(
-    table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str | None, answer: Answer
-) -> RoundResult:
+def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, answer: Answer) -> RoundResult:
     """Publishes a round that was not published before.
 
     1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
@@ -162,9 +155,9 @@ def _publish(
     kept = keep_failed(table, checked)
     # 4. the commit
     as_read = texts(as_checked.properties())
-    before, releases = states_and_releases(table, platform, as_checked)
+    before, releases = states_and_releases(table, as_checked)
     after = _next_states(as_checked, checked, before)
-    after |= quarantined(checked, before, kept, platform.cleaner.log_cleaner_backoff_ms)
+    after |= quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)
     try:
         properties = _as_properties(checked, after)
         snapshot_id = _commit(table, as_checked, checked, before, properties, as_read, approved_by)
@@ -172,8 +165,8 @@ def _publish(
         drop_unnamed(table, kept.values())
         raise
     # 5. what became of it
-    forget_answered(table, platform, releases, after)
-    answer(table, platform, checked, PUBLISHED)
+    forget_answered(table, releases, after)
+    answer(table, checked, PUBLISHED)
     _tidy(table, replaced(before, after))
     return _with_view(table, checked, snapshot_id)
 
@@ -255,20 +248,20 @@ def _commit(
     )
 
 
-def publish_approved(table: TopicTable, platform: Platform, checked: CheckedRound, approved_by: str) -> RoundResult:
+def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str) -> RoundResult:
     """Publishes exactly what the person saw, or nothing: a round that started over would be another one. Raises
     HeldError."""
     try:
-        return publish_round(table, platform, checked, approved_by)
+        return publish_round(table, checked, approved_by)
     except ConflictError as e:
-        set_aside(table, platform, checked, None, str(e))
+        set_aside(table, checked, None, str(e))
         raise HeldError(
             f"{checked.topic}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
             f"{e}. The next run makes the round anew and asks again"
         ) from None
 
 
-def published_before(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundResult | None:
+def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | None:
     """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
 
     Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
@@ -277,8 +270,8 @@ def published_before(table: TopicTable, platform: Platform, checked: CheckedRoun
     snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None
-    if not has_answer(table, platform, checked, PUBLISHED):
-        append_answer(table, platform, checked, PUBLISHED)
+    if not has_answer(table, checked, PUBLISHED):
+        append_answer(table, checked, PUBLISHED)
     _tidy(table, [unit.branch for unit in checked.units])
     return _with_view(table, checked, snapshot_id)
 

@@ -17,7 +17,6 @@ they are, files of other topics too, and rounds may append meanwhile.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,6 @@ from itertools import count
 from typing import Any
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
@@ -71,13 +69,13 @@ UNUSED_AFTER_MS = 86_400_000
 """A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
 
 
-def merge_evidence(table: TopicTable, platform: Platform) -> int:
+def merge_evidence(table: TopicTable) -> int:
     """Merges the topic's files in the evidence table where there are many, and removes files that nothing refers to any
     more. Returns how many were merged; 0 where another writer was faster.
 
     Where the table's last snapshot says that it has few files in all, no list of files is read.
     """
-    name = quoted(f"{platform.catalog.name}.{platform.catalog.namespace}.{EVIDENCE}")
+    name = quoted(f"{table.platform.catalog.name}.{table.platform.catalog.namespace}.{EVIDENCE}")
     if not table.spark.catalog.tableExists(name):
         return 0
     evidence = iceberg_table(table.spark, name)
@@ -88,7 +86,7 @@ def merge_evidence(table: TopicTable, platform: Platform) -> int:
     try:
         merged = merge_beside(table, name, of_topic, MIN_FILES)
         if merged:
-            _remove_unused(table, platform, name)
+            _remove_unused(table, name)
     except ConflictError as e:
         logger.warning("the rest of the evidence is left for the next time: %s", e)
     except TableError as e:
@@ -102,12 +100,12 @@ def files_in_all(iceberg: Any) -> int:
     return 0 if snapshot is None else int(snapshot.summary().get("total-data-files") or 0)
 
 
-def _remove_unused(table: TopicTable, platform: Platform, name: str) -> None:
+def _remove_unused(table: TopicTable, name: str) -> None:
     """Removes the files that no snapshot uses, with those that PyIceberg's expiry leaves behind. Raises TableError, and
     removes none, where some could be another table's."""
-    catalog = open_catalog(platform, os.environ)
-    seen = catalog.load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
-    require_separate_folder(catalog, platform, seen)
+    catalog = open_catalog(table.platform)
+    seen = catalog.load_table(f"{table.platform.catalog.namespace}.{EVIDENCE}")
+    require_separate_folder(catalog, table.platform, seen)
     require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
     before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
     past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
@@ -116,21 +114,19 @@ def _remove_unused(table: TopicTable, platform: Platform, name: str) -> None:
     remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)
 
 
-def reclaim_side_tables(
-    table: TopicTable, platform: Platform, oldest_ms: int, orphans_before_ms: int
-) -> tuple[int, int]:
+def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: int) -> tuple[int, int]:
     """Rewrites files of which rows were deleted, expires snapshots older than `oldest_ms`, and removes files that no
     snapshot knows and that are older than `orphans_before_ms`. One that shares its place with another table is left
     alone, with a warning: the topic's own table is not to wait for it. Returns how many snapshots expired, and how
     many files were removed."""
     snapshots = orphans = 0
-    for suffix, seen in side_tables(table.topic, platform).items():
+    for suffix, seen in side_tables(table.topic).items():
         name = f"{table.name[:-1]}{suffix}`"
         if not may_delete_files(seen.properties):
             continue
         load = partial(iceberg_table, table.spark, name)
         try:
-            since_ms = past_unreadable(load, oldest_ms, partial(_require_own, table, platform, seen, name))
+            since_ms = past_unreadable(load, oldest_ms, partial(_require_own, table, seen, name))
         except TableError as e:
             logger.warning("no file of %s is removed: %s", name, e)
             continue
@@ -142,10 +138,10 @@ def reclaim_side_tables(
     return snapshots, orphans
 
 
-def _require_own(table: TopicTable, platform: Platform, seen: Any, name: str) -> int | None:
+def _require_own(table: TopicTable, seen: Any, name: str) -> int | None:
     """Returns when (Unix ms) the side table was made."""
     plain = ".".join(seen.name()[-2:])
-    require_separate_folder(open_catalog(platform, os.environ), platform, seen)
+    require_separate_folder(open_catalog(table.platform), table.platform, seen)
     require_safe_commits(seen)
     require_inner_files(plain, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
@@ -174,14 +170,14 @@ AHEAD = 2
 """So many batches for each core are rewritten before their turn to be swapped comes."""
 
 
-def rewrite_groups(table: TopicTable, platform: Platform, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
+def rewrite_groups(table: TopicTable, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
     """Rewrites the groups and yields what was swapped on `main`. A task of Spark rewrites a batch of them; as many are
     under way as there are cores. After an error none is begun any more, and what was staged is dropped."""
-    cores, plans, numbers = parallelism(platform.spark), Plans(table, groups), count()
+    cores, plans, numbers = parallelism(table.platform.spark), Plans(table, groups), count()
     waiting, batches = deque[tuple[Batch, Future[Staged]]](), iter(rewrite_batches(groups))
 
     def staged_now(batch: Batch) -> Staged:
-        return stage(table, platform, batch, plans, next(numbers))
+        return stage(table, batch, plans, next(numbers))
 
     with ThreadPoolExecutor(cores) as threads:
         try:
@@ -243,7 +239,7 @@ MIN_ORPHAN_AGE_MS = 86_400_000
 """Iceberg refuses to remove orphans younger than a day: they may belong to a commit under way."""
 
 
-def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> ReclaimResult:
+def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time.
 
     Raises TableError, before the table is changed, where files are to be deleted and one could be another's.
@@ -257,28 +253,28 @@ def reclaim_topic(table: TopicTable, platform: Platform, now_ms: int) -> Reclaim
     """
     if table.exists():
         note_rewritten(table, now_ms)
-    facts, clock_ms = read_facts(table.topic, platform), int(time.time() * 1000)
-    until_ms = expiry_ms(platform, now_ms, clock_ms)
+    facts, clock_ms = read_facts(table.topic), int(time.time() * 1000)
+    until_ms = expiry_ms(table.platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)
     result = ReclaimResult((plan.reason,), failed_branches_dropped=len(plan.branches))
     if facts is None:
         return result
     ages = Ages.of(table.topic.config, until_ms, min(now_ms, clock_ms))
-    snapshots, orphans = reclaim_side_tables(table, platform, ages.oldest_ms, ages.orphans_before_ms)
+    snapshots, orphans = reclaim_side_tables(table, ages.oldest_ms, ages.orphans_before_ms)
     result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
-    own = partial(require_own, table, platform)
+    own = partial(require_own, table)
     folder = past_unreadable(table.load, ages.oldest_ms, own) if plan.expired_snapshots else None
     table.drop_stale_branches()
     table.drop_branches(plan.branches)
     try:
-        for rewritten in rewrite_groups(table, platform, plan.groups):
+        for rewritten in rewrite_groups(table, plan.groups):
             result = result.with_files(rewritten)
     finally:
         if result.reclaimed_bytes > 0:
-            append_reclaim(table, platform, result.reclaimed_bytes, now_ms)
-    result = replace(result, evidence_files_merged=merge_evidence(table, platform))
+            append_reclaim(table, result.reclaimed_bytes, now_ms)
+    result = replace(result, evidence_files_merged=merge_evidence(table))
     if folder is None:
         return result
     expired = expire_snapshots(table.spark, table.load, ages.oldest_ms, folder.location)
@@ -315,20 +311,20 @@ class OwnFolder:
     kept: str = ""
 
 
-def require_own(table: TopicTable, platform: Platform) -> OwnFolder:
+def require_own(table: TopicTable) -> OwnFolder:
     """Returns the table's folder. Raises TableError where it is shared with another table, or where the table names
     files beyond its folder.
 
     Another user chose an adopted table's folder. No file there counts as an orphan unless the topic's YAML says so, and
     the catalogs show all of their tables.
     """
-    catalog = open_catalog(platform, os.environ)
-    seen = load_table(catalog, table.topic, platform)
+    catalog = open_catalog(table.platform)
+    seen = load_table(catalog, table.topic)
     if seen is None:
         raise TableError(f"table {table.topic.table} is gone")
     if not may_delete_files(seen.properties):
         return OwnFolder(seen.location(), None)
-    unseen = require_separate_folder(catalog, platform, seen)
+    unseen = require_separate_folder(catalog, table.platform, seen)
     since_ms = oldest_own_file_ms(seen)
     require_safe_commits(seen)
     require_inner_files(table.topic.table, seen.location(), named_by_metadata(seen))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from typing import Any
 
-from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.own_namespace import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
@@ -20,12 +18,10 @@ from spark_jobs.iceberg.tables import TopicTable
 logger = logging.getLogger("cleantail.rounds")
 
 
-def states_and_releases(
-    table: TopicTable, platform: Platform, iceberg: Any
-) -> tuple[dict[int, PartitionState], Releases]:
+def states_and_releases(table: TopicTable, iceberg: Any) -> tuple[dict[int, PartitionState], Releases]:
     """Returns the states as they count, by partition, and the releases by which they do. `iceberg`: the table as it was
     loaded; the releases are read now."""
-    releases = current_releases(kept_catalog(platform, os.environ), table.topic)
+    releases = current_releases(kept_catalog(table.platform), table.topic)
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
 
@@ -47,6 +43,6 @@ def note_before_intake(table: TopicTable, now_ms: int) -> None:
         forget_all(table)
 
 
-def forget_answered(table: TopicTable, platform: Platform, releases: Releases, written: Iterable[int]) -> None:
+def forget_answered(table: TopicTable, releases: Releases, written: Iterable[int]) -> None:
     """Removes the releases of logs whose states are now written anew; see forget_releases."""
-    forget_releases(table.topic, platform, [releases[p] for p in written if p in releases])
+    forget_releases(table.topic, [releases[p] for p in written if p in releases])

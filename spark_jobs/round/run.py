@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cleantail.config.platform import Platform
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
@@ -86,7 +85,7 @@ class RoundKind:
     measure: Measure | None = None
 
 
-def compaction(table: TopicTable, platform: Platform, now_ms: int, later_round: bool = False) -> RoundKind:
+def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> RoundKind:
     """Returns the kind of round that removes superseded records, and what is past retention.
 
     1. The logs to clean were due when the run began, so the triggers are not asked again.
@@ -98,14 +97,14 @@ def compaction(table: TopicTable, platform: Platform, now_ms: int, later_round: 
     def plan(logs: RoundLogs) -> PlannedRound:
         evaluated, works = list[RunPlan](), list[PartitionWork]()
         if logs.cleaned:
-            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms, force=True, later_round=later_round))
+            evaluated.append(evaluate_topic(table.topic, now_ms=now_ms, force=True, later_round=later_round))
             works += [work for work in _works(evaluated[-1]) if work.partition in logs.cleaned]
         if logs.retained:
-            evaluated.append(evaluate_topic(table.topic, platform, now_ms=now_ms))
+            evaluated.append(evaluate_topic(table.topic, now_ms=now_ms))
             resting = (work for work in _works(evaluated[-1]) if work.partition in logs.retained)
             works += [work for work in resting if work.only_retention]
         basis = next((due for due in evaluated if due.units), evaluated[0])  # the older snapshot, where both have work
-        return planned_compaction(table, platform, basis.with_works(works))
+        return planned_compaction(table, basis.with_works(works))
 
     return RoundKind(COMPACT, now_ms, plan)
 
@@ -114,17 +113,13 @@ def _works(plan: RunPlan) -> list[PartitionWork]:
     return [work for unit in plan.units for work in unit.partitions]
 
 
-def planned_compaction(table: TopicTable, platform: Platform, plan: RunPlan) -> PlannedRound:
+def planned_compaction(table: TopicTable, plan: RunPlan) -> PlannedRound:
     """Returns the compaction of the units that evaluate has planned."""
-    return PlannedRound(plan.round, plan.units, partial(compact_unit, table, platform))
+    return PlannedRound(plan.round, plan.units, partial(compact_unit, table))
 
 
 def expiry(
-    table: TopicTable,
-    platform: Platform,
-    now_ms: int,
-    fresh_from: Mapping[int, int] = NONE_FRESH,
-    retry_quarantined: bool = False,
+    table: TopicTable, now_ms: int, fresh_from: Mapping[int, int] = NONE_FRESH, retry_quarantined: bool = False
 ) -> RoundKind:
     """Returns the kind of round that removes due tombstones, by the ledgers in the table when it is planned.
 
@@ -134,26 +129,24 @@ def expiry(
 
     def plan(logs: RoundLogs) -> PlannedRound:
         partitions = logs.cleaned | logs.retained
-        due = evaluate_topic(table.topic, platform, now_ms=now_ms, retry_quarantined=retry_quarantined)
+        due = evaluate_topic(table.topic, now_ms=now_ms, retry_quarantined=retry_quarantined)
         write_back(table, due)
         base = int(table.load().currentSnapshot().snapshotId()) if due.sweep else 0
         unit = expiry_unit(due, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms, fresh_from)
-        return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, platform, due))
+        return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, due))
 
     return RoundKind(EXPIRE, now_ms, plan)
 
 
-def reconciliation(
-    table: TopicTable, platform: Platform, source: SourceTopic, now_ms: int, wait: bool = False
-) -> RoundKind:
+def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundKind:
     """Returns the kind of round that removes what is gone at the source. `wait`: as in reconciliation_unit."""
 
     def plan(logs: RoundLogs) -> PlannedRound:
-        unit = reconciliation_unit(table, platform, source, now_ms, logs.cleaned | logs.retained or None, wait)
-        stage = partial(reconcile_unit, table, platform, source)
+        unit = reconciliation_unit(table, source, now_ms, logs.cleaned | logs.retained or None, wait)
+        stage = partial(reconcile_unit, table, source)
         return PlannedRound(unit.round, (unit,) if unit.partitions else (), stage)
 
-    return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, platform, source))
+    return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, source))
 
 
 def _not_made_anew(checked: CheckedRound) -> RoundKind:
@@ -166,14 +159,14 @@ def _never(unit: WorkUnit) -> StagedUnit:
     raise AssertionError(f"unit {unit.unit} of a round without units")
 
 
-def kind_of(table: TopicTable, platform: Platform, checked: CheckedRound) -> RoundKind:
+def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
     """Returns the kind of a round that an earlier task has checked."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
-        return expiry(table, platform, checked.now_ms, fresh_from)
+        return expiry(table, checked.now_ms, fresh_from)
     if checked.kind == RECONCILE:
         return _not_made_anew(checked)
-    return compaction(table, platform, checked.now_ms)
+    return compaction(table, checked.now_ms)
 
 
 def write_back(table: TopicTable, plan: RunPlan) -> None:
@@ -199,7 +192,6 @@ class Run:
     has; `answer`: as in publish_round."""
 
     table: TopicTable
-    platform: Platform
     progress: Progress = silent
     approved_by: str | None = None
     answer: Answer | None = None
@@ -211,14 +203,14 @@ def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) 
     checked already."""
     result = RoundResult()
     ends = {w.partition: w.end_offset for unit in plan.units for w in unit.partitions}
-    kind, planned = compaction(run.table, run.platform, plan.now_ms), planned_compaction(run.table, run.platform, plan)
+    kind, planned = compaction(run.table, plan.now_ms), planned_compaction(run.table, plan)
     while planned.units:
         latest, checked = run_round(run, kind, checked or planned), None
         result = result.then(latest)
         unfinished = {p for p, end in latest.ends.items() if end < ends[p]}
         if not unfinished:
             break
-        kind = compaction(run.table, run.platform, plan.now_ms, later_round=True)
+        kind = compaction(run.table, plan.now_ms, later_round=True)
         planned = kind.plan(RoundLogs(frozenset(unfinished)))
     return result
 
@@ -233,14 +225,14 @@ def expire_round(
     """Removes, checks and publishes the due tombstones of these logs. The arguments are those of `expiry`."""
     if not partitions:
         return RoundResult()
-    kind = expiry(run.table, run.platform, now_ms, fresh_from, retry_quarantined)
+    kind = expiry(run.table, now_ms, fresh_from, retry_quarantined)
     return run_round(run, kind, kind.plan(RoundLogs(frozenset(partitions))))
 
 
 def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundResult:
     """Removes, checks and publishes what is alive in the table and gone at its source. `wait`: as in
     reconciliation_unit."""
-    kind = reconciliation(run.table, run.platform, source, now_ms, wait)
+    kind = reconciliation(run.table, source, now_ms, wait)
     return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
@@ -275,7 +267,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
             return RoundResult.of_check(checked, checked=checked)
         run.progress("publishing")
         try:
-            return publish_round(run.table, run.platform, checked, run.approved_by, run.answer)
+            return publish_round(run.table, checked, run.approved_by, run.answer)
         except ConflictError as error:
             withdraw(run, checked, str(error))
             raise
@@ -292,7 +284,7 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
         return None
     staged = stage_units(run, kind.kind, planned)
     run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
-    return check_round(run.table, run.platform, planned.round, staged, kind.kind, kind.measure)
+    return check_round(run.table, planned.round, staged, kind.kind, kind.measure)
 
 
 def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
@@ -312,7 +304,7 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
     cores, the next run does it."""
     if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
-    kind = compaction(run.table, run.platform, now_ms)
+    kind = compaction(run.table, now_ms)
     nobody = replace(run, progress=silent, approved_by=None)
     try:
         result = _until_published(nobody, kind, kind.plan(RoundLogs(frozenset(), frozenset(held_back))))
@@ -327,13 +319,13 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
 
 def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
     """Gives a round up: nothing of it was published, and the state of no log changes."""
-    if not has_answer(run.table, run.platform, checked, WITHDRAWN):
-        append_answer(run.table, run.platform, checked, WITHDRAWN, why)
+    if not has_answer(run.table, checked, WITHDRAWN):
+        append_answer(run.table, checked, WITHDRAWN, why)
     run.table.drop_branches(unit.branch for unit in checked.units)
 
 
 def drop_if_waiting(run: Run, result: RoundResult) -> RoundResult:
     """Drops a round that waits for a person where none can be asked afterwards."""
     if result.checked:
-        set_aside(run.table, run.platform, result.checked, None, NOBODY_ASKED)
+        set_aside(run.table, result.checked, None, NOBODY_ASKED)
     return replace(result, checked=None)

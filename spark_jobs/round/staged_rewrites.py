@@ -15,7 +15,6 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import OFFSET, PARTITION, TOMBSTONE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
@@ -99,7 +98,7 @@ NO_HASH = 0
 """In place of the hash of a file's name, which a rewrite does not need."""
 
 
-def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
+def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
     """Returns the task that rewrites these files, which are in offset order. Raises RefusedError where the table
     asks for something that the task does not do, ConflictError where a delete file is of other files too."""
     deletes = elements_of(ask([file.task for file in files], "deletes"))
@@ -115,9 +114,9 @@ def rewrite_task(table: TopicTable, platform: Platform, iceberg: Any, files: Seq
         schema=TableSchema(schema, version, TOMBSTONE if own else ""),
         layout=layout_of(iceberg, offset_paths(columns)),
         in_order=columns is None or columns.has_offsets,
-        settings=write_settings(texts(iceberg.properties()), platform.cleaner.cleantail_task_memory_bytes),
+        settings=write_settings(texts(iceberg.properties()), table.platform.cleaner.cleantail_task_memory_bytes),
         new_path=_new_path(iceberg, spec, first.partition()),
-        location=platform.warehouse,
+        location=table.platform.warehouse,
     )
 
 
@@ -218,7 +217,7 @@ class Staged:
     branch: str | None = None
 
 
-def stage(table: TopicTable, platform: Platform, batch: Sequence[Group], plans: Plans, number: int) -> Staged:
+def stage(table: TopicTable, batch: Sequence[Group], plans: Plans, number: int) -> Staged:
     """Writes the live records of each group into new files, in offset order. `number`: of the batch in this run.
 
     Raises ConflictError where a group is not what it was when the run began, RefusedError where one of several groups
@@ -228,7 +227,7 @@ def stage(table: TopicTable, platform: Platform, batch: Sequence[Group], plans: 
     plan = plans.now()
     old = [plan.of(group) for group in batch]
     try:
-        return _by_task(table, platform, batch, plan, old)
+        return _by_task(table, batch, plan, old)
     except RefusedError as e:
         if len(batch) > 1:
             raise
@@ -236,18 +235,16 @@ def stage(table: TopicTable, platform: Platform, batch: Sequence[Group], plans: 
         return _by_spark(table, batch[0], plan, old[0], number)
 
 
-def _by_task(
-    table: TopicTable, platform: Platform, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]
-) -> Staged:
+def _by_task(table: TopicTable, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]) -> Staged:
     """Returns what a task of spark_jobs.engine.rewrite_task has written."""
     written: list[WrittenFile] = []
     try:
         iceberg = table.load()
         for group in batch if table.topic.columns is None or table.topic.columns.has_offsets else ():
             _require_no_overlap(group)
-        tasks = [rewrite_task(table, platform, iceberg, files) for files in old]
+        tasks = [rewrite_task(table, iceberg, files) for files in old]
         try:
-            [rewritten] = run_tasks(table, platform, rewrite_all, [tasks], "rewrite files without deleted records")
+            [rewritten] = run_tasks(table, rewrite_all, [tasks], "rewrite files without deleted records")
         except PySparkException:
             _require_there(table, old)
             raise

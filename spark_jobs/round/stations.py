@@ -13,14 +13,12 @@ where nobody has to be asked first.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConflictError, HeldError
 from cleantail.lake.catalogs import open_catalog
@@ -63,7 +61,7 @@ def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> Check
             return earlier
         raise
     require_one_round(units, request.round)
-    checked = check_round(run.table, run.platform, request.round, units)
+    checked = check_round(run.table, request.round, units)
     if publishes:
         _publish(run, checked)
     return checked
@@ -77,7 +75,7 @@ def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
     """Returns the round as an earlier try of the task had checked it on these branches; None where the evidence has no
     such check. What is left of its publication is left to the task `publish`."""
     topic = run.table.topic
-    evidence = evidence_of_round(_catalog(run), run.platform, topic.topic, request.round, COMPACT)
+    evidence = evidence_of_round(_catalog(run), topic.platform, topic.topic, request.round, COMPACT)
     last = last_compaction(topic, evidence)
     if last is None or {unit.branch for unit in last.checked.units} != set(request.branches):
         return None
@@ -100,18 +98,18 @@ def _publish(run: Run, checked: CheckedRound) -> None:
 
 
 def _catalog(run: Run) -> Catalog:
-    return open_catalog(run.platform, os.environ)
+    return open_catalog(run.table.platform)
 
 
 def publish_recorded(
-    session: Callable[[], SparkSession], topic: Topic, platform: Platform, reference: RoundReference, kind: str
+    session: Callable[[], SparkSession], topic: Topic, reference: RoundReference, kind: str
 ) -> RoundResult:
     """Publishes the round that a task names, as the evidence has it and the answer to it says. Raises HeldError before
     the session is there as answered_round does."""
-    answered = answered_round(topic, platform, reference, kind)
+    answered = answered_round(topic, reference, kind)
     if _may_retain(topic, answered):
         preload()
-    return publish_answered(Run(TopicTable.of(session(), topic, platform), platform), answered)
+    return publish_answered(Run(TopicTable.of(session(), topic)), answered)
 
 
 def _may_retain(topic: Topic, answered: AnsweredRound) -> bool:
@@ -126,7 +124,7 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
     person approved exactly as they saw it, what nobody was asked about also after it had to be made anew."""
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
-        return replace(set_aside(run.table, run.platform, checked, answered.answer), red_before=tuple(checked.red))
+        return replace(set_aside(run.table, checked, answered.answer), red_before=tuple(checked.red))
     if answered.publication is not None and not answered.publication.published:
         # nothing passed, and what failed rests: to make it anew would count a second failure
         return _with_upkeep(run, checked, answered.publication)
@@ -134,7 +132,7 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
         require_open(checked, answered.evidence)
     if answered.answer is None:
         return publish_unasked(run, checked)
-    return _with_upkeep(run, checked, publish_approved(run.table, run.platform, checked, answered.answer))
+    return _with_upkeep(run, checked, publish_approved(run.table, checked, answered.answer))
 
 
 def publish_unasked(run: Run, checked: CheckedRound) -> RoundResult:
@@ -145,16 +143,16 @@ def publish_unasked(run: Run, checked: CheckedRound) -> RoundResult:
 def _with_upkeep(run: Run, checked: CheckedRound, result: RoundResult) -> RoundResult:
     """Writes back the checkpoints that lie outside their log, and returns the result with what the check had held
     back."""
-    write_back(run.table, evaluate_topic(run.table.topic, run.platform, now_ms=checked.now_ms))
+    write_back(run.table, evaluate_topic(run.table.topic, now_ms=checked.now_ms))
     return replace(result, red_before=tuple(checked.red))
 
 
 def publish_or_start_over(run: Run, checked: CheckedRound) -> RoundResult:
     """Publishes; where the table changed under the round, the same logs are made and checked anew. Raises HeldError,
     with the round dropped, when it then waits for approval."""
-    result = run_round(run, kind_of(run.table, run.platform, checked), checked)
+    result = run_round(run, kind_of(run.table, checked), checked)
     if result.checked is None:
         return result
     why = held_message(checked.topic, result.checked.holds)
-    set_aside(run.table, run.platform, result.checked, None, why)
+    set_aside(run.table, result.checked, None, why)
     raise HeldError(f"{why}. It was dropped, and the next run asks")

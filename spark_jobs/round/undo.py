@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError, HeldError
 from cleantail.lake.rollbacks import (
@@ -68,11 +67,7 @@ class AskedRollback:
 
 
 def undo_once(
-    asked: AskedRollback,
-    topic: Topic,
-    platform: Platform,
-    now_ms: int,
-    begin_session: Callable[[], Callable[[], SparkSession]],
+    asked: AskedRollback, topic: Topic, now_ms: int, begin_session: Callable[[], Callable[[], SparkSession]]
 ) -> RollbackResult | RepeatedRollback:
     """Does what was asked for, however often it is tried, once.
 
@@ -81,14 +76,14 @@ def undo_once(
        asked had seen. This goes on while the session starts.
     3. What was planned is carried out.
     """
-    if done := done_already(topic, platform, asked.request):
-        return RepeatedRollback.of(done, changed_logs(topic, platform))
+    if done := done_already(topic, asked.request):
+        return RepeatedRollback.of(done, changed_logs(topic))
     session = begin_session()
-    require_new(platform, topic, asked.request)
-    planned, logs = preview(topic, platform, asked.to)
+    require_new(topic, asked.request)
+    planned, logs = preview(topic, asked.to)
     require_meant(topic, planned, asked.asked_ms)
-    table = TopicTable.of(session(), topic, platform)
-    return rollback_topic(table, platform, planned, logs, asked.by, now_ms, asked.request)
+    table = TopicTable.of(session(), topic)
+    return rollback_topic(table, planned, logs, asked.by, now_ms, asked.request)
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
@@ -113,20 +108,14 @@ def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str =
 
 
 def rollback_topic(
-    table: TopicTable,
-    platform: Platform,
-    planned: RollbackPlan,
-    logs: Sequence[LogUndo],
-    by: str,
-    now_ms: int,
-    request: str = "",
+    table: TopicTable, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int, request: str = ""
 ) -> RollbackResult:
     """Rolls back, and appends a row of evidence for each log. A crash between the two leaves the rows out, no more:
     what was undone, and by whom, is in the snapshot's summary."""
     note_rewritten(table, now_ms)
     snapshot_id = roll_back(table, planned, by, request)
-    append_rollback(table, platform, planned, logs, by, now_ms)
-    return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, platform, planned.states))
+    append_rollback(table, planned, logs, by, now_ms)
+    return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, planned.states))
 
 
 def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
@@ -140,12 +129,10 @@ def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> 
         )
 
 
-def append_rollback(
-    table: TopicTable, platform: Platform, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int
-) -> None:
+def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int) -> None:
     """Appends one row for each log: records before and after, which rounds were undone, and by whom."""
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
-    evidence = evidence_table(platform)
+    evidence = evidence_table(table.platform)
     put_back = _put_back_bytes(evidence, table, planned.undone)
     head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows: list[EvidenceRow] = [
@@ -163,10 +150,10 @@ def append_rollback(
     append_rows(evidence, table, [head | row for row in rows])
 
 
-def require_new(platform: Platform, topic: Topic, request: str) -> None:
+def require_new(topic: Topic, request: str) -> None:
     """Raises HeldError where a run has done its rollback before, and so long ago that the table's history does not know
     it any more: who clears its task later would undo another round in the name of who triggered it."""
-    rows = rows_of(evidence_table(platform), {"topic": topic.topic, "kind": ROLLBACK, "run_id": request})
+    rows = rows_of(evidence_table(topic.platform), {"topic": topic.topic, "kind": ROLLBACK, "run_id": request})
     if request and rows:
         raise HeldError(
             f"{topic.topic}: run {request} has rolled back before ({rows[0]['round']}): nothing was undone. For "
@@ -188,7 +175,7 @@ def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneR
 
 
 def append_undone_ingestion(
-    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
+    table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
 ) -> None:
     """Appends one row for each log: records and log end before and after, which ingestion was taken back, and by
     whom."""
@@ -206,7 +193,7 @@ def append_undone_ingestion(
         }
         for log in logs
     ]
-    append_rows(evidence_table(platform), table, [head | row for row in rows])
+    append_rows(evidence_table(table.platform), table, [head | row for row in rows])
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
@@ -233,12 +220,10 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
     return commits.roll_back(table, plan)
 
 
-def undo_in_topic(
-    table: TopicTable, platform: Platform, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
-) -> int:
+def undo_in_topic(table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int) -> int:
     """Takes the ingestion back, appends a row of evidence for each log, and returns the new snapshot. A crash between
     the two leaves the rows out, no more: what was taken back, and by whom, is in the snapshot's summary."""
     note_rewritten(table, now_ms)
     snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
-    append_undone_ingestion(table, platform, planned, logs, by, now_ms)
+    append_undone_ingestion(table, planned, logs, by, now_ms)
     return snapshot_id

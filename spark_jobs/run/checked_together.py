@@ -61,7 +61,7 @@ class Answers:
         self._platform = platform
         self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
 
-    def keep(self, table: TopicTable, platform: Platform, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
+    def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
         """Takes the answer of a round, as append_answer would append it."""
         self._kept.append((table, checked, outcome))
 

@@ -4,12 +4,10 @@ events of Airflow's assets go by what is reported."""
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
-from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import recorded_round
@@ -27,19 +25,19 @@ from spark_jobs.round.publish import published_as, result_of
 logger = logging.getLogger("cleantail.packs")
 
 
-def with_untold(table: TopicTable, platform: Platform, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
+def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
     """Returns what an earlier try of the run came to tell, with the rounds on `main` that it did not. `now_ms`: the
     clock of the run, after which all tries name their rounds."""
     outcome = reported
     for commit in reversed(list(_untold(table, now_ms, reported))):
         try:
-            outcome = _with(outcome, _result(table, platform, commit))
+            outcome = _with(outcome, _result(table, commit))
         except CleantailError as error:
             logger.warning("%s: what round %s published is not told: %s", reported.topic, commit.summary[ROUND], error)
     return outcome
 
 
-def tell_evidence(table: TopicTable, platform: Platform, now_ms: int) -> None:
+def tell_evidence(table: TopicTable, now_ms: int) -> None:
     """Says in the evidence that all rounds are published which tries of the run have published so far: one may have
     ended before it said so. `now_ms`: as in with_untold."""
     try:
@@ -49,7 +47,7 @@ def tell_evidence(table: TopicTable, platform: Platform, now_ms: int) -> None:
         return
     for commit in commits:
         try:
-            _answered(table, platform, commit)
+            _answered(table, commit)
         except Exception as error:  # of a store or a catalog, for one: no topic waits for what the evidence lacks
             cause = error if isinstance(error, CleantailError) else type(error).__name__
             named = commit.summary[ROUND]
@@ -68,21 +66,21 @@ def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
     yield from (c for c in commits if c.is_round and c.summary.get(ROUND, "").startswith(of_run))
 
 
-def _result(table: TopicTable, platform: Platform, commit: Commit) -> RoundResult:
+def _result(table: TopicTable, commit: Commit) -> RoundResult:
     """Returns the result of the round that made the commit, as the evidence has the round, and says there that it is
     published. Raises CleantailError where the evidence has another one."""
-    return result_of(table, _answered(table, platform, commit), commit.snapshot_id)
+    return result_of(table, _answered(table, commit), commit.snapshot_id)
 
 
-def _answered(table: TopicTable, platform: Platform, commit: Commit) -> CheckedRound:
+def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
     """Returns the round that made the commit as the evidence has it, where it says afterwards that it is published.
     Raises CleantailError where the evidence has another check of it."""
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
-    checked = recorded_round(kept_catalog(platform, os.environ), platform, table.topic, named, kind)
+    checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
     if published_as(table, checked) != commit.snapshot_id:
         raise CleantailError("the evidence has another check of it")
-    if not has_answer(table, platform, checked, PUBLISHED):
-        append_answer(table, platform, checked, PUBLISHED)
+    if not has_answer(table, checked, PUBLISHED):
+        append_answer(table, checked, PUBLISHED)
     return checked
 
 

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -54,26 +53,26 @@ def run_pack(
     if len(request.topics) >= MANY:
         set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
-    configured = find_topics(request.topics, platform.config_dir, os.environ)
+    configured = find_topics(request.topics, platform.config_dir)
     for outcome in outcomes.published_last(BATCH):
         if isinstance(topic := configured.get(outcome.topic), Topic):
-            tell_evidence(TopicTable.of(spark, topic, platform), platform, request.now_ms)
+            tell_evidence(TopicTable.of(spark, topic), request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
-    bounded = _for_several(platform) if len(request.topics) > 1 else platform
+    shared = _for_several(platform) if len(request.topics) > 1 else platform
     # the same threads to the end: each asks Great Expectations for a context of its own, and the JVM for a thread
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         batches = outcomes.batches(request.topics, BATCH)
         for number, names in enumerate(batches):
             threads = min(most, len(names))
-            of_each = bounded.model_copy(update={"spark": one_of(platform.spark, threads)})
+            of_each = shared.model_copy(update={"spark": one_of(platform.spark, threads)})
             topics = [
                 TopicRun(
-                    spark, of_each, topic, request, clients.get(name), outcomes.begun, outcomes.died_at(name), silent
+                    spark, topic.on(of_each), request, clients.get(name), outcomes.begun, outcomes.died_at(name), silent
                 )
                 for name in names
                 if (topic := _to_do(name, configured[name], outcomes)) is not None
             ]
-            left = run_batch(bounded, topics, outcomes, pool if threads > 1 else None)
+            left = run_batch(shared, topics, outcomes, pool if threads > 1 else None)
             if left is not None and (left := left + sum(map(len, batches[number + 1 :]))):
                 raise LostCoresError(
                     "a check that was given up keeps its cores until this application ends: "

@@ -21,14 +21,12 @@ A station that fails ends the topic's run. What earlier stations did stays, and 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError
 from cleantail.human import counted
@@ -93,38 +91,35 @@ LOCK_S = 10
 
 
 def ingest_topic(
-    spark: SparkSession,
-    topic: Topic,
-    platform: Platform,
-    client: Settings | None,
-    now_ms: int,
-    silent_brokers: SilentBrokers,
+    spark: SparkSession, topic: Topic, client: Settings | None, now_ms: int, silent_brokers: SilentBrokers
 ) -> Ingested | None:
     """Return how much was appended, None if the topic has no source that runs read. `client`: the settings of its
     Kafka client that a task handed on. Raises CleantailError, and whatever Spark raises."""
-    source, of_topic = topic.source, (spark, topic, platform)
+    source, of_topic = topic.source, (spark, topic)
     if source.kafka is not None:
-        settings = settings_in_driver(topic, client, os.environ)
+        settings = settings_in_driver(topic, client)
         with silent_brokers.asked(settings, topic.stall_timeout_ms):
-            return _ingested(read_topic(*of_topic, settings, now_ms, silent, LOCK_S, platform.limits.ingest_max_ms))
+            return _ingested(
+                read_topic(*of_topic, settings, now_ms, silent, LOCK_S, topic.platform.limits.ingest_max_ms)
+            )
     if source.table is not None:
         return _ingested(read_source_table(*of_topic, now_ms, silent, LOCK_S))
     if topic.columns is not None:
         return _converted(*of_topic)
     if not source.path:
         return None
-    _, new = new_files(topic, platform)
+    _, new = new_files(topic)
     if not new:
         return Ingested(0)
     return _ingested(ingest_files(*of_topic, new, source.encoding, silent, lock_within_s=LOCK_S))
 
 
-def _converted(spark: SparkSession, topic: Topic, platform: Platform) -> Ingested | None:
+def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:
     """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
-    table = load_table(kept_catalog(platform, os.environ), topic, platform)
+    table = load_table(kept_catalog(topic.platform), topic)
     if table is None or not foreign_deletes(table).any:
         return None
-    converted = convert_deletes(spark, platform, topic.table)
+    converted = convert_deletes(spark, topic.platform, topic.table)
     return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
 
 
@@ -157,7 +152,6 @@ class TopicRun:
     """
 
     spark: SparkSession
-    platform: Platform
     topic: Topic
     request: PackRequest
     client: Settings | None = None
@@ -177,7 +171,7 @@ class TopicRun:
 
     @property
     def table(self) -> TopicTable:
-        return TopicTable.of(self.spark, self.topic, self.platform)
+        return TopicTable.of(self.spark, self.topic)
 
     def look_back(self) -> TopicOutcome | None:
         """Returns all that the earlier try had done that died at the topic, None where none did. Raises
@@ -185,21 +179,21 @@ class TopicRun:
         if self.died is None:
             return None
         with self._at(EVALUATE):
-            require_usable(self.topic, self.platform, os.environ)
+            require_usable(self.topic)
             if not self.table.exists():
                 return self.died
-            tell_evidence(self.table, self.platform, self.request.now_ms)
-            return with_untold(self.table, self.platform, self.request.now_ms, self.died)
+            tell_evidence(self.table, self.request.now_ms)
+            return with_untold(self.table, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
         """Ingests, evaluates, and makes and measures the round, which then waits to be checked. Where nothing is due,
         `plan` stays None. Raises StationError."""
         now_ms = self.request.now_ms
         with self._at(INGEST):
-            ingested = ingest_topic(self.spark, self.topic, self.platform, self.client, now_ms, self.silent_brokers)
+            ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
             self.outcome = replace(self.outcome, ingested=ingested)
         with self._at(EVALUATE):
-            require_usable(self.topic, self.platform, os.environ)
+            require_usable(self.topic)
             plan = self._evaluate()
         if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
@@ -217,11 +211,11 @@ class TopicRun:
     def _measured(self, plan: RunPlan) -> MeasuredRound | None:
         """Makes and measures the round of the plan; None where the table changed under it, so that `finish` begins
         anew."""
-        kind = compaction(self.table, self.platform, plan.now_ms)
-        planned = planned_compaction(self.table, self.platform, plan)
+        kind = compaction(self.table, plan.now_ms)
+        planned = planned_compaction(self.table, plan)
         try:
-            staged = stage_units(Run(self.table, self.platform), COMPACT, planned)
-            return measured_round(self.table, self.platform, planned.round, staged, kind.kind, kind.measure)
+            staged = stage_units(Run(self.table), COMPACT, planned)
+            return measured_round(self.table, planned.round, staged, kind.kind, kind.measure)
         except ConflictError as error:
             logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)
             return None
@@ -231,7 +225,7 @@ class TopicRun:
         Spark is needed, but where records without a key are moved (cleantail.keyless.policy: quarantine). Raises
         StationError, also where the round would have to start over."""
         with self._at(COMPACT):
-            compacted = publish_round(self.table, self.platform, checked, None, answer)
+            compacted = publish_round(self.table, checked, None, answer)
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
 
     def finish(
@@ -244,7 +238,7 @@ class TopicRun:
         """
         if self.plan is None:
             return
-        run = Run(self.table, self.platform, self.progress, self.approved_by, answer)
+        run = Run(self.table, self.progress, self.approved_by, answer)
         work = {
             COMPACT: lambda: self._compact(run, checked),
             RECONCILE: lambda: self._reconcile(replace(run, answer=None)),
@@ -265,9 +259,9 @@ class TopicRun:
     def _reconcile(self, run: Run) -> None:
         if not self._due_plan.reconcile.due:
             return
-        client = settings_in_driver(self.topic, self.client, os.environ)
+        client = settings_in_driver(self.topic, self.client)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
-            source = SourceTopic.of(self.topic, client, self.platform.limits.ingest_max_ms)
+            source = SourceTopic.of(self.topic, client, self.topic.platform.limits.ingest_max_ms)
             reconciled = reconcile_round(run, source, self.request.now_ms)
         self.outcome = replace(self.outcome, reconciled=done(reconciled))
 
@@ -280,7 +274,7 @@ class TopicRun:
 
     def _reclaim(self) -> None:
         if self._due_plan.reclaim.due:
-            reclaimed = reclaim_topic(self.table, self.platform, self.request.now_ms)
+            reclaimed = reclaim_topic(self.table, self.request.now_ms)
             self.outcome = replace(self.outcome, reclaimed=reclaimed)
 
     @property
@@ -313,7 +307,6 @@ class TopicRun:
         request = self.request
         return evaluate_topic(
             self.topic,
-            self.platform,
             now_ms=request.now_ms,
             force=request.force,
             partition=request.partition,

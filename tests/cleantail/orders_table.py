@@ -39,7 +39,7 @@ class OrdersTable:
         env = {"CLEANTAIL_HOME": str(project / "home")}
         self.platform = load_platform(project / "config", env)
         self.topic = find_topic("orders", project / "config", env)
-        self.catalog = open_catalog(self.platform, {})
+        self.catalog = open_catalog(self.platform)
         self.catalog.create_namespace("cleantail")
         self.table = self.catalog.create_table("cleantail.orders", SCHEMA, partition_spec=SPEC, properties=properties)
 

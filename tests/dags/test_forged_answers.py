@@ -117,7 +117,7 @@ def _waiting_run() -> str | None:
 
 def published(site: Site) -> tuple[int, dict[int, int]]:
     """How many records readers see, and the clean points."""
-    facts = read_facts(find_topic("orders", site.config), load_platform(site.config, os.environ))
+    facts = read_facts(find_topic("orders", site.config))
     assert facts is not None
     live = sum(file.live_records for file in facts.files)
     return live, {p: state.checkpoint for p, state in facts.states.items() if state.checkpoint is not None}
@@ -199,8 +199,8 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
 def approved_by(site: Site) -> str | None:
     from cleantail.lake.catalogs import load_table, open_catalog
 
-    platform, topic = load_platform(site.config, os.environ), find_topic("orders", site.config)
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    platform, topic = load_platform(site.config), find_topic("orders", site.config)
+    table = load_table(open_catalog(platform), topic)
     assert table is not None
     return next(c.summary["cleantail.approved-by"] for c in history_of(table) if c.is_round)
 

@@ -63,8 +63,8 @@ def states(finished: Any) -> dict[str, list[str]]:
 
 
 def offsets(site: Site, name: str) -> list[int]:
-    platform = load_platform(site.config, os.environ)
-    table = load_table(open_catalog(platform, os.environ), find_topic(name, site.config, os.environ), platform)
+    platform = load_platform(site.config)
+    table = load_table(open_catalog(platform), find_topic(name, site.config))
     assert table is not None
     return sorted(table.scan(selected_fields=("offset",)).to_arrow()["offset"].to_pylist())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,14 +67,14 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
     from spark_jobs.round.evidence import append_rows, checked_rows, evidence_table
 
     table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
-    platform = load_platform(site.config, os.environ)
+    platform = load_platform(site.config)
     append_rows(evidence_table(platform), table, checked_rows(CHECKED_ROUND_JSON.of_plain(checked, "XCom"), []))
 
 
 def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
     """What publish reads beside the table of the answer to a round."""
-    topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
-    answer = read_answer(open_catalog(platform, os.environ), topic, kind)
+    topic, platform = find_topic("orders", site.config), load_platform(site.config)
+    answer = read_answer(open_catalog(platform), topic, kind)
     return decided(topic, CHECKED_ROUND_JSON.of_plain(checked | {"kind": kind}, "XCom"), answer)
 
 

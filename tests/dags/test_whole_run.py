@@ -70,7 +70,7 @@ class WholeRun:
         return load_platform(self.folder / "config", {"CLEANTAIL_HOME": str(self.home)})
 
     def facts(self) -> TableFacts:
-        facts = read_facts(find_topic("orders", self.folder / "config"), self.platform())
+        facts = read_facts(find_topic("orders", self.folder / "config"))
         assert facts is not None
         return facts
 
@@ -223,7 +223,7 @@ def evidence_of(run: WholeRun) -> list[str]:
     """The rows of the evidence, whose files are compressed."""
     from cleantail.lake.catalogs import open_catalog
 
-    evidence = open_catalog(run.platform(), {}).load_table("cleantail.cleantail_evidence")
+    evidence = open_catalog(run.platform()).load_table("cleantail.cleantail_evidence")
     return [str(row) for row in evidence.scan().to_arrow().to_pylist()]
 
 

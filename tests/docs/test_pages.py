@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from cleantail import errors as errors_module
 from cleantail.config.config_model import Configs
-from cleantail.config.loading import find_group, load_platform, load_topic
-from cleantail.config.platform import DefaultsFile, PlatformSettings
+from cleantail.config.loading import DefaultsFile, find_group, load_platform, load_topic
+from cleantail.config.platform import PlatformSettings
 from cleantail.config.platform_configs import UNKEPT_LIMIT
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -184,7 +183,7 @@ class Player:
 
         spark = SparkSession.getActiveSession()
         assert spark is not None
-        table = TopicTable.of(spark, find_topic(self.topic, self.place, os.environ), self.platform)
+        table = TopicTable.of(spark, find_topic(self.topic, self.place))
         name = f"cleantail.partition.{step.partition}"
         state = json.loads(dict(table.load().properties())[name])
         table.set_properties({name: json.dumps(state | {"checkpoint": log.checkpoint})})
@@ -207,13 +206,11 @@ class Player:
 
     @property
     def platform(self) -> Any:
-        return load_platform(self.place, os.environ)
+        return load_platform(self.place)
 
     def layout(self) -> dict[int, list[File]]:
         """The data files of every log, from Iceberg's manifests and the files themselves."""
-        table = load_table(
-            open_catalog(self.platform, os.environ), find_topic(self.topic, self.place, os.environ), self.platform
-        )
+        table = load_table(open_catalog(self.platform), find_topic(self.topic, self.place))
         assert table is not None
         snapshot = table.current_snapshot()
         entries = [e for m in snapshot.manifests(table.io) for e in m.fetch_manifest_entry(table.io)]

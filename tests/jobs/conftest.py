@@ -89,17 +89,17 @@ class Workshop:
         return [json.loads(line) for line in self.ok("read", topic, *argv).splitlines()]
 
     def platform(self) -> Platform:
-        return load_platform(self.config, os.environ)
+        return load_platform(self.config)
 
     def evidence(self, topic: str) -> list[dict[str, Any]]:
         """The topic's rows in the evidence table, oldest first."""
         platform = self.platform()
-        table = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+        table = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
         rows = table.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist()
         return sorted(rows, key=lambda r: (r["checked_at_ms"], r["partition"]))
 
     def find(self, topic: str) -> Topic:
-        return find_topic(topic, self.config, os.environ)
+        return find_topic(topic, self.config)
 
 
 def _claim(topic: str) -> None:
@@ -160,7 +160,7 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         ),
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
-    session = start_session(load_platform(config, os.environ), "cleantail tests")
+    session = start_session(load_platform(config), "cleantail tests")
     set_permissions_without_processes(session)  # as in a pack of many topics
     yield session
     session.stop()
@@ -193,7 +193,7 @@ def workshop(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.fixture
 def table_of(workshop: Workshop, spark: SparkSession):  # type: ignore[no-untyped-def]
-    return lambda topic: TopicTable.of(spark, workshop.find(topic), workshop.platform())
+    return lambda topic: TopicTable.of(spark, workshop.find(topic))
 
 
 @pytest.fixture

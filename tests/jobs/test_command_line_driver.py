@@ -15,7 +15,7 @@ from pathlib import Path
 from cleantail.config.loading import load_platform
 from spark_jobs.iceberg.session import start_session
 before = dict(os.environ)
-spark = start_session(load_platform(Path(sys.argv[1]), os.environ), "environment")
+spark = start_session(load_platform(Path(sys.argv[1])), "environment")
 seen = {
     "jvm": sorted(str(name) for name in spark._jvm.java.lang.System.getenv().keySet()),
     "worker": spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(os.environ)).first(),

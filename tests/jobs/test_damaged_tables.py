@@ -125,15 +125,15 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
         with pytest.raises(CleantailError, match="is broken"):
             content.one_topic("damage-hurt", now_ms)
         kept = KeptFacts(platform)
-        assert evaluate_topic(two.find("damage-well"), platform, now_ms=NOW, kept=kept)
+        assert evaluate_topic(two.find("damage-well"), now_ms=NOW, kept=kept)
         with pytest.raises(TableError, match="is broken"):
-            evaluate_topic(two.find("damage-hurt"), platform, now_ms=NOW, kept=kept)
+            evaluate_topic(two.find("damage-hurt"), now_ms=NOW, kept=kept)
         outcomes = {o.topic: o for o in run_pack(spark, platform, PackRequest(ASKED, now_ms)).topics}
         assert not outcomes["damage-well"].error and "is broken" in outcomes["damage-hurt"].error
         assert load_latest(two.find("damage-well"), platform, now_ms).to_arrow() is not None
         with pytest.raises(TableError, match="is broken"):
             load_latest(two.find("damage-hurt"), platform, now_ms).to_arrow()
-        catalog = open_catalog(platform, os.environ)
+        catalog = open_catalog(platform)
         with pytest.raises(TableError, match="is broken"):
             set_position(catalog, two.find("damage-hurt"), "r", 0, 1)
         two.ok("reclaim", "damage-well")
@@ -148,7 +148,7 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
 @pytest.mark.parametrize("kind", ["metadata", "list", "manifest", "data"])
 def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
     platform, now_ms = two.platform(), int(time.time() * 1000)
-    evidence = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    evidence = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     [manifest, *_] = evidence.current_snapshot().manifests(evidence.io)
     entry = manifest.fetch_manifest_entry(evidence.io)[0]
     files = {

@@ -1,7 +1,6 @@
 """What a job says in its log when it ends: one line of numbers and names, no wall of JSON before a reason."""
 
 import logging
-import os
 import time
 
 import pyarrow as pa
@@ -94,6 +93,6 @@ def test_a_clock_that_came_through_an_xcom_counts_only_if_the_platform_allows_on
     config = topic_at(tmp_path, monkeypatch)
     arguments = parse_args(["reclaim", *config, "--now", "1000000"])
     before_ms = int(time.time() * 1000)
-    assert clock_of(arguments, load_platform(arguments.config, os.environ)) >= before_ms
+    assert clock_of(arguments, load_platform(arguments.config)) >= before_ms
     (arguments.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
-    assert clock_of(arguments, load_platform(arguments.config, os.environ)) == 1_000_000
+    assert clock_of(arguments, load_platform(arguments.config)) == 1_000_000

@@ -65,9 +65,9 @@ def test_what_the_environment_has_wins_and_a_changed_connection_is_taken_up(monk
         connection(monkeypatch, password=password)
         with_login(lake, env)
         assert env == {"CLEANTAIL_CATALOG_TOKEN": password}
-    assert pyiceberg_properties(lake, env)["token"] == "rotated"
-    assert spark_secrets(lake, env) == {"spark.sql.catalog.cleantail.token": "rotated"}
-    assert "rotated" not in str(spark_conf(lake, env))
+    assert pyiceberg_properties(lake)["token"] == "rotated"
+    assert spark_secrets(lake) == {"spark.sql.catalog.cleantail.token": "rotated"}
+    assert "rotated" not in str(spark_conf(lake))
 
 
 def test_a_connection_that_is_not_there_is_named(tmp_path):  # type: ignore[no-untyped-def]

@@ -9,14 +9,12 @@ A reader also registers how far it is. Its position is refused where it cannot b
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
@@ -113,13 +111,13 @@ class Latest:
         return winners(records, self.topic.config, self.now_ms, remembered)
 
 
-def load_latest(topic: Topic, platform: Platform, now_ms: int, snapshot_id: int | None = None) -> Latest:
+def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> Latest:
     """Loads the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
 
     `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
     """
-    catalog = open_catalog(platform, os.environ)
-    table = load_table(catalog, topic, platform)
+    catalog = open_catalog(topic.platform)
+    table = load_table(catalog, topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
     positions = log_ends(table, snapshot_id)

@@ -8,12 +8,10 @@ as long as a branch leads to it: while the round waits, while what a red check h
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 from cleantail.errors import TableError
@@ -70,11 +68,9 @@ def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | N
     return tuple((h["key"], h["value"]) for h in headers or ())
 
 
-def sampled_records(
-    topic: Topic, platform: Platform, sample: Sequence[RemovedRecord]
-) -> dict[tuple[int, int], ShownRecord]:
+def sampled_records(topic: Topic, sample: Sequence[RemovedRecord]) -> dict[tuple[int, int], ShownRecord]:
     """Returns them by partition and offset. A round that waits has removed nothing: its records are on `main`."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     current = table.current_snapshot() if table is not None else None
     if table is None or current is None:
         return {}

@@ -86,21 +86,20 @@ def _wall_ms() -> int:
     return int(time.time() * 1000)
 
 
-def tell_of_red(topic: Topic, platform: Platform, context: Context, red: Sequence[Failure], now_ms: int) -> None:
+def tell_of_red(topic: Topic, context: Context, red: Sequence[Failure], now_ms: int) -> None:
     """Notify of a failed check at once, with one condition for each blocked partition."""
 
     def conditions() -> list[Condition]:
-        logs, _ = read_logs(topic, platform, now_ms)
-        backoff_ms = platform.cleaner.log_cleaner_backoff_ms
+        logs, _ = read_logs(topic, now_ms)
+        backoff_ms = topic.platform.cleaner.log_cleaner_backoff_ms
         alarms = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
         return [replace(alarm, seen_ms=_wall_ms()) for alarm in alarms]
 
-    tell_now(topic, platform, context, EarlyLook(conditions, now_ms, failures=red))
+    tell_now(topic, context, EarlyLook(conditions, now_ms, failures=red))
 
 
 def tell_of_missed(
     topic: Topic,
-    platform: Platform,
     context: Context,
     logs: Sequence[LogState],
     now_ms: int,
@@ -115,12 +114,12 @@ def tell_of_missed(
 
     def conditions() -> list[Condition]:
         before_ms = deadline_run_ms(parts_of(schedule)[0], topic.config, now_ms)
-        before = log_states(topic, read_facts(topic, platform, unconverted), before_ms)
+        before = log_states(topic, read_facts(topic, unconverted), before_ms)
         return missed_deadlines(logs, before, topic.config, now_ms, before_ms)
 
     # read the table again, for the state at the previous run, only if a deadline is missed now
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
-        tell_now(topic, platform, context, EarlyLook(conditions, now_ms))
+        tell_now(topic, context, EarlyLook(conditions, now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ class EarlyLook:
     failures: Sequence[Failure] = ()
 
 
-def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLook) -> list[str]:
+def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
     """Notify now, before the run ends. Returns the channels that were not reached.
 
     An error here never fails the task: the run's last task sends what could not be sent now.
@@ -145,14 +144,14 @@ def tell_now(topic: Topic, platform: Platform, context: Context, early: EarlyLoo
     if not topic.alerts:
         return []
     try:
-        with locked_book(topic.topic, platform.home) as book_store:
+        with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find what is wrong, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
             look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id)
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels
-            return tell(topic, platform, book_store, early.failures, context)
+            return tell(topic, book_store, early.failures, context)
     except Exception as error:
         # log the stack frames only: an error's message may contain record data
         logger.error("the channels were not notified now; the task alert will notify them\n%s", stack_of(error))
@@ -173,27 +172,25 @@ def red_alarms(
     ]
 
 
-def read_logs(topic: Topic, platform: Platform, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
+def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
     """Return the logs and readers. Logs are None if the table cannot be read: the task that reads it reports that."""
     try:
-        facts = read_facts(topic, platform)
+        facts = read_facts(topic)
         return log_states(topic, facts, now_ms), facts.readers if facts else ()
     except Exception as e:  # catalog drivers raise any type
         logger.warning("the logs cannot be read: %s", type(e).__name__)
         return None, ()
 
 
-def tell(
-    topic: Topic, platform: Platform, book_store: BookStore, failures: Iterable[Failure], context: Context
-) -> list[str]:
+def tell(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
     """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
-    place, red = place_of(topic.topic, platform, context), list(failures)
+    place, red = place_of(topic.topic, topic.platform, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:
         message = message_of(notification, red, place)
-        return with_values(message, topic, platform) if asks_for_values(topic, alert, notification.event) else message
+        return with_values(message, topic) if asks_for_values(topic, alert, notification.event) else message
 
-    return tell_channels(topic.alerts, platform, book_store, message, context)
+    return tell_channels(topic.alerts, topic.platform, book_store, message, context)
 
 
 PAUSES_S = (5, 20, 60)
@@ -202,22 +199,22 @@ _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 """Airflow's states of a task that no longer waits."""
 
 
-def tell_that_it_waits(topic: Topic, platform: Platform, checked: CheckedRound, context: Context) -> None:
+def tell_that_it_waits(topic: Topic, checked: CheckedRound, context: Context) -> None:
     """Notify that the round waits. Retries failed channels, because no other task notifies while it waits.
 
     The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     early = EarlyLook(lambda: [waiting], _wall_ms())
-    for name in repeated(lambda: tell_now(topic, platform, context, early), PAUSES_S):
+    for name in repeated(lambda: tell_now(topic, context, early), PAUSES_S):
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
 
-def tell_that_it_was_answered(topic: Topic, platform: Platform, context: Context) -> None:
+def tell_that_it_was_answered(topic: Topic, context: Context) -> None:
     """Notify that the round no longer waits: it was answered, or the time to answer is over."""
     subject = _condition(context, "").subject
     early = EarlyLook(list, _wall_ms(), lambda condition: condition.subject == subject)
-    tell_now(topic, platform, context, early)
+    tell_now(topic, context, early)
 
 
 def _condition(context: Context, text: str) -> Condition:

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Event
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
@@ -125,17 +124,15 @@ class RunOfTopic:
     whole: bool = True
 
 
-def tell_of_run(
-    topic: Topic, platform: Platform, book_store: BookStore, context: Context, run: RunOfTopic
-) -> list[str]:
+def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunOfTopic) -> list[str]:
     """Check the topic and notify its channels. Returns the channels that were not reached.
 
     The caller has locked the book, so the table is read while no other task notifies.
     """
     # 1. Read the logs.
-    logs, readers = read_logs(topic, platform, run.now_ms)
+    logs, readers = read_logs(topic, run.now_ms)
     # 2. Find what is wrong now.
-    book, backoff_ms = book_store.load(), platform.cleaner.log_cleaner_backoff_ms
+    book, backoff_ms = book_store.load(), topic.platform.cleaner.log_cleaner_backoff_ms
     open_conditions = [incident.condition for incident in book.incidents.values() if incident.is_open]
     conditions = (
         *_still_waiting(open_conditions, context),
@@ -150,7 +147,7 @@ def tell_of_run(
     look = Look(conditions, coverage.includes, run.now_ms, began_ms(context), run_id, whole=run.whole)
     book_store.save(observed(book, look))
     # 4. Notify the channels.
-    return tell(topic, platform, book_store, [failure for task in run.failed for failure in task.red], context)
+    return tell(topic, book_store, [failure for task in run.failed for failure in task.red], context)
 
 
 def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import logging
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from cleantail.config.alert_channels import Alert, Event
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.human import counted, instant
 from cleantail.lake.catalogs import load_table, open_catalog
@@ -271,12 +269,12 @@ def asks_for_values(topic: Topic, alert: Alert, event: Event) -> bool:
     return any(a.values for a in topic.alerts if a.name == alert.name and event in a.events)
 
 
-def with_values(message: Message, topic: Topic, platform: Platform) -> Message:
+def with_values(message: Message, topic: Topic) -> Message:
     """Return the message with examples of the failed records, or without them if they cannot be read."""
     if not any(failure.offsets for failure in message.failures):
         return message
     try:
-        records = _read(message.failures, topic, platform)
+        records = _read(message.failures, topic)
     except Exception as e:  # catalog drivers raise any type; the message goes out without examples
         logger.warning("the alert shows no records, because they cannot be read: %s", type(e).__name__)
         return message
@@ -284,9 +282,9 @@ def with_values(message: Message, topic: Topic, platform: Platform) -> Message:
     return replace(message, failures=failures)
 
 
-def _read(failures: Iterable[Failure], topic: Topic, platform: Platform) -> dict[RecordPosition, ShownRecord]:
+def _read(failures: Iterable[Failure], topic: Topic) -> dict[RecordPosition, ShownRecord]:
     """Read each log once per snapshot. Skip snapshots that no branch contains."""
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         return {}
     offsets: dict[tuple[int, int], set[int]] = {}

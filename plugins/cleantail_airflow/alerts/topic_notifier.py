@@ -13,7 +13,7 @@ from airflow.sdk import Context
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from cleantail.config.alert_channels import Event
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
@@ -36,8 +36,8 @@ class TopicNotifier(BaseNotifier):
     def notify(self, context: Context) -> None:
         """Send the text with a link. Raises ConfigError if the configuration has no such topic."""
         folder = Path(self.config).absolute()
-        topic, platform = find_topic(self.topic, folder, os.environ), load_platform(folder, os.environ)
-        place = place_of(topic.topic, platform, context)
+        topic = find_topic(self.topic, folder)
+        place = place_of(topic.topic, topic.platform, context)
         task = context["ti"].task_id
         message = Message(
             topic=topic.topic,
@@ -54,6 +54,6 @@ class TopicNotifier(BaseNotifier):
         )
         for alert in topic.alerts:
             try:
-                deliver(alert, message, context, platform)
+                deliver(alert, message, context, topic.platform)
             except Exception as error:  # libraries raise any type; the next channel must still be notified
                 self.log.error("%s was not notified: %s", channel_label(alert), type(error).__name__)

@@ -116,7 +116,7 @@ class AlertGroupOperator(BaseOperator):
                 continue
             run = run_of(name)
             with locked_book(name, platform.home) as book_store:
-                told = tell_of_run(topic, platform, book_store, context, run)
+                told = tell_of_run(topic, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
         _require_told(unreached)
 

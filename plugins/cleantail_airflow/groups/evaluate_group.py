@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +92,7 @@ class EvaluateGroupOperator(BaseOperator):
         asked = Asked.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         platform = platform_of(self.config_dir)
-        group = find_group(self.group, Path(self.config_dir), os.environ)
+        group = find_group(self.group, Path(self.config_dir))
         self.schedule = group.schedule
         if asked.rollback_to:
             list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises where it is another group's
@@ -120,7 +119,7 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail.lake.kept_facts import KeptFacts
 
         try:
-            kept_catalog(platform, os.environ)
+            kept_catalog(platform)
         except CleantailError as error:
             raise as_airflow(str(error), error.exit_code) from None
         looked, kept = Looked(waiting=left_since(self.group)), KeptFacts(platform)
@@ -130,21 +129,14 @@ class EvaluateGroupOperator(BaseOperator):
                 looked.broken[name] = str(topic)
                 continue
             try:
-                self._look_at(topic, platform, kept, asked, now_ms, context, looked)
+                self._look_at(topic, kept, asked, now_ms, context, looked)
             except Exception as error:
                 looked.broken[name] = _told(error)
                 self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
         return looked
 
     def _look_at(
-        self,
-        topic: Topic,
-        platform: Platform,
-        kept: KeptFacts,
-        asked: Asked,
-        now_ms: int,
-        context: Context,
-        looked: Looked,
+        self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
     ) -> None:
         from cleantail.lake.evaluate import evaluate_topic
         from cleantail.lake.run_plan import NewInput, due_topic
@@ -152,12 +144,11 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
-        new = new_bytes(topic, platform, kept, looked.silent)  # 0, not None, where only deletes by values are new
+        new = new_bytes(topic, kept, looked.silent)  # 0, not None, where only deletes by values are new
         # until its deletes by values were converted, what is due is told as if their records were there
         unconverted = new is not None and topic.columns is not None
         plan = evaluate_topic(
             topic,
-            platform,
             now_ms=now_ms,
             force=asked.force,
             partition=asked.partition,
@@ -166,7 +157,7 @@ class EvaluateGroupOperator(BaseOperator):
             unconverted=unconverted,
         )
         send_plan(topic, plan)
-        tell_of_missed(topic, platform, context, plan.logs, now_ms, self.schedule, unconverted)
+        tell_of_missed(topic, context, plan.logs, now_ms, self.schedule, unconverted)
         looked.new_input |= new is not None
         looked.reconcile |= plan.reconcile.due
         brought = NewInput(new, converts=unconverted)

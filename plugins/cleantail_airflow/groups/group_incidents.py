@@ -3,7 +3,6 @@ hears of once, however many topics share the channel."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ def tell_of_broken(
     )
     with locked_book(book_of_broken(group), platform.home) as book_store:
         book_store.save(observed(book_store.load(), look))
-        alerts = default_alerts(Path(config_dir), os.environ)
+        alerts = default_alerts(Path(config_dir))
         return tell_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
 
 

@@ -3,7 +3,6 @@ which could name the topic of another group."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Ite
     folder = Path(config_dir)
     found = {
         file.stem: topic
-        for file, topic in scan_topics(folder, os.environ)
+        for file, topic in scan_topics(folder)
         if only in (None, file.stem)
         and (topic.dag_name == group if isinstance(topic, Topic) else may_run_in(group, file, folder))
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -108,7 +107,7 @@ class RunPackOperator(SparkJobOperator):
         ti: Any = context["ti"]
         if ti.try_number > 1:  # it was begun, and is ended: else a crash would look like work that was not needed
             return
-        limit_ms = find_group(self.group, Path(self.config_dir), os.environ).limits.run_max_ms
+        limit_ms = find_group(self.group, Path(self.config_dir)).limits.run_max_ms
         run: Any = context["dag_run"]
         if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
             self.skip(f"the run takes longer than run.max.ms ({duration(limit_ms)}): the next run does this pack")
@@ -116,7 +115,7 @@ class RunPackOperator(SparkJobOperator):
     def _settings_of_clients(self, pack: PlannedPack) -> list[str]:
         """Return the job's arguments with the Kafka settings of the pack's topics. A topic whose settings are wrong is
         left out: its own station reports that."""
-        found = find_topics(pack.topics, Path(self.config_dir), os.environ)
+        found = find_topics(pack.topics, Path(self.config_dir))
         settings: dict[str, Mapping[str, str]] = {}
         for name, topic in found.items():
             if isinstance(topic, Topic) and topic.source.kafka is not None:

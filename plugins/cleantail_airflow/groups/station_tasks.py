@@ -6,7 +6,6 @@ and to have the work done anew `run_pack` is cleared.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,12 +83,12 @@ class StationOperator(LineageOperator, BaseOperator):
         from cleantail_airflow.station_lineage import done_by_pack
 
         platform = platform_of(self.config_dir)
-        found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir), os.environ)
+        found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir))
         evidence, lineage = told_evidence(platform), StationLineage()
         for outcome in outcomes:
             topic = found[outcome.topic]
             if isinstance(topic, Topic):  # not where its YAML was broken meanwhile
-                told = done_by_pack(self.station.task_id, topic, platform, outcome, evidence)
+                told = done_by_pack(self.station.task_id, topic, outcome, evidence)
                 lineage += told or StationLineage()
         return lineage
 
@@ -99,11 +98,11 @@ class StationOperator(LineageOperator, BaseOperator):
 
         plan = group_plan_of(context)
         now_ms = plan.now_ms if plan else int(time.time() * 1000)
-        platform, found = platform_of(self.config_dir), find_topics(list(red), Path(self.config_dir), os.environ)
+        found = find_topics(list(red), platform_of(self.config_dir).config_dir)
         for name, failures in red.items():
             topic = found[name]
             if isinstance(topic, Topic):  # of a YAML that was broken meanwhile nobody knows the channels
-                tell_of_red(topic, platform, context, failures, now_ms)
+                tell_of_red(topic, context, failures, now_ms)
 
 
 class PublishStationOperator(StationOperator):

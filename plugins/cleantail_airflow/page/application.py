@@ -257,7 +257,7 @@ def records(
         round_ = round_named(content.cache.rounds(topic), round_name, kind)
         if round_ is None:
             return problem(request, "No such round", f"{dag_id} has no such round.", status.HTTP_404_NOT_FOUND)
-        logs = records_of_round(topic, content.platform, round_, partition)
+        logs = records_of_round(topic, round_, partition)
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a topic of Cleantail") from None
     except CleantailError as e:
@@ -274,7 +274,7 @@ def release_log(request: Request, dag_id: str, partition: int, user: User) -> Re
         configured = content.configured
         topic = configured.topic(configured.topic_of(dag_id))
         require_approver(topic, "a release", user.get_id(), user.get_name())
-        quarantine = release(topic, content.platform, partition, user.get_name(), _now_ms())
+        quarantine = release(topic, partition, user.get_name(), _now_ms())
     except KeyError:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"{dag_id} is not a topic of Cleantail") from None
     except HeldError as e:

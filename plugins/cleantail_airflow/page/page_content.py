@@ -197,7 +197,7 @@ class Content:
             meaning=MEANING,
             limits=lag_limits(topic),
             plan=plan,
-            logs=log_views(plan, topic, self.platform, facts.branches if facts else ()),
+            logs=log_views(plan, topic, facts.branches if facts else ()),
             charts=Charts.of(observed.sizes, newest_rounds),
             charts_shown=PARTITIONS_SHOWN,
             rounds=newest_rounds,

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
@@ -160,7 +159,7 @@ class RowCache:
         return row
 
 
-def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collection[str]) -> list[LogView]:
+def log_views(plan: RunPlan, topic: Topic, branches: Collection[str]) -> list[LogView]:
     """Return the rows of a topic's logs, with what a run would do with each now."""
     in_units = {work.partition for unit in plan.units for work in unit.partitions}
     return [
@@ -170,7 +169,7 @@ def log_views(plan: RunPlan, topic: Topic, platform: Platform, branches: Collect
             bar=log_bar(log, BAR_WIDTH),
             lag_ms=_lag_ms(log, plan.now_ms),
             sweep=log.partition in plan.sweep,
-            kept=kept_branch(log.state, log.partition, topic, platform.catalog.name, branches),
+            kept=kept_branch(log.state, log.partition, topic, topic.platform.catalog.name, branches),
             held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
             retention=planned.retention.reason if planned.retention.due and log.partition in in_units else "",
         )

@@ -6,7 +6,6 @@ when the page is opened. Data Docs are files below the topic's site.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
@@ -63,12 +61,12 @@ def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
     return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
 
 
-def records_of_round(topic: Topic, platform: Platform, round_: Round, partition: int | None) -> tuple[LogRecords, ...]:
+def records_of_round(topic: Topic, round_: Round, partition: int | None) -> tuple[LogRecords, ...]:
     """Return the logs of a round that have records to show, or one of them.
 
     Raises TableError if the table does not exist.
     """
-    table = load_table(open_catalog(platform, os.environ), topic, platform)
+    table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         raise TableError(f"topic {topic.topic} has no table")
     logs = [log for log in round_.logs if partition in (None, log.partition) and (_failed(log) or log.sampled.records)]

@@ -20,7 +20,7 @@ from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_t
 from cleantail_airflow.outcomes.run_xcoms import plan_of, readable_report_from
 from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
-from cleantail_airflow.tasks.spark_operator import topic_and_platform
+from cleantail_airflow.tasks.spark_operator import loaded_topic
 
 
 class AlertOperator(BaseOperator):
@@ -39,7 +39,7 @@ class AlertOperator(BaseOperator):
         self.early = early
 
     def execute(self, context: Context) -> None:
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         report = readable_report_from(context, CHECK_QUALITY)
         checked = report.waiting if report else None
         waits = checked is not None and bool(checked.holds)
@@ -48,8 +48,8 @@ class AlertOperator(BaseOperator):
             return  # never skipped: the task that asks for approval comes after it
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
-        with locked_book(topic.topic, platform.home) as book_store:
-            unreached = tell_of_run(topic, platform, book_store, context, self._run_of(platform, context))
+        with locked_book(topic.topic, topic.platform.home) as book_store:
+            unreached = tell_of_run(topic, book_store, context, self._run_of(topic.platform, context))
         if unreached:
             raise AirflowException(
                 f"these channels were not notified, the next run tries again: {', '.join(unreached)}"

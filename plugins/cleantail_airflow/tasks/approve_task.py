@@ -14,7 +14,6 @@ It is set in `execute`, and is no template field, so Jinja never renders it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
@@ -38,7 +36,7 @@ from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_w
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
-from cleantail_airflow.tasks.spark_operator import topic_and_platform
+from cleantail_airflow.tasks.spark_operator import loaded_topic
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -73,10 +71,10 @@ class ApproveOperator(LineageOperator, HITLOperator):
 
     def execute(self, context: Context) -> None:
         # 1. the round, and whether it waits
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        catalog = open_catalog(platform, os.environ)
-        checked = self._checked(context, topic, platform, catalog)
-        self.keep_lineage(lambda: self._asked(topic, platform, checked))
+        topic = loaded_topic(self.topic, self.config_dir)
+        catalog = open_catalog(topic.platform)
+        checked = self._checked(context, topic, catalog)
+        self.keep_lineage(lambda: self._asked(topic, checked))
         if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
@@ -87,22 +85,22 @@ class ApproveOperator(LineageOperator, HITLOperator):
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
         # 3. the channels hear of it, and Airflow parks the task
-        tell_that_it_waits(topic, platform, checked, context)
+        tell_that_it_waits(topic, checked, context)
         super().execute(context)
 
-    def _checked(self, context: Context, topic: Topic, platform: Platform, catalog: Catalog) -> CheckedRound | None:
+    def _checked(self, context: Context, topic: Topic, catalog: Catalog) -> CheckedRound | None:
         """Returns the round that the XCom of `source` names, as the evidence has it; None where nothing was checked."""
         if not (report := checked_by(context, self.source)):
             return None
         try:
-            return recorded_round(catalog, platform, topic, str(report.round), kind_of(self.source))
+            return recorded_round(catalog, topic, str(report.round), kind_of(self.source))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
 
-    def _asked(self, topic: Topic, platform: Platform, checked: CheckedRound | None) -> StationLineage | None:
+    def _asked(self, topic: Topic, checked: CheckedRound | None) -> StationLineage | None:
         from cleantail_airflow.station_lineage import asked
 
-        return asked(topic, platform, checked.heads) if checked else None
+        return asked(topic, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Raises AirflowFailException where Airflow shows another question than this one, or asks other people.
@@ -135,7 +133,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         """Returns deadline, links and the mark of the round. Airflow counts the time to answer from now on."""
         from cleantail_airflow.alerts.alerting import place_of
 
-        _, platform = topic_and_platform(self.topic, self.config_dir)
+        platform = loaded_topic(self.topic, self.config_dir).platform
         place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
         records = place.records(checked.round, checked.kind)
@@ -144,7 +142,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         # 1. the answer, and whether who gave it may
         answer = super().execute_complete(context, event)
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
         by = (user["name"] or user["id"]) if user else None
         if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
@@ -152,15 +150,15 @@ class ApproveOperator(LineageOperator, HITLOperator):
         self.log.info("%s by %s", "approved" if approved else "rejected", by or "timeout: no answer in time")
         # 2. it is kept beside the question that it answers
         at_ms = int(answer["responded_at"].timestamp() * 1000)
-        catalog = open_catalog(platform, os.environ)
+        catalog = open_catalog(topic.platform)
         kept = read_answer(catalog, topic, kind_of(self.source))
         try:
             write_answer(catalog, topic, answered(kept, instance_of(context), approved, user, at_ms))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
         # 3. the channels hear of it
-        self.keep_lineage(lambda: self._asked(topic, platform, self._checked(context, topic, platform, catalog)))
-        tell_that_it_was_answered(topic, platform, context)
+        self.keep_lineage(lambda: self._asked(topic, self._checked(context, topic, catalog)))
+        tell_that_it_was_answered(topic, context)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 
 

@@ -11,7 +11,6 @@ is too long for a number of JavaScript.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,14 +62,14 @@ def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]
 
     A provider may have rules for the URIs of its scheme; one that breaks them must not hide every other DAG.
     """
-    for file, topic in scan_topics(config_dir, os.environ):
+    for file, topic in scan_topics(config_dir):
         yield file, topic if isinstance(topic, ConfigError) else _with_usable_schedule(file, topic)
 
 
 def usable_groups(config_dir: Path) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
     """Scans the groups in the same way; there are none where the defaults are broken, which every topic tells."""
     try:
-        groups = list(scan_groups(config_dir, os.environ))
+        groups = list(scan_groups(config_dir))
     except ConfigError:
         return
     for file, group in groups:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
-from cleantail_airflow.tasks.spark_operator import topic_and_platform
+from cleantail_airflow.tasks.spark_operator import loaded_topic
 
 if TYPE_CHECKING:
     from cleantail.lake.run_plan import RunPlan
@@ -54,21 +53,20 @@ class EvaluateOperator(LineageOperator, BaseOperator):
 
         require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         params = context["params"]
         if params.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
             self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
-        now_ms = clock_of_run(platform, params["now_ms"])
+        now_ms = clock_of_run(topic.platform, params["now_ms"])
         run = evaluate_topic(
             topic,
-            platform,
             now_ms=now_ms,
             force=params["force"],
             partition=params["partition"],
             reconcile=bool(params.get(RECONCILE)),
         )
-        self.keep_lineage(lambda: evaluated(topic, platform))
+        self.keep_lineage(lambda: evaluated(topic))
         send_plan(topic, run)
         send_since_last_run([self.topic], context["ti"])
         plan = run.as_json()
@@ -76,8 +74,8 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         self.log.info("%s", run.table())
         self.reason = f"{planned.reason}; {planned.sweep_reason}; {planned.reclaim.reason}"
         context["ti"].xcom_push(PLAN, plan)
-        schedule = run_schedule_of(topic, Path(self.config_dir), os.environ)
-        tell_of_missed(topic, platform, context, run.logs, now_ms, schedule)
+        schedule = run_schedule_of(topic, Path(self.config_dir))
+        tell_of_missed(topic, context, run.logs, now_ms, schedule)
         if not planned.due:
             context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])

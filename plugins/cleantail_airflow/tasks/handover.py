@@ -9,7 +9,6 @@ so that a next try which takes the application up reads what it reports.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,16 +131,16 @@ class _Stored:
         if not text.startswith("{"):
             return text
         address = f"{self.folder}/argument-{self.written}.json"
-        write_document(self.platform, os.environ, address, text)
+        write_document(self.platform, address, text)
         self.written += 1
         return f"@{address}"
 
     def clear(self) -> None:
-        remove_document(self.platform, os.environ, self.result)
+        remove_document(self.platform, self.result)
 
     def report(self, job: str) -> EndedJob:
         try:
-            reported = json.loads(read_document(self.platform, os.environ, self.result) or "")
+            reported = json.loads(read_document(self.platform, self.result) or "")
             return EndedJob(job, dict(reported["result"]), int(reported["exit_code"]))
         except (ValueError, KeyError, TypeError):
             return EndedJob(job, {})

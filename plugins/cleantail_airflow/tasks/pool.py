@@ -54,7 +54,7 @@ def _slots(config: Path) -> int:
         logger.warning("pool %s gets one slot: %s", POOL, NOT_NAMED)
         return 1
     try:
-        return load_platform(config, os.environ).cleaner.log_cleaner_threads
+        return load_platform(config).cleaner.log_cleaner_threads
     except ConfigError as error:
         logger.error("pool %s gets one slot: %s", POOL, error)
         return 1

@@ -184,7 +184,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 def platform_of(config_dir: str) -> Platform:
     """Reads the platform from its YAML, in the environment of the task, and has the catalog's login there. Raises
     ConfigError, and CleantailError where a connection is missing."""
-    platform = load_platform(Path(config_dir), os.environ)
+    platform = load_platform(Path(config_dir))
     with_login(platform)
     return platform
 
@@ -206,5 +206,5 @@ def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[s
     from cleantail.lake.catalog_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
-    conf = spark_conf(platform.model_copy(update={"spark": spark}), os.environ, records)
+    conf = spark_conf(platform.model_copy(update={"spark": spark}), records)
     return {key: value for key, value in conf.items() if key != "spark.master"}

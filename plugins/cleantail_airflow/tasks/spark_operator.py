@@ -5,7 +5,6 @@ What the job of a task reports is the task's XCom.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, NoReturn
 from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.loading import find_topic
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.lineage import StationLineage
@@ -23,7 +21,8 @@ from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import JobReport, plan_of, report_of
-from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
+from cleantail_airflow.catalog_login import with_login
+from cleantail_airflow.tasks.spark_job import SparkJobOperator
 
 DONE_BEFORE = "no application was started: that of an earlier task has done this work"
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
@@ -56,7 +55,7 @@ class CleantailSparkOperator(SparkJobOperator):
         return ended.xcom
 
     def require_configured(self) -> None:
-        find_topic(self.topic, Path(self.config_dir), os.environ)
+        find_topic(self.topic, Path(self.config_dir))
 
     def records(self, context: Context) -> int | None:
         plan = plan_of(context)
@@ -80,8 +79,8 @@ class CleantailSparkOperator(SparkJobOperator):
         """Returns what the job has read and written, red or green."""
         from cleantail_airflow.station_lineage import done
 
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        return done(topic, platform, ended, report, self.snapshots_read(context))
+        topic = loaded_topic(self.topic, self.config_dir)
+        return done(topic, ended, report, self.snapshots_read(context))
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
         """Returns the snapshots that the job went by, where its own report does not name them."""
@@ -114,8 +113,8 @@ class CleantailSparkOperator(SparkJobOperator):
         from cleantail_airflow.alerts.alerting import tell_of_red
 
         plan = plan_of(context)
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        tell_of_red(topic, platform, context, red, plan.now_ms if plan else int(time.time() * 1000))
+        topic = loaded_topic(self.topic, self.config_dir)
+        tell_of_red(topic, context, red, plan.now_ms if plan else int(time.time() * 1000))
 
 
 class OutcomeOperator(BaseOperator):
@@ -136,7 +135,11 @@ def as_airflow(message: str, exit_code: int | None) -> AirflowException:
     return (AirflowFailException if exit_code in FINAL_EXIT_CODES else AirflowException)(message)
 
 
-def topic_and_platform(topic: str, config_dir: str) -> tuple[Topic, Platform]:
-    """Reads the topic and the platform from their YAML, in the environment of the task, and has the catalog's login
-    there. Raises ConfigError, and CleantailError where a connection is missing."""
-    return find_topic(topic, Path(config_dir), os.environ), platform_of(config_dir)
+def loaded_topic(topic: str, config_dir: str) -> Topic:
+    """Return the topic from its YAML, with the catalog's login in the environment of its platform.
+
+    Raises ConfigError, and CleantailError if a connection is missing.
+    """
+    loaded = find_topic(topic, Path(config_dir))
+    with_login(loaded.platform)
+    return loaded

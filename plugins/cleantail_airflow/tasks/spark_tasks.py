@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
@@ -31,7 +29,7 @@ from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, as_airflow, topic_and_platform
+from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, as_airflow, loaded_topic
 
 NO_PLAN = "evaluate made no plan"
 IS_ROLLBACK = "the run is a rollback"
@@ -48,38 +46,38 @@ class IngestOperator(CleantailSparkOperator):
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip(IS_ROLLBACK)
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         try:
             if topic.source.kafka is not None:
-                return self._from_kafka(topic, platform)
+                return self._from_kafka(topic)
             if topic.source.table is not None:
-                return self._from_table(topic, platform)
-            return self._from_files(topic, platform)
+                return self._from_table(topic)
+            return self._from_files(topic)
         except CleantailError as e:
             raise as_airflow(str(e), e.exit_code) from None
 
-    def _from_files(self, topic: Topic, platform: Platform) -> list[str]:
+    def _from_files(self, topic: Topic) -> list[str]:
         from cleantail.lake.pending_input import new_files
 
-        files, new = new_files(topic, platform)
+        files, new = new_files(topic)
         if not new:
             counts = f"{topic.source.path} ({counted(len(files), 'file')})"
             self.skip(f"nothing new: the table already has all files of {counts}")
         return [argument for file in new for argument in ("--file", str(file))]
 
-    def _from_table(self, topic: Topic, platform: Platform) -> list[str]:
+    def _from_table(self, topic: Topic) -> list[str]:
         from cleantail.lake.pending_input import planned_read
 
-        planned = planned_read(topic, platform, int(time.time() * 1000))
+        planned = planned_read(topic, int(time.time() * 1000))
         if planned.plan is None:
             self.skip(f"nothing new: the topic has all that its source table {planned.source.name} has")
         return []
 
-    def _from_kafka(self, topic: Topic, platform: Platform) -> list[str]:
+    def _from_kafka(self, topic: Topic) -> list[str]:
         from cleantail.kafka.table_position import is_read
 
         settings = client_settings(topic)
-        if is_read(topic, platform, settings, int(time.time() * 1000)):
+        if is_read(topic, settings, int(time.time() * 1000)):
             self.skip(f"nothing new: the table has all of {topic.kafka_topic} that may be read from Kafka")
         return self.client_arguments(json.dumps(dict(settings)))
 
@@ -99,8 +97,8 @@ class ConvertDeletesOperator(CleantailSparkOperator):
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip(IS_ROLLBACK)
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
-        table = load_table(open_catalog(platform, os.environ), topic, platform)
+        topic = loaded_topic(self.topic, self.config_dir)
+        table = load_table(open_catalog(topic.platform), topic)
         if table is None or not foreign_deletes(table).any:
             self.skip("every delete of the table is of one data file: there is nothing to convert")
         return []
@@ -203,9 +201,9 @@ class PublishOperator(PublishingOperator):
         """Returns what the evidence and the table say of the round that this run has checked."""
         if not self.after_publishing_check:
             return None
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         run, heads = context["ti"], self.snapshots_read(context)
-        return recorded_publication(topic, platform, run.dag_id, run.run_id, heads)
+        return recorded_publication(topic, run.dag_id, run.run_id, heads)
 
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)
@@ -257,10 +255,10 @@ class ReconcileOperator(PublishingOperator):
             self.skip(NO_PLAN)
         if not plan.reconcile.due:
             self.skip(plan.reconcile.reason)
-        topic, platform = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         try:
             settings = client_settings(topic)
-            SourceTopic.of(topic, settings).require_comparable(table_position(topic, platform).position)
+            SourceTopic.of(topic, settings).require_comparable(table_position(topic).position)
         except CleantailError as e:
             raise as_airflow(str(e), e.exit_code) from None
         return self.client_arguments(json.dumps(dict(settings)))
@@ -296,7 +294,7 @@ class RollbackOperator(PublishingOperator):
             self.skip("the run was not triggered with rollback_to")
         run: Any = context["dag_run"]
         user = getattr(run, "triggering_user_name", None)
-        topic, _ = topic_and_platform(self.topic, self.config_dir)
+        topic = loaded_topic(self.topic, self.config_dir)
         try:
             require_approver(topic, "a rollback", user)
         except HeldError as error:

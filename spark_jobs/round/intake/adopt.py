@@ -11,7 +11,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cleantail.adopt.adoption import version_after
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, STATE_FORMAT, require_known_format
 from cleantail.errors import CleantailError, TableError
@@ -21,12 +20,12 @@ from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 
 
-def adopt_table(spark: SparkSession, topic: Topic, platform: Platform, upgrade: bool) -> bool:
+def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:
     """Commits what is missing, and returns whether anything was. Raises ConflictError when others were faster every
     time."""
     from py4j.protocol import Py4JJavaError
 
-    name = ".".join(f"`{part}`" for part in (platform.catalog.name, *topic.table.split(".")))
+    name = ".".join(f"`{part}`" for part in (topic.platform.catalog.name, *topic.table.split(".")))
     try:
         return _commit(lambda: iceberg_table(spark, name), topic, upgrade)
     except Py4JJavaError as e:

@@ -28,7 +28,6 @@ from pyspark.accumulators import Accumulator
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
@@ -82,14 +81,12 @@ LOGS_MAX = 64
 """A task has a file open for each log that it meets: of more of them Spark makes fewer files."""
 
 
-def write_files_of_lines(
-    table: TopicTable, platform: Platform, files: Sequence[Path], reading: LineReading
-) -> list[WrittenLog]:
+def write_files_of_lines(table: TopicTable, files: Sequence[Path], reading: LineReading) -> list[WrittenLog]:
     """Writes the records of the files into data files that no snapshot knows yet. Raises SuspectLinesError and
     UnwritableError; no file is left then."""
-    target, path = file_target(table, platform), log_path(table)
+    target, path = file_target(table), log_path(table)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
-    written = run_writers(table, platform, work, line_tasks(table.spark, files), "read lines")
+    written = run_writers(table, work, line_tasks(table.spark, files), "read lines")
     try:
         _require_apart(written)
     except UnwritableError:
@@ -154,7 +151,6 @@ Progress = Callable[[str], None]
 def ingest_files(
     spark: SparkSession,
     topic: Topic,
-    platform: Platform,
     files: list[Path],
     encoding: str,
     progress: Progress,
@@ -165,6 +161,7 @@ def ingest_files(
     a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
     appended. `any_topic`: lines may name whatever topic they like; `lock_within_s`: how long another ingestion of the
     topic is waited for, None until its end; raises OutsideError after it."""
+    platform = topic.platform
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
     progress("reading")
@@ -173,7 +170,7 @@ def ingest_files(
     with DigestCache(platform.home, limits) as cache:
         digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
-        table = TopicTable.of(spark, topic, platform)
+        table = TopicTable.of(spark, topic)
         note_before_intake(table, int(time.time() * 1000))
         table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
@@ -181,8 +178,8 @@ def ingest_files(
         ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
-        record_left_out(table, platform)
-        records, warnings = _append(table, platform, fresh, read, reading, progress) if fresh else (0, ())
+        record_left_out(table)
+        records, warnings = _append(table, fresh, read, reading, progress) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
     notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))
@@ -191,7 +188,6 @@ def ingest_files(
 
 def _append(
     table: TopicTable,
-    platform: Platform,
     fresh: dict[str, Path],
     states: Mapping[Path, str | None],
     reading: LineReading,
@@ -203,7 +199,7 @@ def _append(
     try:
         progress("reading and writing records")
         files = list(fresh.values())
-        records, left_out = _held_records(table, platform, branch, files, reading)
+        records, left_out = _held_records(table, branch, files, reading)
         with records.deleted_unless_staged(table, branch):
             progress("comparing with what is there")
             require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
@@ -216,7 +212,7 @@ def _append(
         append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources}, left_out)
     finally:
         table.drop_branches([branch])
-    record_left_out(table, platform)
+    record_left_out(table)
     late = late_warnings(records.lowest, states_of_logs, table.topic.config)
     return records.count, (*late, *(entry.text for entry in left_out))
 
@@ -228,12 +224,12 @@ def _sources(fresh: dict[str, Path], records: NewRecords, states: Mapping[int, P
 
 
 def _held_records(
-    table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading
+    table: TopicTable, branch: str, files: list[Path], reading: LineReading
 ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
     """Writes the records of the files, and returns what was left out of them. Raises BadLineError for a line that is no
     record, or one that the table cannot hold."""
     try:
-        return _new_records(table, platform, branch, files, reading), ()
+        return _new_records(table, branch, files, reading), ()
     except BadLineError:
         if table.topic.config.cleantail_unholdable_policy == "fail":
             raise
@@ -247,17 +243,15 @@ def _held_records(
         if not left_out:
             raise
         table.drop_branches([branch])
-    return _new_records(table, platform, branch, files, replace(reading, keep=HELD)), left_out
+    return _new_records(table, branch, files, replace(reading, keep=HELD)), left_out
 
 
-def _new_records(
-    table: TopicTable, platform: Platform, branch: str, files: list[Path], reading: LineReading
-) -> NewRecords:
+def _new_records(table: TopicTable, branch: str, files: list[Path], reading: LineReading) -> NewRecords:
     """Writes the records of the files: by tasks, or by Spark, which appends them to the branch. Raises BadLineError for
     a line that is no record."""
     work = (table.spark, files, reading)
     try:
-        return NewRecords.of_tasks(table, write_files_of_lines(table, platform, files, reading))
+        return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading))
     except UnwritableError as e:
         logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
         if (records := _append_parsed(table, branch, parsed_records(*work))) is not None:

@@ -21,7 +21,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, INGEST_MS, limit_text
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
@@ -121,12 +120,10 @@ class CleanerWatch:
     at_once: frozenset[int] = frozenset()
 
     @classmethod
-    def of(
-        cls, topic: Topic, platform: Platform, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int
-    ) -> CleanerWatch:
+    def of(cls, topic: Topic, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int) -> CleanerWatch:
         """Asks the source how the brokers clean, and the catalog when the topic was last looked at."""
         configs = source.cleaner_configs() or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
-        retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, platform, at.position)
+        retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, at.position)
         times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
         known = {p for p in plan.starts if at.next_offsets.get(p)}
         at_once = frozenset() if source.is_current else frozenset(plan.starts) - known
@@ -182,7 +179,7 @@ class LogSource(Protocol):
     def cleaner_configs(self) -> CleanerConfigs | None:
         """Returns how the brokers clean the topic, None where that is not said."""
 
-    def position(self, platform: Platform) -> TablePosition:
+    def position(self) -> TablePosition:
         """Returns how far the table has come."""
 
     def describe(self, at: TablePosition) -> BrokerTopic:
@@ -212,8 +209,8 @@ class BrokerLogs:
     def cleaner_configs(self) -> CleanerConfigs | None:
         return self.brokers.cleaner_configs(self.topic.kafka_topic)
 
-    def position(self, platform: Platform) -> TablePosition:
-        return table_position(self.topic, platform)
+    def position(self) -> TablePosition:
+        return table_position(self.topic)
 
     def describe(self, at: TablePosition) -> BrokerTopic:
         return self.brokers.describe(self.topic.kafka_topic)
@@ -236,7 +233,6 @@ ALL_OFFSETS = 1 << 62
 def read_topic(
     spark: SparkSession,
     topic: Topic,
-    platform: Platform,
     settings: Mapping[str, str],
     now_ms: int,
     progress: Progress,
@@ -250,29 +246,29 @@ def read_topic(
     stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
     brokers = Brokers(settings, stall_ms)
     deadline = Deadline.after(within_ms) if within_ms is not None else None
-    source = BrokerLogs(topic, brokers, settings, platform.limits.record_max_headers, deadline)
-    return read_source(spark, topic, platform, source, now_ms, progress, lock_within_s)
+    source = BrokerLogs(topic, brokers, settings, topic.platform.limits.record_max_headers, deadline)
+    return read_source(spark, topic, source, now_ms, progress, lock_within_s)
 
 
 def read_source(
     spark: SparkSession,
     topic: Topic,
-    platform: Platform,
     source: LogSource,
     now_ms: int,
     progress: Progress,
     lock_within_s: float | None = None,
 ) -> KafkaIngestResult:
     """Reads a source to its end, as `read_topic` reads brokers."""
+    platform = topic.platform
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress(source.progress_text)
         # what is wrong is told before a table is made
-        table = TopicTable.of(spark, topic, platform)
+        table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
-        at = source.position(platform)
+        at = source.position()
         at.plan(topic, source.describe(at), now_ms)
         table.ensure()
-        portions = TopicRead(table, platform, source, now_ms).run(progress)
+        portions = TopicRead(table, source, now_ms).run(progress)
         ensure_latest_view(table)
     return read_result(topic, portions)
 
@@ -282,7 +278,6 @@ class TopicRead:
     """Reads one topic once."""
 
     table: TopicTable
-    platform: Platform
     source: LogSource
     now_ms: int
 
@@ -293,8 +288,8 @@ class TopicRead:
     def run(self, progress: Progress) -> list[Portion]:
         """Appends all portions up to the ends that the brokers name now. Raises CleantailError; what was committed
         stays."""
-        require_workers(self.table.spark.sparkContext, self.platform, self._cores)
-        at = self.source.position(self.platform)
+        require_workers(self.table.spark.sparkContext, self.table.platform, self._cores)
+        at = self.source.position()
         self._record_gaps(at.position)
         ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
@@ -321,14 +316,14 @@ class TopicRead:
 
     def _try_portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
         # 1. what is to be read, from where the table is now
-        at = self.source.position(self.platform)
+        at = self.source.position()
         broker = self.source.describe(at)
         plan = _up_to(at.plan(self.topic, broker, self.now_ms), ends)
         if at.position is not None and not plan.offsets and not plan.gaps:
             return None
         ranges = portion_ranges(plan, budget, self._cores)
         position = self._position(at, broker, plan, ranges)
-        watch = CleanerWatch.of(self.topic, self.platform, self.source, at, plan, self.now_ms)
+        watch = CleanerWatch.of(self.topic, self.source, at, plan, self.now_ms)
 
         def noted(files: Sequence[Any], states: Mapping[int, PartitionState]) -> SourcePosition:
             return watch.noted(position, at.position, plan, ranges, files, states)
@@ -353,7 +348,7 @@ class TopicRead:
         """Stages the ranges and commits them with the position that `noted` makes of their files. Returns how many
         records came, the bytes of their files, and what a person should know of them."""
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
-        staging = Staging(self.table, self.platform, self.source.open_reader(), self._cores)
+        staging = Staging(self.table, self.source.open_reader(), self._cores)
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             records, left_out = self._written(staging, branch, ranges) if ranges else (NO_RECORDS, ())
@@ -404,7 +399,7 @@ class TopicRead:
     def _record_gaps(self, position: SourcePosition | None) -> None:
         """Writes what was passed over into the evidence, as the position and the table's properties say it."""
         left_out = left_out_of(texts(self.table.load().properties()), self.table.name)
-        record_gaps(self.table, self.platform, (*(position.gaps if position else ()), *left_out))
+        record_gaps(self.table, (*(position.gaps if position else ()), *left_out))
 
     def _written(
         self, staging: Staging, branch: str, ranges: Sequence[Range]
@@ -432,7 +427,7 @@ class TopicRead:
     def _plan_again(self) -> None:
         """Raises SourceError where a read would not even begin by now; whatever else is wrong is known already."""
         try:
-            at = self.source.position(self.platform)
+            at = self.source.position()
             at.plan(self.topic, self.source.describe(at), self.now_ms)
         except SourceError:
             raise

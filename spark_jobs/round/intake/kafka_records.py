@@ -22,7 +22,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import (
     ALL,
@@ -78,7 +77,6 @@ class Staging:
     without its values."""
 
     table: TopicTable
-    platform: Platform
     open_reader: Callable[[], ArrowReader]
     cores: int
 
@@ -88,10 +86,10 @@ class Staging:
         SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
-            target = file_target(self.table, self.platform)
+            target = file_target(self.table)
             paths = new_paths(self.table, sorted({each.partition for each in ranges}))
             work = partial(write_ranges, self.open_reader, target, keep)
-            written = run_writers(self.table, self.platform, work, [_task(r, paths) for r in tasks], "read Kafka's log")
+            written = run_writers(self.table, work, [_task(r, paths) for r in tasks], "read Kafka's log")
             return NewRecords.of_tasks(self.table, written)
         except UnwritableError as e:
             logger.info("Spark writes the records of %s: %s", self.table.topic.topic, e)

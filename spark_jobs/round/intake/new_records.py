@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.input_limits import InputLimits
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.errors import CleantailError, ContradictionError, UnknownCommitError
 from cleantail.log.partition_state import DELETED_REASON, LeftOut, left_out_of
@@ -72,17 +71,17 @@ def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOu
     )
 
 
-def record_gaps(table: TopicTable, platform: Platform, entries: Sequence[Gap | LeftOut]) -> None:
+def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
     """Appends to the evidence a row for each of these that it does not have yet: offsets that had gone from Kafka, and
     records that the table cannot hold. The table has them since the commit that went on behind them: a crash right
     after it loses no row."""
     told_by = ("partition", "first_dirty_offset", "end_offset", "note")
-    append_once(table, platform, [_row(entry) for entry in entries], told_by=told_by)
+    append_once(table, [_row(entry) for entry in entries], told_by=told_by)
 
 
-def record_left_out(table: TopicTable, platform: Platform) -> None:
+def record_left_out(table: TopicTable) -> None:
     """Does the same of what the table's properties say was left out."""
-    record_gaps(table, platform, left_out_of(texts(table.load().properties()), table.name))
+    record_gaps(table, left_out_of(texts(table.load().properties()), table.name))
 
 
 def _row(entry: Gap | LeftOut) -> EvidenceRow:

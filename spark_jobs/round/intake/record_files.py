@@ -27,7 +27,6 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import CleantailError
 from spark_jobs.engine.table_files import new_data_files, write_settings
@@ -72,7 +71,7 @@ class WrittenLog:
     once: bool
 
 
-def file_target(table: TopicTable, platform: Platform) -> FileTarget:
+def file_target(table: TopicTable) -> FileTarget:
     """Returns how files of a topic's own table are written. Raises UnwritableError where the table asks for what only
     Iceberg's own writer does."""
     iceberg = table.load()
@@ -88,10 +87,10 @@ def file_target(table: TopicTable, platform: Platform) -> FileTarget:
         raise UnwritableError(f"its column {PARTITION} is {schema.field(PARTITION).type}")
     properties = texts(iceberg.properties())
     with _refusals():
-        settings = write_settings(properties, platform.cleaner.cleantail_task_memory_bytes)
+        settings = write_settings(properties, table.platform.cleaner.cleantail_task_memory_bytes)
     if settings.codec == "zstd" and LEVEL not in properties:
         settings = replace(settings, level=FAST_LEVEL)
-    return FileTarget(schema, settings, platform.warehouse)
+    return FileTarget(schema, settings, table.platform.warehouse)
 
 
 def _fields(iceberg: Any) -> Any:
@@ -192,11 +191,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def run_writers(
-    table: TopicTable,
-    platform: Platform,
-    work: Callable[[Mapping[str, str], T], Sequence[WrittenLog]],
-    tasks: Sequence[T],
-    what: str,
+    table: TopicTable, work: Callable[[Mapping[str, str], T], Sequence[WrittenLog]], tasks: Sequence[T], what: str
 ) -> list[WrittenLog]:
     """Runs the tasks on Spark, as many at a time as there are cores, and returns what they have written. After an error
     no further task is begun, and the files of all are deleted."""
@@ -204,7 +199,7 @@ def run_writers(
         return []
     cores = int(table.spark.sparkContext.defaultParallelism)
     with ThreadPoolExecutor(cores) as threads:
-        stored = with_store(table, platform, work)
+        stored = with_store(table, work)
         futures = [threads.submit(run_stored, table, stored, [task], what) for task in tasks]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)

@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import (
     ALL,
@@ -63,21 +62,21 @@ TASKS_PER_CORE = 4
 
 
 def read_segments(
-    spark: SparkSession, topic: Topic, platform: Platform, directory: Path, now_ms: int, progress: Progress
+    spark: SparkSession, topic: Topic, directory: Path, now_ms: int, progress: Progress
 ) -> KafkaIngestResult:
     """Reads the topic's logs in the directory to their last stable offsets. Raises CleantailError: then nothing was
     appended"""
     require_own_table(topic)
     folders = find_logs(directory, segment_topic(topic))
-    at = position_after_files(topic, platform)
+    at = position_after_files(topic)
     # below what was read no transaction is open, unless open ones were read as well
     known = at.next_offsets if topic.source.isolation == COMMITTED else {}
     logs = [log.from_offset(known.get(log.partition, 0)) for log in folders.logs]
     progress("looking through the segments")
-    limit_bytes = platform.limits.batch_max_bytes
-    scanned = tuple(_scanned(TopicTable.of(spark, topic, platform), platform, logs, limit_bytes))
-    source = SegmentLogs(topic, folders, scanned, limit_bytes, platform.limits.record_max_headers)
-    result = read_source(spark, topic, platform, source, now_ms, progress)
+    limit_bytes = topic.platform.limits.batch_max_bytes
+    scanned = tuple(_scanned(TopicTable.of(spark, topic), logs, limit_bytes))
+    source = SegmentLogs(topic, folders, scanned, limit_bytes, topic.platform.limits.record_max_headers)
+    result = read_source(spark, topic, source, now_ms, progress)
     warnings = (*(text for log in scanned for text in log.warnings), *result.warnings)
     return replace(result, kafka_topic=folders.topic, warnings=warnings)
 
@@ -104,10 +103,10 @@ class SegmentLogs:
         """Returns None: a broker's folders do not have the topic's configs."""
         return None
 
-    def position(self, platform: Platform) -> TablePosition:
+    def position(self) -> TablePosition:
         """Returns how far the table has come, with what files have brought. A log that it has nothing of begins where
         its segments begin: a topic's folders may come one after the other."""
-        at = position_after_files(self.topic, platform)
+        at = position_after_files(self.topic)
         if at.position is None:
             return at
         starts = {log.partition: log.offsets.start for log in self.logs}
@@ -190,22 +189,18 @@ def _microseconds(record: SegmentRecord) -> int | None:
     return None if record.timestamp == NO_TIMESTAMP_MS else record.timestamp * 1000
 
 
-def _scanned(
-    table: TopicTable, platform: Platform, logs: Sequence[LogFolder], limit_bytes: int
-) -> Iterator[ScannedLog]:
+def _scanned(table: TopicTable, logs: Sequence[LogFolder], limit_bytes: int) -> Iterator[ScannedLog]:
     """Yields the logs, each put together from the scans of its segments."""
-    scan = partial(_scan, table, platform, limit_bytes)
+    scan = partial(_scan, table, limit_bytes)
     requests = [scan_requests(log) for log in logs]
     scans = scan([request for of_log in requests for request in of_log])
     for log, of_log in zip(logs, requests, strict=True):
         yield scanned_log(log, settled([next(scans) for _ in of_log], scan))
 
 
-def _scan(
-    table: TopicTable, platform: Platform, limit_bytes: int, requests: Sequence[ScanRequest]
-) -> Iterator[SegmentScan]:
+def _scan(table: TopicTable, limit_bytes: int, requests: Sequence[ScanRequest]) -> Iterator[SegmentScan]:
     """Yields the scans in the order of the requests. A task takes several small segments."""
-    size = max(sum(r.file.size_bytes for r in requests) // (parallelism(platform.spark) * TASKS_PER_CORE), 1)
+    size = max(sum(r.file.size_bytes for r in requests) // (parallelism(table.platform.spark) * TASKS_PER_CORE), 1)
     tasks: list[list[ScanRequest]] = []
     filled = 0
     for request in requests:
@@ -215,7 +210,7 @@ def _scan(
         tasks[-1].append(request)
         filled += request.file.size_bytes
     work = partial(_scan_task, limit_bytes)
-    return (scan for of_task in run_tasks(table, platform, work, tasks, "look through segments") for scan in of_task)
+    return (scan for of_task in run_tasks(table, work, tasks, "look through segments") for scan in of_task)
 
 
 def _scan_task(limit_bytes: int, _: Mapping[str, str], requests: Sequence[ScanRequest]) -> list[SegmentScan]:

@@ -28,7 +28,6 @@ settings of a driver that reads from it, and neither on a command line nor in an
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -273,7 +272,7 @@ class SessionTable:
 
 def _register(spark: SparkSession, reading: Platform) -> None:
     prefix = f"spark.sql.catalog.{reading.catalog.name}"
-    properties = client_properties.spark_catalog(reading) | client_properties.spark_secrets(reading, os.environ)
+    properties = client_properties.spark_catalog(reading) | client_properties.spark_secrets(reading)
     spark.conf.set(REDACTION, HIDDEN)
     spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     for key, value in properties.items():

@@ -24,7 +24,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
@@ -75,7 +74,7 @@ class TablePortion:
     last: bool = False
 
 
-def read_result(topic: Topic, platform: Platform, portions: Sequence[TablePortion]) -> TableIngestResult:
+def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestResult:
     """Returns what the whole read has done."""
     spans: dict[int, tuple[int, int]] = {}
     for portion in portions:
@@ -84,7 +83,7 @@ def read_result(topic: Topic, platform: Platform, portions: Sequence[TablePortio
             spans[partition] = (min(known[0], low), max(known[1], end))
     gaps = [gap.text for portion in portions for gap in portion.gaps]
     return TableIngestResult(
-        table=table_source_of(topic).named_in(platform.catalog.name),
+        table=table_source_of(topic).named_in(topic.platform.catalog.name),
         snapshot_id=portions[-1].snapshot_id if portions else None,
         records=sum(portion.records for portion in portions),
         commits=len(portions),
@@ -94,10 +93,10 @@ def read_result(topic: Topic, platform: Platform, portions: Sequence[TablePortio
     )
 
 
-def record_changes(table: TopicTable, platform: Platform, gaps: Sequence[SnapshotGap]) -> None:
+def record_changes(table: TopicTable, gaps: Sequence[SnapshotGap]) -> None:
     """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
     which has them since the commit that went on behind them: a crash right after it loses no row."""
-    append_once(table, platform, [_row(gap) for gap in gaps], told_by=("base_snapshot_id", "note"))
+    append_once(table, [_row(gap) for gap in gaps], told_by=("base_snapshot_id", "note"))
 
 
 def _row(gap: SnapshotGap) -> EvidenceRow:
@@ -182,27 +181,22 @@ Progress = Callable[[str], None]
 
 
 def read_source_table(
-    spark: SparkSession,
-    topic: Topic,
-    platform: Platform,
-    now_ms: int,
-    progress: Progress,
-    lock_within_s: float | None = None,
+    spark: SparkSession, topic: Topic, now_ms: int, progress: Progress, lock_within_s: float | None = None
 ) -> TableIngestResult:
     """Reads the source table to its newest snapshot. `lock_within_s`: as in ingest_files. Raises
     CleantailError, and whatever Spark raises: then the portion at hand has appended nothing. A table that this made
     stays: another ingestion may have filled it."""
-    with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
+    with exclusive(topic.platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress("looking at the source table")
         # what is wrong is told before a table is made
-        table = TopicTable.of(spark, topic, platform)
+        table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
-        if planned_read(topic, platform, now_ms).plan is None:
-            return read_result(topic, platform, [])
+        if planned_read(topic, now_ms).plan is None:
+            return read_result(topic, [])
         table.ensure()
-        portions = SourceTableRead(table, platform, now_ms).run(progress)
+        portions = SourceTableRead(table, now_ms).run(progress)
         ensure_latest_view(table)
-    return read_result(topic, platform, portions)
+    return read_result(topic, portions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +204,6 @@ class SourceTableRead:
     """Reads one topic once."""
 
     table: TopicTable
-    platform: Platform
     now_ms: int
 
     @property
@@ -219,10 +212,10 @@ class SourceTableRead:
 
     def run(self, progress: Progress) -> list[TablePortion]:
         """Appends all portions up to the newest snapshot. Raises CleantailError; what was committed stays."""
-        require_workers(self.table.spark.sparkContext, self.platform, self._cores)
-        position = own_position(self.topic, self.platform).position
-        record_changes(self.table, self.platform, position.gaps if position else ())
-        record_left_out(self.table, self.platform)
+        require_workers(self.table.spark.sparkContext, self.table.platform, self._cores)
+        position = own_position(self.topic).position
+        record_changes(self.table, position.gaps if position else ())
+        record_left_out(self.table)
         portions: list[TablePortion] = []
         while portion := self._portion(progress):
             portions.append(portion)
@@ -239,13 +232,13 @@ class SourceTableRead:
         )
 
     def _try_portion(self, progress: Progress) -> TablePortion | None:
-        planned = planned_read(self.topic, self.platform, self.now_ms)
+        planned = planned_read(self.topic, self.now_ms)
         if planned.plan is None:
             return None
         progress(f"reading up to snapshot {planned.plan.end.snapshot_id}")
         portion = self._appended(planned, planned.plan, progress)
-        record_changes(self.table, self.platform, planned.plan.gaps)
-        record_left_out(self.table, self.platform)
+        record_changes(self.table, planned.plan.gaps)
+        record_left_out(self.table)
         return portion
 
     def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:
@@ -277,7 +270,7 @@ class SourceTableRead:
         source = table_source_of(self.topic)
         known = planned.at.position.next_offsets if planned.at.position else {}
         try:
-            table = SessionTable.of(self.table.spark, source, self.platform)
+            table = SessionTable.of(self.table.spark, source, self.table.platform)
             frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
             try:
                 return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
@@ -297,7 +290,7 @@ class SourceTableRead:
 
     def _require_kept(self, source: SourceTable, plan: SnapshotPlan) -> None:
         """Raises SourceError where a snapshot of the plan is not there any more."""
-        lost = lost_of(plan, source, described_source(self.topic, self.platform))
+        lost = lost_of(plan, source, described_source(self.topic))
         if lost is not None:
             raise SourceError(
                 f"snapshot {lost} of {source.name} expired while it was read; nothing was appended"
@@ -327,7 +320,7 @@ class SourceTableRead:
 
     def _require_unchanged(self, planned: PlannedRead) -> None:
         """Raises SourceError where the source was recreated while it was read: records of two tables may be staged."""
-        now = described_source(self.topic, self.platform)
+        now = described_source(self.topic)
         if now.uuid != planned.source.uuid:
             raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
 

@@ -38,7 +38,7 @@ def adopted(project):
         (project / "config" / "topics" / "orders.yaml").write_text(
             json.dumps({"topic": "orders", "config": {"segment.ms": 1}, "columns": columns.paths})
         )
-        catalog = open_catalog(load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")}), {})
+        catalog = open_catalog(load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")}))
         catalog.create_namespace_if_not_exists("cleantail")
         own = {"cleantail.topic": "orders", "cleantail.columns": property_of_columns(columns)}
         table = catalog.create_table("cleantail.orders", schema, properties=own | properties)
@@ -258,7 +258,7 @@ def test_a_yaml_that_maps_otherwise_than_the_table_is_refused(adopted, project, 
     (project / "config" / "topics" / "orders.yaml").write_text(json.dumps(text))
     platform = load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")})
     with pytest.raises(TableError, match=message):
-        load_table(open_catalog(platform, {}), find_topic("orders", project / "config"), platform)
+        load_table(open_catalog(platform), find_topic("orders", project / "config"))
 
 
 # ---- adopt, up to the commit that Spark makes
@@ -268,7 +268,7 @@ def test_a_yaml_that_maps_otherwise_than_the_table_is_refused(adopted, project, 
 def sinks(project, capsys):
     """A table `sinks.orders` of a sink, and the command: (exit code, stdout, stderr)."""
     (project / "config" / "topics" / "orders.yaml").unlink()
-    catalog = open_catalog(load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")}), {})
+    catalog = open_catalog(load_platform(project / "config", {"CLEANTAIL_HOME": str(project / "home")}))
     catalog.create_namespace("sinks")
 
     def make(schema, rows, **properties):

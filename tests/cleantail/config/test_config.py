@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from cleantail.config.alert_channels import FileAlert, MailAlert, WebhookAlert
-from cleantail.config.loading import find_topic, load_platform, load_topic, load_topics, scan_topics
-from cleantail.config.platform import DefaultsFile
+from cleantail.config.loading import DefaultsFile, find_topic, load_platform, load_topic, load_topics, scan_topics
 from cleantail.config.secret_filter import is_secret_value
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError

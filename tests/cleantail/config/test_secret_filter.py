@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.config.loading import load_platform, load_topic
-from cleantail.config.platform import DefaultsFile, Platform
+from cleantail.config.loading import DefaultsFile, load_platform, load_topic
+from cleantail.config.platform import Platform
 from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.config.secret_filter import is_secret, is_secret_value
 from cleantail.config.topic import Topic

@@ -17,10 +17,7 @@ def written(tmp_path, text):
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]"])
 def test_other_users_of_the_machine_cannot_speak_to_a_local_driver(tmp_path, master):
-    assert (
-        spark_conf(written(tmp_path, f"platform: {{spark: {{master: '{master}'}}}}"), {})["spark.authenticate"]
-        == "true"
-    )
+    assert spark_conf(written(tmp_path, f"platform: {{spark: {{master: '{master}'}}}}"))["spark.authenticate"] == "true"
 
 
 @pytest.mark.parametrize(
@@ -85,4 +82,4 @@ def test_a_master_that_airflow_names_is_looked_at_as_well(tmp_path):
     with pytest.raises(
         CleantailError, match=r"platform.spark.master spark://m:7077 is not allowed: a local master, or"
     ):
-        spark_conf(cluster, {})
+        spark_conf(cluster)

@@ -99,16 +99,12 @@ def test_a_catalog_that_is_read_gets_the_login_that_it_names_and_none_of_the_pla
     database = "{type: postgres, uri: 'postgresql://db/x', warehouse: 's3://b/w', secrets: {jdbc.user: CLEANTAIL_CATALOG_LAKE_USER}}"
     (tmp_path / "defaults.yaml").write_text(f"platform: {{source_catalogs: {{lake: {LAKE}, db: {database}}}}}\n")
     platform = load_platform(tmp_path)
-    env = {
-        "CLEANTAIL_CATALOG_TOKEN": "own", "CLEANTAIL_CATALOG_USER": "own", "CLEANTAIL_S3_ACCESS_KEY_ID": "own",
-        "CLEANTAIL_S3_SECRET_ACCESS_KEY": "own", "CLEANTAIL_CATALOG_LAKE_TOKEN": "lakes", "CLEANTAIL_CATALOG_LAKE_USER": "reader",
-    }  # fmt: skip
     lake, database = platform.reading("lake"), platform.reading("db")
-    told = json.dumps([pyiceberg_properties(lake, env), spark_secrets(lake, env), spark_catalog(lake)])
+    told = json.dumps([pyiceberg_properties(lake), spark_secrets(lake), spark_catalog(lake)])
     assert "lakes" in told and "own" not in told
-    told = json.dumps([pyiceberg_properties(database, env), spark_secrets(database, env), spark_catalog(database)])
+    told = json.dumps([pyiceberg_properties(database), spark_secrets(database), spark_catalog(database)])
     assert "reader" in told and "own" not in told
-    assert pyiceberg_properties(database, env)["init_catalog_tables"] == "false"
+    assert pyiceberg_properties(database)["init_catalog_tables"] == "false"
     assert "jdbc.schema-version" not in spark_catalog(database) and "jdbc.schema-version" in spark_catalog(platform)
     assert platform.reading(None) is platform and needs_s3(platform)
 

@@ -37,7 +37,7 @@ def by_lock(home):
 def by_catalog(home):
     config = home.parent.parent / "config"
     config.mkdir()
-    open_catalog(load_platform(config, {"CLEANTAIL_HOME": str(home)}), {})
+    open_catalog(load_platform(config, {"CLEANTAIL_HOME": str(home)}))
 
 
 @pytest.mark.parametrize(

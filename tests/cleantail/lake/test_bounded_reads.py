@@ -4,7 +4,6 @@ import base64
 import bz2
 import gzip
 import json
-import os
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -34,7 +33,7 @@ def limited(project, **limits):
     """The platform with these limits, which are in megabytes."""
     text = {"platform": {"limits": {f"{k}.max.bytes": v for k, v in limits.items()}}}
     (project / "config" / "defaults.yaml").write_text(json.dumps(text))
-    return load_platform(project / "config", os.environ)
+    return load_platform(project / "config")
 
 
 def local(location):
@@ -76,13 +75,13 @@ def test_metadata_of_a_table_beyond_the_limit_are_its_error_and_take_no_more_mem
     bomb(orders_table.catalog, orders_table.table, 100 * MIB, packed)
     tracemalloc.reset_peak()
     with pytest.raises(TableError, match=r"00009-bomb.* more than 2097152 bytes; the limit is metadata\.max\.bytes"):
-        load_table(open_catalog(platform, {}), orders_table.topic, platform)
+        load_table(open_catalog(platform), orders_table.topic.on(platform))
     assert peak() < 16
 
 
 def test_a_bomb_beside_a_table_costs_the_table_nothing(project, orders_table, peak):
     platform = limited(project, metadata=2 * MIB)
-    catalog = open_catalog(platform, {})
+    catalog = open_catalog(platform)
     catalog.create_namespace("sinks")
     other = catalog.create_table("sinks.other", SCHEMA, partition_spec=SPEC, properties=PROPERTIES)
     bomb(catalog, other, 100 * MIB)
@@ -135,7 +134,7 @@ def test_a_block_of_a_manifest_beyond_the_limit_is_the_tables_error(project, ord
     from pyiceberg.manifest import _manifests
 
     getattr(_manifests, "cache_clear", lambda: None)()
-    table = open_catalog(platform, {}).load_table("cleantail.orders")
+    table = open_catalog(platform).load_table("cleantail.orders")
     tracemalloc.reset_peak()
     with pytest.raises(
         TableError, match=r"\.avro unpacks to more than 1048576 bytes; the limit is manifest\.max\.bytes"
@@ -154,7 +153,7 @@ def test_a_manifest_that_is_long_as_it_is_ends_at_the_limit_too(project, orders_
 
     getattr(_manifests, "cache_clear", lambda: None)()
     with pytest.raises(TableError, match=r"more than 1000 bytes; the limit is manifest\.max\.bytes"):
-        table_facts(open_catalog(platform, {}).load_table("cleantail.orders"))
+        table_facts(open_catalog(platform).load_table("cleantail.orders"))
 
 
 @pytest.mark.parametrize(
@@ -174,9 +173,9 @@ def test_a_packed_summary_beyond_the_limit_is_refused(monkeypatch, text, match):
 
 
 def test_limits_of_the_platform_are_those_of_packed_summaries(project):
-    open_catalog(limited(project, metadata=12345), {})
+    open_catalog(limited(project, metadata=12345))
     assert Codec.most_unpacked_bytes == 12345
-    open_catalog(limited(project), {})
+    open_catalog(limited(project))
     assert Codec.most_unpacked_bytes == 64 * MIB
 
 
@@ -201,15 +200,15 @@ def test_the_answer_of_a_rest_catalog_beyond_the_limit_is_the_tables_error(proje
         catalog = {"type": "rest", "uri": address}
         text = {"platform": {"limits": {"metadata.max.bytes": 2 * MIB}, "catalog": catalog}}
         (project / "config" / "defaults.yaml").write_text(json.dumps(text))
-        platform = load_platform(project / "config", os.environ)
-        opened = open_catalog(platform, {})
-        topic = find_topic("orders", project / "config", os.environ)
+        platform = load_platform(project / "config")
+        opened = open_catalog(platform)
+        topic = find_topic("orders", project / "config")
         with pytest.raises(TableError, match=r"an answer of the catalog .*metadata\.max\.bytes"):
-            load_table(opened, topic, platform)
+            load_table(opened, topic)
 
 
 def test_tasks_read_delete_files_by_the_limit_of_the_platform(project, orders_table):
     platform = limited(project, deletes=7 * MIB)
-    store = store_properties(load_table(open_catalog(platform, {}), orders_table.topic, platform))
+    store = store_properties(load_table(open_catalog(platform), orders_table.topic.on(platform)))
     bound_reads(LimitConfigs())  # as in a task, whose process opens no catalog
     assert most_delete_bytes(load_file_io(store, str(project))) == 7 * MIB

@@ -171,8 +171,8 @@ def test_spark_gets_the_login_as_a_secret_and_only_of_a_rest_catalog(project):
     for kind, scheme, expected in (("rest", "http", of_rest), ("postgres", "postgresql", {})):
         defaults.write_text(f"platform: {{catalog: {{type: {kind}, uri: '{scheme}://127.0.0.1:1', warehouse: w}}}}")
         platform = load_platform(project / "config", env)
-        assert spark_secrets(platform, env) == {f"spark.sql.catalog.cleantail.{k}": v for k, v in expected.items()}
-        assert SECRET not in str(spark_conf(platform, env))
+        assert spark_secrets(platform) == {f"spark.sql.catalog.cleantail.{k}": v for k, v in expected.items()}
+        assert SECRET not in str(spark_conf(platform))
 
 
 def test_tasks_get_no_login_of_the_catalog(orders_table):
@@ -181,7 +181,7 @@ def test_tasks_get_no_login_of_the_catalog(orders_table):
     platform = orders_table.platform
     properties = {"token": SECRET, "credential": SECRET, "s3.endpoint": "x"}
     catalog = platform.catalog.model_copy(update={"properties": properties})
-    found = file_io_properties(orders_table.topic, platform.model_copy(update={"catalog": catalog}), {})
+    found = file_io_properties(orders_table.topic.on(platform.model_copy(update={"catalog": catalog})))
     assert found == {"s3.endpoint": "x"} | {k: v for k, v in found.items() if SECRET not in v}
 
 
@@ -191,7 +191,7 @@ def test_how_files_are_opened_is_remembered_for_a_while_where_no_table_has_secre
 ):
     orders_table.append((0, 1, 1, b"k", b"v"))
     platform, topic, loaded, load = orders_table.platform, orders_table.topic, [], catalogs.load_table
-    catalog = catalogs.kept_catalog(platform, {})
+    catalog = catalogs.kept_catalog(platform)
 
     def counted(*arguments):
         loaded.append(arguments)
@@ -200,12 +200,12 @@ def test_how_files_are_opened_is_remembered_for_a_while_where_no_table_has_secre
     monkeypatch.setattr(catalogs, "load_table", counted)
     monkeypatch.setattr(catalogs, "kept_catalog", lambda *_: catalog)
     asked = platform.model_copy(update={"catalog": platform.catalog.model_copy(update={"type": kind})})
-    first = file_io_properties(topic, asked, {})
+    first = file_io_properties(topic.on(asked))
     first["s3.endpoint"] = "changed by who asked"
     for _ in range(3):
-        assert "s3.endpoint" not in file_io_properties(topic, asked, {})
+        assert "s3.endpoint" not in file_io_properties(topic.on(asked))
     monkeypatch.setattr(catalogs, "STORES_LIVE_S", 0.0)
-    file_io_properties(topic, asked, {})
+    file_io_properties(topic.on(asked))
     assert len(loaded) == loads
 
 

@@ -26,30 +26,30 @@ def test_mysql_is_a_jdbc_catalog_of_both(platform, scheme):
     of = platform(type="mysql", uri=f"{scheme}://db:3306/iceberg", warehouse="s3://w")
     plain = scheme.partition("+")[0]
     assert spark_catalog(of)["uri"] == f"jdbc:{plain}://db:3306/iceberg"
-    assert pyiceberg_properties(of, LOGIN)["uri"] == f"{plain}+pymysql://me:p%40ss@db:3306/iceberg"
-    assert spark_secrets(of, LOGIN) == {"jdbc.user": "me", "jdbc.password": "p@ss"}
-    assert not {k for k in pyiceberg_properties(of, LOGIN) if k.startswith("jdbc.")}
+    assert pyiceberg_properties(of.with_env(LOGIN))["uri"] == f"{plain}+pymysql://me:p%40ss@db:3306/iceberg"
+    assert spark_secrets(of.with_env(LOGIN)) == {"jdbc.user": "me", "jdbc.password": "p@ss"}
+    assert not {k for k in pyiceberg_properties(of.with_env(LOGIN)) if k.startswith("jdbc.")}
 
 
 def test_glue_is_told_its_region_in_the_words_of_each(platform):
     of = platform(type="glue", warehouse="s3://w", properties={"client.region": "eu-1", "glue.id": "42"})
     assert spark_catalog(of).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
-    assert pyiceberg_properties(of, {}).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
-    assert "uri" not in spark_catalog(of) and "uri" not in pyiceberg_properties(of, {})
+    assert pyiceberg_properties(of).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
+    assert "uri" not in spark_catalog(of) and "uri" not in pyiceberg_properties(of)
 
 
 def test_hive_has_one_address_for_both(platform):
     of = platform(type="hive", uri="thrift://h:9083", warehouse="s3://w")
-    for told in (spark_catalog(of), pyiceberg_properties(of, {})):
+    for told in (spark_catalog(of), pyiceberg_properties(of)):
         assert (told["type"], told["uri"], told["warehouse"]) == ("hive", "thrift://h:9083", "s3://w")
 
 
 def test_a_rest_catalog_is_asked_for_the_stores_credentials_by_both_and_has_its_own_warehouse(platform):
     of = platform(type="rest", uri="http://c")
-    for told in (spark_catalog(of), pyiceberg_properties(of, {})):
+    for told in (spark_catalog(of), pyiceberg_properties(of)):
         assert told[DELEGATION] == "vended-credentials" and "warehouse" not in told
     asked = platform(type="rest", uri="http://c", warehouse="lake", properties={DELEGATION: ""})
-    for told in (spark_catalog(asked), pyiceberg_properties(asked, {})):
+    for told in (spark_catalog(asked), pyiceberg_properties(asked)):
         assert (told[DELEGATION], told["warehouse"]) == ("", "lake")
 
 
@@ -57,10 +57,10 @@ def test_a_secret_of_any_name_comes_from_the_variable_that_the_yaml_names(tmp_pa
     (tmp_path / "defaults.yaml").write_text(
         "platform: {catalog: {type: rest, uri: 'http://c', secrets: {header.X-Api-Key: CLEANTAIL_CATALOG_API_KEY}}}"
     )
-    of, env = load_platform(tmp_path, {}), {"CLEANTAIL_CATALOG_API_KEY": "hunter2"}
-    assert spark_secrets(of, env) == {"header.X-Api-Key": "hunter2"}
-    assert pyiceberg_properties(of, env)["header.X-Api-Key"] == "hunter2"
-    assert "hunter2" not in str(spark_catalog(of)) and "header.X-Api-Key" not in pyiceberg_properties(of, {})
+    of, _env = load_platform(tmp_path, {}), {"CLEANTAIL_CATALOG_API_KEY": "hunter2"}
+    assert spark_secrets(of) == {"header.X-Api-Key": "hunter2"}
+    assert pyiceberg_properties(of)["header.X-Api-Key"] == "hunter2"
+    assert "hunter2" not in str(spark_catalog(of)) and "header.X-Api-Key" not in pyiceberg_properties(of)
 
 
 @pytest.mark.parametrize("value", ["hunter2", "AWS_SECRET_ACCESS_KEY", "CLEANTAIL_KAFKA_SASL_PASSWORD", "CLEANTAIL_XY"])
@@ -73,13 +73,13 @@ def test_what_is_no_variable_of_ours_may_be_the_secret_and_is_refused_without_be
 
 def test_pyiceberg_renews_a_token_where_it_knows_where(platform):
     where = {"oauth2-server-uri": "https://idp/token", "scope": "lake"}
-    of, env = platform(type="rest", uri="http://c", properties=where), {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
-    told = with_renewed_tokens(pyiceberg_properties(of, env))
+    of, _env = platform(type="rest", uri="http://c", properties=where), {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
+    told = with_renewed_tokens(pyiceberg_properties(of))
     login = {"client_id": "me", "client_secret": "a:b", "token_url": "https://idp/token", "scope": "lake"}
     assert told["auth"]["oauth2"].items() >= login.items() and "credential" not in told
     for less in ({}, {"CLEANTAIL_CATALOG_TOKEN": "t"}):
-        assert "auth" not in with_renewed_tokens(pyiceberg_properties(of, less))
-    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c"), env))
+        assert "auth" not in with_renewed_tokens(pyiceberg_properties(of.with_env(less)))
+    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c")))
 
 
 @pytest.mark.parametrize(("value", "is_reference"), [("cleantail-login:credential", True), ("Hunter2", False)])

@@ -96,10 +96,10 @@ def test_no_clock_ahead_makes_snapshots_expire(orders_table):
     for offset in range(3):
         orders_table.append((0, offset, 1, b"a", b"x"))
     ahead = int(time.time() * 1000) + 100 * DAY
-    plan = evaluate_topic(orders_table.topic, orders_table.platform, now_ms=ahead)
+    plan = evaluate_topic(orders_table.topic, now_ms=ahead)
     assert (plan.now_ms, plan.reclaim.expired_snapshots) == (ahead, 0)
     trial = orders_table.platform.model_copy(update={"allow_clock": True})
-    assert evaluate_topic(orders_table.topic, trial, now_ms=ahead).reclaim.expired_snapshots == 2
+    assert evaluate_topic(orders_table.topic.on(trial), now_ms=ahead).reclaim.expired_snapshots == 2
 
 
 def test_gc_enabled_false_keeps_all_snapshots(orders_table):
@@ -108,4 +108,4 @@ def test_gc_enabled_false_keeps_all_snapshots(orders_table):
     orders_table.set_properties(**{"gc.enabled": "false"})
     trial = orders_table.platform.model_copy(update={"allow_clock": True})
     ahead = int(time.time() * 1000) + 100 * DAY
-    assert evaluate_topic(orders_table.topic, trial, now_ms=ahead).reclaim.expired_snapshots == 0
+    assert evaluate_topic(orders_table.topic.on(trial), now_ms=ahead).reclaim.expired_snapshots == 0

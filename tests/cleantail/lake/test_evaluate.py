@@ -470,9 +470,9 @@ def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders
     topic = orders_table.topic.model_copy(update={"config": config})
     time.sleep(0.01)
     now_ms = int(time.time() * 1000) + 10 * 365 * 86_400_000
-    assert evaluate_topic(topic, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 1
+    assert evaluate_topic(topic, now_ms=now_ms).reclaim.expired_snapshots == 1
     long = topic.model_copy(update={"config": config.model_copy(update={"cleantail_snapshot_retention_ms": 3_600_000})})
-    assert evaluate_topic(long, orders_table.platform, now_ms=now_ms).reclaim.expired_snapshots == 0
+    assert evaluate_topic(long, now_ms=now_ms).reclaim.expired_snapshots == 0
 
 
 def test_a_topic_is_reconciled_with_its_source_where_somebody_asks(orders_table):

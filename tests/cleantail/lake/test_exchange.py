@@ -13,13 +13,13 @@ def platform(tmp_path):
 
 def test_a_document_is_written_over_read_and_removed(platform, tmp_path):
     address = f"file://{tmp_path}/exchange/a/result.json"
-    assert read_document(platform, {}, address) is None
+    assert read_document(platform, address) is None
     for text in ("a longer text", "ü"):
-        write_document(platform, {}, address, text)
-        assert read_document(platform, {}, address) == text
+        write_document(platform, address, text)
+        assert read_document(platform, address) == text
     for _ in range(2):
-        remove_document(platform, {}, address)
-        assert read_document(platform, {}, address) is None
+        remove_document(platform, address)
+        assert read_document(platform, address) is None
 
 
 def test_every_task_has_a_folder_of_its_own_in_which_no_name_is_a_path():

@@ -1,7 +1,6 @@
 """What is kept of tables says what the tables say, as long as they say it, and no table is read twice for it."""
 
 import json
-import os
 import stat
 
 import pyarrow as pa
@@ -59,7 +58,7 @@ def reads(monkeypatch):
 
 
 def test_what_is_read_back_is_what_the_table_says_and_no_table_is_loaded_for_it(filled, reads):
-    facts = read_facts(filled.topic, filled.platform)
+    facts = read_facts(filled.topic)
     assert facts.arrived and facts.states and facts.ingested
     assert KeptFacts(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"]
@@ -69,10 +68,10 @@ def test_what_is_read_back_is_what_the_table_says_and_no_table_is_loaded_for_it(
 
 @pytest.mark.parametrize("now_ms", [0, 5, 86_400_000, 30 * 86_400_000])
 def test_a_run_is_planned_by_what_is_kept_as_by_the_table(filled, reads, monkeypatch, now_ms):
-    expected = evaluate_topic(filled.topic, filled.platform, now_ms=now_ms)
+    expected = evaluate_topic(filled.topic, now_ms=now_ms)
     KeptFacts(filled.platform).of(filled.topic)
     monkeypatch.setattr(evaluate, "read_facts", None)
-    assert evaluate_topic(filled.topic, filled.platform, now_ms=now_ms, kept=KeptFacts(filled.platform)) == expected
+    assert evaluate_topic(filled.topic, now_ms=now_ms, kept=KeptFacts(filled.platform)) == expected
     assert reads == ["load_table", "table_facts"]
 
 
@@ -80,7 +79,7 @@ def test_after_a_commit_the_table_is_read_again(filled, reads):
     KeptFacts(filled.platform).of(filled.topic)
     filled.append((0, 9, 1, b"z", b"1"))
     facts = KeptFacts(filled.platform).of(filled.topic)
-    assert facts == read_facts(filled.topic, filled.platform)
+    assert facts == read_facts(filled.topic)
     assert max(file.upper_offset for file in facts.files) == 9
     assert reads == ["load_table", "table_facts"] * 2
 
@@ -97,9 +96,9 @@ def test_readers_and_releases_are_those_of_now(filled, reads):
     KeptFacts(filled.platform).of(filled.topic)
     assert KeptFacts(filled.platform).of(filled.topic).states[0].quarantine is not None
     set_position(filled.catalog, filled.topic, "billing", 0, 3)
-    release(filled.topic, filled.platform, 0, "ann", 1)
+    release(filled.topic, 0, "ann", 1)
     facts = KeptFacts(filled.platform).of(filled.topic)
-    assert facts == read_facts(filled.topic, filled.platform)
+    assert facts == read_facts(filled.topic)
     assert [reader.name for reader in facts.readers] == ["billing"]
     assert facts.states[0].quarantine is None
     assert reads == ["load_table", "table_facts"]
@@ -168,7 +167,7 @@ def test_what_is_damaged_costs_a_read(filled, reads, damage):
 def test_where_nothing_can_be_written_the_table_is_read(filled, reads):
     (filled.platform.home / FOLDER).write_text("a file, where the folder is to be")
     facts = KeptFacts(filled.platform).of(filled.topic)
-    assert KeptFacts(filled.platform).of(filled.topic) == facts == read_facts(filled.topic, filled.platform)
+    assert KeptFacts(filled.platform).of(filled.topic) == facts == read_facts(filled.topic)
     assert reads == ["load_table", "table_facts"] * 2
 
 
@@ -190,7 +189,7 @@ def test_an_adopted_table_is_kept_unless_its_partitions_are_made_of_records(proj
     schema = pa.schema(
         [("p", pa.int32()), ("o", pa.int64()), ("ms", pa.int64()), ("k", pa.int64()), ("v", pa.string())]
     )
-    catalog = open_catalog(platform, {})
+    catalog = open_catalog(platform)
     catalog.create_namespace("cleantail")
     properties = {"cleantail.topic": "orders", "cleantail.columns": property_of_columns(columns)}
     table = catalog.create_table("cleantail.orders", schema, properties=properties)
@@ -199,7 +198,7 @@ def test_an_adopted_table_is_kept_unless_its_partitions_are_made_of_records(proj
     table.append(pa.Table.from_pylist([{"p": 0, "o": 0, "ms": 1, "k": 1, "v": "secret"}], schema=schema))
 
     facts = KeptFacts(platform).of(topic)
-    assert KeptFacts(platform).of(topic) == facts == read_facts(topic, platform)
+    assert KeptFacts(platform).of(topic) == facts == read_facts(topic)
     assert reads == ["load_table", "table_facts"] * (1 if is_kept else 2)
     assert b"secret" not in (platform.home / FOLDER / FILE).read_bytes()
     with table.update_spec() as update:
@@ -210,7 +209,7 @@ def test_an_adopted_table_is_kept_unless_its_partitions_are_made_of_records(proj
 
 def test_a_catalog_that_goes_out_of_reach_is_told_when_the_evaluation_begins(filled):
     filled.catalog.engine.dispose()
-    kept_catalog(filled.platform, os.environ)
+    kept_catalog(filled.platform)
     (filled.platform.home / "catalog.db").write_bytes(b"no database" * 1000)
     with pytest.raises(TableError, match=r"catalog cleantail \(sqlite\) at .* cannot be opened"):
         KeptFacts(filled.platform)
@@ -223,8 +222,8 @@ def test_which_files_are_new_is_told_by_what_is_kept(filled, reads, project):
     topic = filled.topic.model_copy(
         update={"source": filled.topic.source.model_copy(update={"path": "landing/*.kcat"})}
     )
-    expected = new_files(topic, filled.platform)
+    expected = new_files(topic)
     KeptFacts(filled.platform).of(topic)
-    assert new_files(topic, filled.platform, KeptFacts(filled.platform)) == expected
+    assert new_files(topic, KeptFacts(filled.platform)) == expected
     assert [file.name for file in expected[1]] == ["new.kcat"]
     assert reads == ["load_table", "table_facts"]

@@ -44,7 +44,7 @@ def test_format_1_is_read_with_and_without_its_number(orders_table, properties):
     orders_table.append((0, 0, 1, b"a", b"x"))
     if properties:
         orders_table.set_properties(**properties)
-    require_usable(orders_table.topic, orders_table.platform, {})
+    require_usable(orders_table.topic)
     assert table_properties("orders", orders_table.topic.config)["cleantail.format"] == "1"
 
 

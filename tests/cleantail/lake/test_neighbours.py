@@ -31,13 +31,13 @@ SCHEMA = Schema(NestedField(1, "offset", LongType()))
 
 @pytest.fixture
 def platform(project):
-    return load_platform(project / "config", os.environ)
+    return load_platform(project / "config")
 
 
 @pytest.fixture
 def table(platform):
     """table(name, location, **properties): a new table, there or where the catalog puts it."""
-    catalog = open_catalog(platform, {})
+    catalog = open_catalog(platform)
 
     def make(name, location=None, **properties):
         catalog.create_namespace_if_not_exists(name.partition(".")[0])
@@ -47,7 +47,7 @@ def table(platform):
 
 
 def check(platform, table):
-    return require_separate_folder(open_catalog(platform, {}), platform, table)
+    return require_separate_folder(open_catalog(platform), platform, table)
 
 
 def test_tables_beside_each_other_are_in_nobodys_way(platform, table):
@@ -166,7 +166,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
     orders_table.set_properties(**{PROPERTY_COLUMNS: property_of_columns(columns)})
     topic = orders_table.topic.model_copy(update={"columns": columns})
     with pytest.raises(TableError, match="a commit would delete it"):
-        require_usable(topic, orders_table.platform, os.environ)
+        require_usable(topic)
 
 
 class Guarded(RestCatalog):

@@ -30,12 +30,12 @@ def orders(project):
 
 def told_of(orders, **asked):
     """The unit of a run's plan, as it comes out of an XCom."""
-    plan = evaluate_topic(orders.topic, orders.platform, now_ms=NOW, **asked)
+    plan = evaluate_topic(orders.topic, now_ms=NOW, **asked)
     return json.loads(WORK_UNIT_JSON.text(plan.units[0]))
 
 
 def planned(orders, told, clock_ms, platform=None):
-    return planned_unit(orders.topic, platform or orders.platform, parsed_unit(json.dumps(told)), clock_ms)
+    return planned_unit(orders.topic.on(platform or orders.platform), parsed_unit(json.dumps(told)), clock_ms)
 
 
 def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_append(orders):
@@ -58,7 +58,7 @@ def test_what_is_no_bound_is_the_tables_own_whatever_was_told(orders):
 def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound_is_open(orders):
     held = PartitionState(quarantine=Quarantine(NOW, "compact", "check failed: x", 1, NOW + HOUR))
     orders.set_properties(**{"cleantail.partition.0": held.as_json()})
-    assert evaluate_topic(orders.topic, orders.platform, now_ms=NOW).units == ()
+    assert evaluate_topic(orders.topic, now_ms=NOW).units == ()
     told = told_of(orders, force=True)
     assert planned(orders, told, NOW).partitions[0].end_offset == 2
 

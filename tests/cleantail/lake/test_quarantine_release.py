@@ -43,7 +43,7 @@ def held(orders_table):
 
 
 def states(table):
-    return read_facts(table.topic, table.platform).states
+    return read_facts(table.topic).states
 
 
 def words(table):
@@ -55,7 +55,7 @@ def words(table):
 def test_a_released_log_keeps_all_of_its_state_but_the_quarantine(held, caplog):
     caplog.set_level(logging.INFO, "cleantail.release")
     before = held.catalog.load_table("cleantail.orders").metadata_location
-    assert release(held.topic, held.platform, 0, "ann", 1) == HELD
+    assert release(held.topic, 0, "ann", 1) == HELD
     assert states(held) == {0: replace(STATE, quarantine=None), 1: PartitionState(checkpoint=1)}
     assert "'ann' released partition 0 of orders from quarantine: check failed: expect_x, 3 attempts" in caplog.text
     assert held.catalog.load_table("cleantail.orders").metadata_location == before  # no metadata is written
@@ -65,11 +65,11 @@ def test_the_next_run_tries_a_released_log_at_once(held):
     write_states(held, p0=PartitionState(quarantine=HELD))
 
     def due():
-        plan = evaluate_topic(held.topic, held.platform, now_ms=NOW, partition=0)
+        plan = evaluate_topic(held.topic, now_ms=NOW, partition=0)
         return plan.decisions[0].compact, plan.decisions[0].reason
 
     assert due()[0] is False and due()[1].startswith("quarantined ")
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     assert due()[0] is True
 
 
@@ -80,7 +80,7 @@ def test_metadata_of_version_3_is_released_as_any_other(held):
     for snapshot in metadata["snapshots"]:
         snapshot |= {"first-row-id": 0, "added-rows": 2}
     Path(location).write_text(json.dumps(metadata | {"format-version": 3, "next-row-id": 2}))
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     assert states(held)[0].quarantine is None
 
 
@@ -93,21 +93,21 @@ def test_metadata_of_version_3_is_released_as_any_other(held):
 )
 def test_what_is_not_in_quarantine_is_not_released(held, partition, message):
     with pytest.raises(CleantailError, match=message):
-        release(held.topic, held.platform, partition, "ann", 1)
+        release(held.topic, partition, "ann", 1)
     assert states(held)[0] == STATE
     assert words(held) == []
 
 
 def test_what_was_released_is_not_in_quarantine_for_the_next_who_asks(held):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     with pytest.raises(CleantailError, match="partition 0 of topic orders is not in quarantine"):
-        release(held.topic, held.platform, 0, "bob", 2)
+        release(held.topic, 0, "bob", 2)
 
 
 def test_a_topic_without_a_table_has_nothing_to_release(orders_table):
     orders_table.catalog.drop_table("cleantail.orders")
     with pytest.raises(CleantailError, match="topic orders has no table yet"):
-        release(orders_table.topic, orders_table.platform, 0, "ann", 1)
+        release(orders_table.topic, 0, "ann", 1)
 
 
 def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
@@ -115,7 +115,7 @@ def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
         raise PermissionError("not allowed")
 
     monkeypatch.setattr(type(held.catalog), "create_namespace", forbidden)
-    assert release(held.topic, held.platform, 0, "ann", 1) == HELD
+    assert release(held.topic, 0, "ann", 1) == HELD
 
 
 # ---- which quarantine the word is for
@@ -130,29 +130,29 @@ def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
     ],
 )
 def test_a_log_that_is_put_into_quarantine_again_is_not_released_by_the_old_word(held, later):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     write_states(held, p0=replace(STATE, quarantine=later))
     assert states(held)[0].quarantine == later
-    assert release(held.topic, held.platform, 0, "bob", 2) == later  # a second release is for the new one
+    assert release(held.topic, 0, "bob", 2) == later  # a second release is for the new one
     assert states(held)[0].quarantine is None
     assert words(held) == [("orders", 0)]
 
 
 def test_what_else_changes_in_the_log_does_not_bring_the_quarantine_back(held):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     write_states(held, p0=replace(STATE, checkpoint=6, log_end_offset=12))
     held.append((0, 9, 2, b"b", b"2"))
     assert states(held)[0] == replace(STATE, checkpoint=6, log_end_offset=12, quarantine=None)
 
 
 def test_after_a_release_attempts_count_anew(held):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     red = after_failure(states(held)[0], "compact", ["expect_x"], NOW, 15_000).quarantine
     assert (red.since_ms, red.attempts) == (NOW, 1)
 
 
 def test_a_table_that_was_dropped_and_made_anew_is_not_released_by_the_word_for_the_old_one(held):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     schema, spec, properties = held.table.schema(), held.table.spec(), {"cleantail.topic": "orders"}
     held.catalog.drop_table("cleantail.orders")
     held.table = held.catalog.create_table("cleantail.orders", schema, partition_spec=spec, properties=properties)
@@ -182,15 +182,12 @@ def neighbours(held, project):
 
 def test_topics_with_names_that_are_alike_do_not_meet(held, neighbours):
     for name, topic in neighbours.items():
-        assert release(topic, held.platform, 0, "ann", 1) == HELD
-        still = {
-            n: sorted(p for p, s in read_facts(t, held.platform).states.items() if s.quarantine)
-            for n, t in neighbours.items()
-        }
+        assert release(topic, 0, "ann", 1) == HELD
+        still = {n: sorted(p for p, s in read_facts(t).states.items() if s.quarantine) for n, t in neighbours.items()}
         done = list(neighbours)[: list(neighbours).index(name) + 1]
         assert still == {n: [1, 10] if n in done else [0, 1, 10] for n in neighbours}
-    assert release(neighbours["orders"], held.platform, 1, "ann", 1) == HELD
-    left = read_facts(neighbours["orders"], held.platform).states
+    assert release(neighbours["orders"], 1, "ann", 1) == HELD
+    left = read_facts(neighbours["orders"]).states
     assert [p for p, state in left.items() if state.quarantine] == [10]
 
 
@@ -206,7 +203,7 @@ def test_a_release_that_met_a_round_starts_over_on_the_new_quarantine(held, monk
         return real(*arguments)
 
     monkeypatch.setattr(own_namespace, "write_release", late)
-    assert release(held.topic, held.platform, 0, "ann", 1) == other
+    assert release(held.topic, 0, "ann", 1) == other
     assert states(held)[0] == replace(STATE, checkpoint=6, quarantine=None)
     assert "release starts over (1 of 5): cleantail.orders was changed meanwhile" in caplog.text
 
@@ -220,7 +217,7 @@ def test_rounds_that_always_come_first_are_a_conflict(held, monkeypatch):
 
     monkeypatch.setattr(own_namespace, "write_release", late)
     with pytest.raises(OvertakenError, match="cleantail.orders was changed meanwhile"):
-        release(held.topic, held.platform, 0, "ann", 1)
+        release(held.topic, 0, "ann", 1)
     assert next(attempts) == own_namespace.TRIES.tries
     assert states(held)[0].quarantine
 
@@ -236,7 +233,7 @@ def test_pages_and_metrics_see_a_release_at_once_though_they_keep_the_tables_met
         return quarantined(log_states(held.topic, facts, NOW))
 
     assert shown() == (0,)
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     assert shown() == ()
     write_states(held, p0=replace(STATE, quarantine=replace(HELD, attempts=4)))
     cache.forget(held.topic)
@@ -247,7 +244,7 @@ def test_pages_and_metrics_see_a_release_at_once_though_they_keep_the_tables_met
 
 
 def test_the_word_is_a_short_property_of_plain_text(held):
-    release(held.topic, held.platform, 0, "Zoë " + "é" * 2_000, 7)
+    release(held.topic, 0, "Zoë " + "é" * 2_000, 7)
     [(name, text)] = [
         item
         for item in held.catalog.load_namespace_properties("cleantail").items()
@@ -261,7 +258,7 @@ def test_the_word_is_a_short_property_of_plain_text(held):
 
 @pytest.mark.parametrize("text", ["none", "[1]", '{"topic": "orders", "partition": 0}'])
 def test_a_text_that_is_no_release_lifts_nothing_and_stops_nothing(held, caplog, text):
-    release(held.topic, held.platform, 0, "ann", 1)
+    release(held.topic, 0, "ann", 1)
     [name] = [n for n in held.catalog.load_namespace_properties("cleantail") if n.startswith(PROPERTY_RELEASED)]
     held.catalog.update_namespace_properties("cleantail", updates={name: text})
     assert states(held)[0] == STATE
@@ -272,10 +269,10 @@ def test_a_text_that_is_no_release_lifts_nothing_and_stops_nothing(held, caplog,
 def test_words_that_lift_nothing_any_more_go_with_the_next_release(held):
     write_states(held, p1=STATE, p2=STATE)
     for partition in (0, 1):
-        release(held.topic, held.platform, partition, "ann", 1)
+        release(held.topic, partition, "ann", 1)
     assert words(held) == [("orders", 0), ("orders", 1)]
     write_states(held, p0=replace(STATE, quarantine=None))  # as a round leaves it
-    release(held.topic, held.platform, 2, "ann", 2)
+    release(held.topic, 2, "ann", 2)
     assert words(held) == [("orders", 1), ("orders", 2)]
     assert [p for p, state in states(held).items() if state.quarantine] == []
 
@@ -283,25 +280,25 @@ def test_words_that_lift_nothing_any_more_go_with_the_next_release(held):
 def test_a_round_forgets_the_words_it_went_by_and_none_that_came_meanwhile(held):
     write_states(held, p1=STATE)
     for partition in (0, 1):
-        release(held.topic, held.platform, partition, "ann", 1)
-    read = current_releases(open_catalog(held.platform, {}), held.topic)
+        release(held.topic, partition, "ann", 1)
+    read = current_releases(open_catalog(held.platform), held.topic)
     write_states(held, p0=STATE, p1=replace(STATE, quarantine=replace(HELD, since_ms=5)))
-    release(held.topic, held.platform, 1, "bob", 2)
-    forget_releases(held.topic, held.platform, read.values())
+    release(held.topic, 1, "bob", 2)
+    forget_releases(held.topic, read.values())
     assert words(held) == [("orders", 1)]
     assert states(held)[0] == STATE  # the very same times, as a cleared task leaves them: the word is not for it
     assert states(held)[1].quarantine is None
 
 
 def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch, caplog):
-    release(held.topic, held.platform, 0, "ann", 1)
-    read = current_releases(open_catalog(held.platform, {}), held.topic)
+    release(held.topic, 0, "ann", 1)
+    read = current_releases(open_catalog(held.platform), held.topic)
 
     def fail(*_):
         raise OSError("secret")
 
     monkeypatch.setattr("cleantail.lake.own_namespace.open_catalog", fail)
-    forget_releases(held.topic, held.platform, read.values())
+    forget_releases(held.topic, read.values())
     assert "releases of [0] are left for later" in caplog.text
     assert "secret" not in caplog.text
 

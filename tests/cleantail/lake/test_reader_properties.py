@@ -22,7 +22,7 @@ PAYMENTS = Topic(topic="payments", table="cleantail.payments")
 @pytest.fixture
 def catalog(tmp_path):
     (tmp_path / "topics").mkdir()
-    return open_catalog(load_platform(tmp_path, {**os.environ, "CLEANTAIL_HOME": str(tmp_path / "home")}), {})
+    return open_catalog(load_platform(tmp_path, {**os.environ, "CLEANTAIL_HOME": str(tmp_path / "home")}))
 
 
 def test_a_topic_without_readers_and_without_namespace_has_none(catalog):

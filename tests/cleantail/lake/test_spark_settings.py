@@ -41,7 +41,9 @@ def fetched_jars(directory):
 
 def catalog_part(platform, env=None):
     prefix = f"spark.sql.catalog.{platform.catalog.name}."
-    return {k.removeprefix(prefix): v for k, v in spark_conf(platform, env or {}).items() if k.startswith(prefix)}
+    return {
+        k.removeprefix(prefix): v for k, v in spark_conf(platform.with_env(env or {})).items() if k.startswith(prefix)
+    }
 
 
 # ---- Spark
@@ -75,11 +77,11 @@ def test_properties_of_the_catalog_win(platform):
 
 
 def test_the_catalog_has_the_name_of_the_configuration(platform):
-    assert spark_conf(platform(name="lake"), {})["spark.sql.catalog.lake"] == "org.apache.iceberg.spark.SparkCatalog"
+    assert spark_conf(platform(name="lake"))["spark.sql.catalog.lake"] == "org.apache.iceberg.spark.SparkCatalog"
 
 
 def test_the_platforms_own_spark_settings_win(platform):
-    conf = spark_conf(platform(spark={"master": "local[2]", "conf": {"spark.driver.memory": "9g", "spark.x": "1"}}), {})
+    conf = spark_conf(platform(spark={"master": "local[2]", "conf": {"spark.driver.memory": "9g", "spark.x": "1"}}))
     assert (conf["spark.master"], conf["spark.driver.memory"], conf["spark.x"]) == ("local[2]", "9g", "1")
 
 
@@ -88,7 +90,7 @@ def test_the_platforms_own_spark_settings_win(platform):
     [("local[*]", "127.0.0.1", "127.0.0.1"), ("spark://m:7077", "0.0.0.0", None)],
 )
 def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, host):
-    conf = spark_conf(platform(spark={"master": master, "insecure": True}), {})
+    conf = spark_conf(platform(spark={"master": master, "insecure": True}))
     assert (conf["spark.driver.bindAddress"], conf.get("spark.driver.host")) == (bind, host)
 
 
@@ -104,50 +106,50 @@ def test_a_local_driver_is_not_reachable_from_outside(platform, master, bind, ho
 def test_executors_of_a_cluster_get_the_memory_of_their_tasks_beside_the_jvm(platform, spark, told):
     """Without it YARN and Kubernetes kill an executor whose tasks take what platform.cleaner allows them."""
     two_gib = CleanerConfigs(cleantail_task_memory_bytes=2 << 30)
-    conf = spark_conf(platform(spark=spark).model_copy(update={"cleaner": two_gib}), {})
+    conf = spark_conf(platform(spark=spark).model_copy(update={"cleaner": two_gib}))
     assert conf.get("spark.executor.memoryOverhead") == told
 
 
 def test_no_sql_reads_a_file_by_its_path_whatever_the_platform_says(platform):
     setting = "spark.sql.runSQLOnFiles"
-    assert spark_conf(platform(), {})[setting] == "false"
-    assert spark_conf(platform(spark={"conf": {setting: "true"}}), {})[setting] == "false"
+    assert spark_conf(platform())[setting] == "false"
+    assert spark_conf(platform(spark={"conf": {setting: "true"}}))[setting] == "false"
 
 
 def test_times_are_utc(platform):
-    assert spark_conf(platform(), {})["spark.sql.session.timeZone"] == "UTC"
+    assert spark_conf(platform())["spark.sql.session.timeZone"] == "UTC"
 
 
 def test_the_jars_are_those_of_the_home(platform, tmp_path):
     names = fetched_jars(tmp_path / "jars")
     (tmp_path / "jars" / "another.jar").touch()
-    assert [j.name for j in jars(platform(), {})] == names
-    path = spark_conf(platform(), {})["spark.driver.extraClassPath"]
+    assert [j.name for j in jars(platform())] == names
+    path = spark_conf(platform())["spark.driver.extraClassPath"]
     assert path == ":".join(f"{tmp_path}/jars/{name}" for name in names)
 
 
 @pytest.mark.parametrize(("master", "fetched"), [("local[2]", False), ("spark://m:7077", True)])
 def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, fetched):
-    assert ("spark.jars" in spark_conf(platform(spark={"master": master, "insecure": True}), {})) is fetched
+    assert ("spark.jars" in spark_conf(platform(spark={"master": master, "insecure": True}))) is fetched
 
 
 # ---- the JVM
 
 
 def default_options(platform, env):
-    return spark_conf(platform(), env)["spark.driver.defaultJavaOptions"]
+    return spark_conf(platform())["spark.driver.defaultJavaOptions"]
 
 
 def test_the_jars_are_those_of_the_home_or_of_the_checkout_or_of_the_cache(platform, tmp_path, monkeypatch):
     fetched, env = tmp_path / "checkout", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     monkeypatch.setattr(jar_list, "CHECKOUT_JARS", fetched)
     cache = tmp_path / "cache" / "cleantail" / "jars" / f"spark-{spark_version()}"
-    assert spark_settings.jars_directory(platform(), env) == cache
+    assert spark_settings.jars_directory(platform()) == cache
     fetched.mkdir()
-    assert spark_settings.jars_directory(platform(), env) == fetched
+    assert spark_settings.jars_directory(platform()) == fetched
     (tmp_path / "jars").mkdir()
-    assert spark_settings.jars_directory(platform(), env) == tmp_path / "jars"
-    assert spark_settings.jars_directory(platform(), env | {"CLEANTAIL_JARS": "/x"}) == Path("/x")
+    assert spark_settings.jars_directory(platform()) == tmp_path / "jars"
+    assert spark_settings.jars_directory(platform().with_env(env | {"CLEANTAIL_JARS": "/x"})) == Path("/x")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,9 @@ def test_the_jars_are_those_of_the_home_or_of_the_checkout_or_of_the_cache(platf
 )
 def test_jars_that_the_cluster_has_are_named_on_no_class_path(platform, tmp_path, spark):
     fetched_jars(tmp_path / "jars")
-    conf = spark_conf(platform(spark=spark), {})
+    conf = spark_conf(platform(spark=spark))
     assert {"spark.driver.extraClassPath", "spark.jars"}.isdisjoint(conf)
-    assert "spark.driver.extraClassPath" in spark_conf(platform(), {})
+    assert "spark.driver.extraClassPath" in spark_conf(platform())
 
 
 def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkeypatch):
@@ -185,19 +187,19 @@ def test_a_spark_conf_dir_of_somebodys_own_has_its_own_logging(platform):
     ("records", "small"), [(None, False), (SMALL_RECORDS, True), (SMALL_RECORDS + 1, False)], ids=str
 )
 def test_a_small_run_compiles_little(platform, records, small):
-    conf = spark_conf(platform(), {}, records)
+    conf = spark_conf(platform(), records)
     assert ("spark.sql.codegen.wholeStage" in conf) is small
     assert ("TieredStopAtLevel" in conf["spark.driver.extraJavaOptions"]) is small
 
 
 def test_the_platforms_own_settings_win_over_those_of_a_small_run(platform):
     mine = {"spark.sql.shuffle.partitions": "5"}
-    assert spark_conf(platform(spark={"conf": mine}), {}, 1)["spark.sql.shuffle.partitions"] == "5"
+    assert spark_conf(platform(spark={"conf": mine}), 1)["spark.sql.shuffle.partitions"] == "5"
 
 
 def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):
     names = fetched_jars(tmp_path / "elsewhere")
-    assert [j.name for j in jars(platform(), {"CLEANTAIL_JARS": str(tmp_path / "elsewhere")})] == names
+    assert [j.name for j in jars(platform().with_env({"CLEANTAIL_JARS": str(tmp_path / "elsewhere")}))] == names
 
 
 # ---- secrets
@@ -207,13 +209,13 @@ def test_the_environment_may_name_another_place_of_the_jars(platform, tmp_path):
     "catalog", [{}, POSTGRES, {"type": "rest", "uri": "http://c"}], ids=["sqlite", "postgres", "rest"]
 )
 def test_what_travels_on_a_command_line_holds_no_secret(platform, catalog):
-    text = str(spark_conf(platform(**catalog), SECRETS))
+    text = str(spark_conf(platform(**catalog).with_env(SECRETS)))
     assert not [secret for secret in SECRETS.values() if len(secret) > 2 and secret in text]
     assert "jdbc.user" not in text
 
 
 def test_secrets_are_added_inside_the_driver(platform):
-    assert spark_secrets(platform(**POSTGRES), SECRETS) == {
+    assert spark_secrets(platform(**POSTGRES).with_env(SECRETS)) == {
         "spark.sql.catalog.cleantail.s3.access-key-id": "key-id",
         "spark.sql.catalog.cleantail.s3.secret-access-key": "key-secret",
         "spark.sql.catalog.cleantail.jdbc.user": "me",
@@ -222,21 +224,21 @@ def test_secrets_are_added_inside_the_driver(platform):
 
 
 def test_only_postgres_gets_the_login_of_the_catalog(platform):
-    assert set(spark_secrets(platform(), SECRETS)) == {
+    assert set(spark_secrets(platform().with_env(SECRETS))) == {
         "spark.sql.catalog.cleantail.s3.access-key-id",
         "spark.sql.catalog.cleantail.s3.secret-access-key",
     }
 
 
 def test_what_the_environment_does_not_have_is_not_set(platform):
-    assert spark_secrets(platform(**POSTGRES), {"CLEANTAIL_CATALOG_USER": ""}) == {}
+    assert spark_secrets(platform(**POSTGRES).with_env({"CLEANTAIL_CATALOG_USER": ""})) == {}
 
 
 # ---- PyIceberg
 
 
 def test_pyiceberg_opens_the_same_sqlite_file(platform, tmp_path):
-    assert pyiceberg_properties(platform(), {}) == {
+    assert pyiceberg_properties(platform()) == {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db?timeout=30",
         "warehouse": f"file:{tmp_path}/warehouse",
@@ -253,18 +255,18 @@ def test_pyiceberg_opens_the_same_sqlite_file(platform, tmp_path):
     ],
 )
 def test_pyiceberg_logs_in_to_postgres(platform, env, uri):
-    found = pyiceberg_properties(platform(**POSTGRES), env)
+    found = pyiceberg_properties(platform(**POSTGRES))
     assert (found["type"], found["uri"]) == ("sql", uri)
 
 
 def test_pyiceberg_opens_the_same_rest_catalog(platform):
-    found = pyiceberg_properties(platform(type="rest", uri="http://c:8181"), SECRETS)
+    found = pyiceberg_properties(platform(type="rest", uri="http://c:8181").with_env(SECRETS))
     assert (found["type"], found["uri"]) == ("rest", "http://c:8181")
     assert (found["s3.access-key-id"], found["s3.secret-access-key"]) == ("key-id", "key-secret")
 
 
 def test_properties_are_passed_on_in_pyicebergs_words(platform):
     properties = {"client.region": "eu-1", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": "http://s3"}
-    found = pyiceberg_properties(platform(properties=properties), {})
+    found = pyiceberg_properties(platform(properties=properties))
     assert (found["s3.region"], found["s3.endpoint"]) == ("eu-1", "http://s3")
     assert "io-impl" not in found

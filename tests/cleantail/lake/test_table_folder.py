@@ -32,13 +32,13 @@ REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each tab
 
 @pytest.fixture
 def platform(project):
-    return load_platform(project / "config", os.environ)
+    return load_platform(project / "config")
 
 
 @pytest.fixture
 def ours(platform):
     """ours(location, name): a new table of the platform's catalog."""
-    catalog = open_catalog(platform, {})
+    catalog = open_catalog(platform)
     catalog.create_namespace_if_not_exists("sinks")
     return lambda location=None, name="mine": catalog.create_table(f"sinks.{name}", SCHEMA, location=location)
 
@@ -102,20 +102,20 @@ def test_tables_of_the_catalogs_that_topics_read_are_neighbours(platform, ours, 
     knows = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"lake": data}})
     table = ours(f"file:{tmp_path}/lake/sinks/victim/data")
     with pytest.raises(TableError, match=r"sinks\.mine lies at .* table lake\.sinks\.victim at .*nothing was changed"):
-        require_separate_folder(open_catalog(knows, {}), knows, table)
+        require_separate_folder(open_catalog(knows), knows, table)
     apart = ours(name="apart")
-    assert require_separate_folder(open_catalog(platform, {}), platform, ours(name="other")) == ""
+    assert require_separate_folder(open_catalog(platform), platform, ours(name="other")) == ""
     # the platform's own catalog by another login: a table is not its own neighbour
     again = {"type": "sqlite", "uri": platform.catalog_uri, "warehouse": platform.warehouse}
     twice = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"again": again}})
     table.catalog.drop_table("sinks.mine")
-    assert require_separate_folder(open_catalog(twice, {}), twice, apart) == ""
+    assert require_separate_folder(open_catalog(twice), twice, apart) == ""
 
 
 def test_a_catalog_that_topics_read_and_that_is_out_of_reach_leaves_tables_unseen(platform, ours):
     data = {"type": "sqlite", "uri": "sqlite:////no/such/folder/x.db", "warehouse": "file:/x"}
     gone = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"gone": data}})
-    assert "catalog gone cannot be reached" in require_separate_folder(open_catalog(gone, {}), gone, ours())
+    assert "catalog gone cannot be reached" in require_separate_folder(open_catalog(gone), gone, ours())
 
 
 def test_a_log_of_metadata_that_names_another_tables_file_in_the_own_folder_is_refused(ours, victim):

@@ -233,7 +233,7 @@ def test_without_a_merge_the_history_is_not_read(monkeypatch):
 
 def test_a_table_that_is_not_there_is_none(orders_table):
     orders_table.catalog.drop_table("cleantail.orders")
-    assert load_table(orders_table.catalog, orders_table.topic, orders_table.platform) is None
+    assert load_table(orders_table.catalog, orders_table.topic) is None
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_our_own_table_is_accepted(orders_table):
 def test_loading_a_table_of_someone_else_is_refused(orders_table):
     orders_table.set_properties(**{"cleantail.topic": "other"})
     with pytest.raises(TableError, match="belongs to topic other"):
-        load_table(orders_table.catalog, orders_table.topic, orders_table.platform)
+        load_table(orders_table.catalog, orders_table.topic)
 
 
 def test_a_broken_metadata_file_is_an_unusable_table(orders_table):
@@ -266,7 +266,7 @@ def test_a_broken_metadata_file_is_an_unusable_table(orders_table):
         file.write_text("{")
     file_and_way_out = r"its metadata \S+\.metadata\.json cannot be read: \w+\. Put the file back from a backup"
     with pytest.raises(TableError, match=rf"^table cleantail\.orders is broken: {file_and_way_out}"):
-        load_table(orders_table.catalog, orders_table.topic, orders_table.platform)
+        load_table(orders_table.catalog, orders_table.topic)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,8 @@ def test_a_broken_metadata_file_is_an_unusable_table(orders_table):
 )
 def test_an_unreachable_catalog_is_named_without_its_login(tmp_path, catalog, message):
     platform = Platform(catalog=Catalog(**catalog), home=tmp_path / "home", config_dir=tmp_path)
-    env = {"CLEANTAIL_CATALOG_USER": "me", "CLEANTAIL_CATALOG_PASSWORD": "hunter2"}
     with pytest.raises(OutsideError, match=message):
-        open_catalog(platform, env)
+        open_catalog(platform)
     assert not (tmp_path / "home").exists()
 
 
@@ -299,7 +298,7 @@ def test_a_catalog_file_that_is_no_sqlite_is_named(tmp_path):
         TableError,
         match=rf"^catalog cleantail \(sqlite\) at sqlite:///{tmp_path}/catalog\.db cannot be opened: the file is not a SQLite database$",
     ):
-        open_catalog(platform, {})
+        open_catalog(platform)
 
 
 # ---- branches

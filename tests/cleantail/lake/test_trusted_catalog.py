@@ -2,7 +2,6 @@
 introspection, in tables of every type of catalog."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -74,12 +73,12 @@ def metadata(tmp_path):
 
 def platform(project, **catalog):
     (project / "config" / "defaults.yaml").write_text(json.dumps({"platform": {"catalog": catalog}} if catalog else {}))
-    return load_platform(project / "config", os.environ)
+    return load_platform(project / "config")
 
 
 def sql(project, metadata_file, monkeypatch):
     monkeypatch.setenv("CLEANTAIL_S3_SECRET_ACCESS_KEY", SECRET)
-    catalog = open_catalog(platform(project), os.environ)
+    catalog = open_catalog(platform(project))
     catalog.create_namespace("sinks")
     catalog.register_table("sinks.orders", metadata_file)
     return catalog.load_table("sinks.orders")
@@ -139,7 +138,7 @@ def rest(project, monkeypatch):
 
         def opened(file, config=None, credentials=None, overrides=None):
             sent.update(file=file, config=config or {}, credentials=credentials, overrides=overrides or {})
-            return open_catalog(platform(project, type="rest", uri=address), os.environ)
+            return open_catalog(platform(project, type="rest", uri=address))
 
         yield opened
 
@@ -210,7 +209,7 @@ def test_what_the_platform_says_of_code_stays_when_the_server_says_otherwise(pro
     catalog = rest(metadata(), overrides={"py-io-impl": f"{__name__}.provider"})
     fsspec = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
     own = platform(project, type="rest", uri=catalog.uri, properties=fsspec)
-    assert type(open_catalog(own, os.environ).load_table("sinks.orders").io).__name__ == "FsspecFileIO"
+    assert type(open_catalog(own).load_table("sinks.orders").io).__name__ == "FsspecFileIO"
     assert CALLED == []
 
 
@@ -259,7 +258,7 @@ def test_a_table_that_names_code_or_a_store_is_refused_where_it_is_written(order
     with pytest.raises(
         TableError, match=rf"cleantail\.orders has the property {re.escape(name)}, .*nothing was changed"
     ):
-        require_usable(orders_table.topic, orders_table.platform, os.environ)
+        require_usable(orders_table.topic)
     with pytest.raises(TableError, match="names code or a store"):
         orders_table.catalog.load_table("cleantail.orders").transaction().set_properties(a="b").commit_transaction()
     assert CALLED == []
@@ -269,7 +268,7 @@ def test_properties_that_are_only_data_are_in_nobodys_way(orders_table):
     from cleantail.lake.catalogs import require_usable
 
     orders_table.set_properties(**dict.fromkeys(DATA_NAMES[:-5], "x"), **dict.fromkeys(set(DATA_NAMES[-4:]), EVIL))
-    require_usable(orders_table.topic, orders_table.platform, os.environ)
+    require_usable(orders_table.topic)
 
 
 def test_no_other_module_opens_a_catalog_or_builds_a_file_io_of_a_tables_properties():

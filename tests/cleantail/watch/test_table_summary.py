@@ -44,7 +44,7 @@ def reads(monkeypatch):
 
 @pytest.mark.parametrize("now_ms", [0, 5, DAY_MS, 8 * DAY_MS, 30 * DAY_MS])
 def test_logs_by_the_summary_are_those_by_the_files_at_every_moment(filled, now_ms):
-    facts = read_facts(filled.topic, filled.platform)
+    facts = read_facts(filled.topic)
     summary = summary_of(filled.topic, facts, size_points(filled.table))
     kept = SUMMARY_JSON.value(SUMMARY_JSON.text(summary), "it")
     assert kept == summary
@@ -52,7 +52,7 @@ def test_logs_by_the_summary_are_those_by_the_files_at_every_moment(filled, now_
 
 
 def test_no_file_of_a_table_is_kept_but_those_with_records_without_a_key(filled):
-    facts = read_facts(filled.topic, filled.platform)
+    facts = read_facts(filled.topic)
     summary = summary_of(filled.topic, facts, ())
     assert [len(log.keyless) for log in summary.logs] == [1, 0]
     assert SUMMARY_JSON.text(summary).count(".parquet") == 1

@@ -29,7 +29,7 @@ def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
 ) -> None:
     """As of any topic, by a run that converts the deletes and cleans the log. Of a record that a delete hides the
     deadline counts as long as nothing has converted that."""
-    workshop, platform = operations.workshop, operations.workshop.platform()
+    workshop, _platform = operations.workshop, operations.workshop.platform()
     (workshop.config / "groups").mkdir()
     (workshop.config / "groups" / "of-sinks.yaml").write_text(json.dumps({"group": "of-sinks", "schedule": None}))
     table = empty(lake, "of-a-group", version=3)
@@ -47,8 +47,8 @@ def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
         sink.commit((kind, row | {"ms": NOW}))
         topic = workshop.find("of-a-group")
         with pytest.raises(TableError, match="convert-deletes"):
-            evaluate_topic(topic, platform, now_ms=NOW + 2_000)
-        plan = evaluate_topic(topic, platform, now_ms=NOW + 2_000, unconverted=True)
+            evaluate_topic(topic, now_ms=NOW + 2_000)
+        plan = evaluate_topic(topic, now_ms=NOW + 2_000, unconverted=True)
         due = due_topic(plan, NewInput(0, converts=True), topic.config)
         assert due is not None and due.overdue_ms == 1_000
         assert due.read_bytes >= sum(log.total_bytes for log in plan.logs) > 0

@@ -79,17 +79,17 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
             workshop.ok("compact", topic, "--now", NOW)
             small_row_groups(table)
     on_main, left, measured = workshop.read(topic), [], []
-    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    [unit] = evaluate_topic(table.topic, now_ms=NOW).units
     assert any(file.row_groups > 1 for file in table.files_at(unit.base_snapshot_id).log_files(range(LOGS)))
     for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
         monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
         monkeypatch.setattr(tasks, "map_fits", lambda *_, fits=ships_map: fits)
-        done = compact_unit(table, workshop.platform(), unit)
+        done = compact_unit(table, unit)
         left.append(left_on(table, done.branch))
-        measured.append([measure_unit(table, workshop.platform(), done, expiring=False)])
+        measured.append([measure_unit(table, done, expiring=False)])
         for damage in range(DAMAGES):
             delete_where(table, done.branch, f"hash(t.`offset`, {seed}, {damage}) % 4 = 0")
-            measured[-1].append(measure_unit(table, workshop.platform(), done, expiring=False))
+            measured[-1].append(measure_unit(table, done, expiring=False))
     assert list(zip(left, measured, strict=True)) == [(left[0], measured[0])] * len(left)
     assert any(m.missing_winners for m in measured[0][-1])
     assert not any(m.missing_winners or m.duplicate_keys or m.imbalance for m in measured[0][0])
@@ -127,10 +127,10 @@ def test_superseded_records_that_stay_are_counted(workshop, table_of):
     topic = workshop.topic("stayed")
     table = table_of(topic)
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, i, "k") for i in range(5)]))
-    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
+    [unit] = evaluate_topic(table.topic, now_ms=NOW).units
     table.create_branch("ct_untouched", unit.base_snapshot_id)
     unit = WorkUnit(unit.round, 0, NOW, unit.base_snapshot_id, "ct_untouched", unit.partitions)
-    [measure] = measure_unit(table, workshop.platform(), StagedUnit.of(unit, UnitCounts({})), expiring=False)
+    [measure] = measure_unit(table, StagedUnit.of(unit, UnitCounts({})), expiring=False)
     assert (measure.duplicate_keys, measure.map_keys) == (4, 1)
 
 
@@ -140,8 +140,8 @@ def test_of_copies_one_stays(workshop, table_of):
     lines = [record(0, i, "k") for i in range(3)]
     for number, again in enumerate([lines, lines[::-1]]):
         workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", again))
-    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
-    done = compact_unit(table, workshop.platform(), unit)
+    [unit] = evaluate_topic(table.topic, now_ms=NOW).units
+    done = compact_unit(table, unit)
     assert done.counts.deleted == {"copies": {0: 3}, "superseded": {0: 2}}
 
 
@@ -154,8 +154,8 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
     for number, rows in enumerate(files):
         workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
     table = table_of(topic)
-    [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW).units
-    [unique] = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, partition=1).units
+    [unit] = evaluate_topic(table.topic, now_ms=NOW).units
+    [unique] = evaluate_topic(table.topic, now_ms=NOW, partition=1).units
     seen = table.at_snapshot(unit.base_snapshot_id)
     assert prove_keys(seen, unit.partitions) == {0: KeyCounts(7, 2), 1: KeyCounts(4, 0)}
     assert prove_keys(seen, unique.partitions) == {1: KeyCounts(4, 0)}
@@ -174,20 +174,20 @@ def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monk
         workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", rows))
         if not number:
             workshop.ok("compact", topic, "--now", NOW, "--force")
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW + 5000)
+    plan = evaluate_topic(table.topic, now_ms=NOW + 5000)
     assert (plan.units, plan.sweep) == ((), tuple(range(LOGS)))
     left, measured = [], []
     for share in (1 << 30, SHARE):
         monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
         unit = expiry_unit(plan, plan.sweep, int(table.load().currentSnapshot().snapshotId()), 0, {})
-        planned = tasks.log_tasks(table, workshop.platform(), unit, table.files_at(unit.base_snapshot_id))
+        planned = tasks.log_tasks(table, unit, table.files_at(unit.base_snapshot_id))
         assert all((len(tasks_of_shares(task)) > 1) == (share == SHARE) for task in planned)
-        done = expire_unit(table, workshop.platform(), plan, unit)
+        done = expire_unit(table, plan, unit)
         left.append(left_on(table, done.branch))
-        measured.append([measure_unit(table, workshop.platform(), done, expiring=True)])
+        measured.append([measure_unit(table, done, expiring=True)])
         for damage in range(DAMAGES):
             delete_where(table, done.branch, f"hash(t.`offset`, {damage}) % 4 = 0")
-            measured[-1].append(measure_unit(table, workshop.platform(), done, expiring=True))
+            measured[-1].append(measure_unit(table, done, expiring=True))
     assert left[0] == left[1] != []
     assert measured[0] == measured[1]
     (sound, *_, damaged), _ = measured

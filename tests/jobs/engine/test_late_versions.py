@@ -226,7 +226,7 @@ def test_the_latest_state_is_one_in_spark_sql_in_arrow_and_on_the_command_line(w
     assert state == [(0, "a", "x"), (0, "c", "back"), (0, "", ""), (3, "a", "elsewhere")]
     view = spark.table(view_name(table_of(topic))).orderBy("partition", "offset")
     assert [(r.partition, bytes(r.key).decode(), bytes(r.value).decode()) for r in view.collect()] == state
-    arrow = load_latest(workshop.find(topic), workshop.platform(), NOW).to_arrow()
+    arrow = load_latest(workshop.find(topic), NOW).to_arrow()
     assert arrow["value"].to_pylist() == [payload.encode() for _, _, payload in state]
     assert json.loads(positions.read_text())["positions"] == {"0": 8, "3": 3}
     add(workshop, topic, record(8, "d", "new", 1))

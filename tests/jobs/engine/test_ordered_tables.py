@@ -4,7 +4,6 @@ a model that knows nothing of lineage: it has the records in the order in which 
 from __future__ import annotations
 
 import json
-import os
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -248,7 +247,7 @@ def test_a_table_of_pyiceberg_s_own_writer_is_upgraded_and_compacted(workshop, s
     import pyarrow as pa
 
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
-    catalog = open_catalog(workshop.platform(), os.environ)
+    catalog = open_catalog(workshop.platform())
     schema = pa.schema(
         [
             ("n", pa.int32()),
@@ -392,11 +391,11 @@ def test_logs_by_a_partition_column_deletes_by_a_mark_and_late_versions_of_the_d
 
 def test_a_rewrite_between_check_and_publish_starts_the_round_over(workshop, orderless, table_of):
     topic = orderless("ordered_between", [batch(0, 12), batch(12, 12, late=5)])
-    table, platform = table_of(topic.name), workshop.platform()
+    table, _platform = table_of(topic.name), workshop.platform()
     checked = checked_round(workshop, table)
     topic.rewrite()
     topic.append([(24, 99, NOW, "k0", "came meanwhile")])
-    done = publish_or_start_over(Run(table, platform), checked)
+    done = publish_or_start_over(Run(table), checked)
     assert done.published == (0,)
     best = winners(topic.records[:24])
     assert topic.stored() == {k: [n, *([24] if k == "k0" else [])] for k, (n, _) in best.items()}

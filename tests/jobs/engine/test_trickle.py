@@ -25,14 +25,14 @@ def test_no_file_is_opened_that_cannot_have_a_dirty_key(workshop, table_of, monk
     more = [record(end + i, key) for i, key in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", more))
     opened = watched_files(monkeypatch)
-    table, platform = table_of(topic), workshop.platform()
-    [unit] = evaluate_topic(table.topic, platform, force=True, now_ms=1_900_000_000_000).units
+    table, _platform = table_of(topic), workshop.platform()
+    [unit] = evaluate_topic(table.topic, force=True, now_ms=1_900_000_000_000).units
     base = table.files_at(unit.base_snapshot_id)
-    [task] = log_tasks(table, platform, unit, base)
+    [task] = log_tasks(table, unit, base)
     find_removals({}, task)
     # the dirty part, which is decided as it is read, then what can have its keys
     assert sorted(opened) == sorted([end, 2 * EACH])
-    done = compact_unit(table, platform, unit)
+    done = compact_unit(table, unit)
     branch = table.files_at(table.head_of(done.branch))
     opened.clear()
     judge({}, with_branch_deletes(task, branch.deletes_by_path()), {})

@@ -108,7 +108,7 @@ def workers():
     return sum("workers.daemon" in name for name in named)
 
 def main(argv):
-    session = begin_session(load_platform(Path(argv[0]), os.environ), "begun", workers=argv[1] == "True")
+    session = begin_session(load_platform(Path(argv[0])), "begun", workers=argv[1] == "True")
     session()
     patience_s = 30 if argv[1] == "True" else 2  # for what is to come, however busy the machine is, and what is not
     seen, end = 0, time.monotonic() + patience_s

@@ -63,7 +63,7 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
     assert (logs[0]["checkpoint"], logs[1]["state"]["quarantine"]["attempts"]) == (9, 1)
     shop.ok("release", topic, "1")
     platform = shop.platform()
-    assert sorted(current_releases(open_catalog(platform, {**catalog.env}), shop.find(topic))) == [1]
+    assert sorted(current_releases(open_catalog(platform.with_env({**catalog.env})), shop.find(topic))) == [1]
     shop.topic(f"catalog-{catalog.kind}")
     shop.ok("compact", topic, "--now", NOW + 1, "--force")
     assert offsets(shop.read(topic)) == [6, 7, 8, 2]
@@ -82,7 +82,7 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
     assert shop.json("reclaim", topic, "--now", int(time.time() * 1000) + 30 * DAY)
     assert offsets(shop.read(topic)) == [6, 7, 8, 2]
     # 5. the others of the catalog are seen, and none hides
-    opened = open_catalog(platform, catalog.env)
+    opened = open_catalog(platform.with_env(catalog.env))
     assert require_separate_folder(opened, platform, opened.load_table(shop.find(topic).table)) == ""
     view = f"{platform.catalog.name}.cleantail.`{shop.find(topic).table.partition('.')[2]}_latest`"
     if catalog.has_views:
@@ -92,7 +92,7 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
 
 
 def test_no_property_of_a_table_reaches_its_file_io(shop, catalog):
-    opened = open_catalog(shop.platform(), catalog.env)
+    opened = open_catalog(shop.platform().with_env(catalog.env))
     evil = dict.fromkeys((v for k, v in vars(pyiceberg.io).items() if k.isupper() and isinstance(v, str)), "evil")
     schema = Schema(NestedField(1, "a", LongType()))
     opened.create_namespace_if_not_exists("named")

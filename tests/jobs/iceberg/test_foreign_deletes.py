@@ -75,11 +75,11 @@ def test_reclaim_takes_no_delete_away_that_is_of_other_files_too(workshop, spark
     for first in (5, 10, 15):
         append(spark, name, rows[first : first + 5])
     table = table_of(topic)
-    group = [f for f in read_facts(table.topic, workshop.platform()).files if f.lower_offset >= 10]
+    group = [f for f in read_facts(table.topic).files if f.lower_offset >= 10]
     delete(spark, name, "redpanda.`offset` IN (2, 7)", WIDE)
     before = by_spark(spark, name)
     assert len(before) == 18
-    assert list(rewrite_groups(table, workshop.platform(), [group])) == []
+    assert list(rewrite_groups(table, [group])) == []
     assert (by_spark(spark, name), branches(table)) == (before, [])
 
 
@@ -94,13 +94,13 @@ def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_c
     mapped = [f"{x}={y}" for x, y in zip(("partition", "offset", "timestamp", "key", "value"), names, strict=True)]
     workshop.ok("adopt", table, "--topic", name, *(x for pair in mapped for x in ("--column", pair)))
     settings(workshop, name, **ALL_GOES)
-    group = [f for f in read_facts(table_of(name).topic, workshop.platform()).files if f.lower_offset >= 10]
+    group = [f for f in read_facts(table_of(name).topic).files if f.lower_offset >= 10]
     delete_by_value(spark, table, "o", 2, [2, 7], tmp_path)
     assert spark.table(full(table)).count() == 18
     for command in ("status", "plan", "compact", "read", "latest", "reclaim"):
         code, _, err = workshop.run(command, name)
         assert code == 2 and "or by values of columns" in err and "rewrite_data_files" in err
-    assert list(rewrite_groups(table_of(name), workshop.platform(), [group])) == []
+    assert list(rewrite_groups(table_of(name), [group])) == []
     assert spark.table(full(table)).count() == 18
     take_deletes_in(spark, table, err)
     workshop.ok("compact", name, "--now", NOW, "--force")
@@ -121,7 +121,7 @@ def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spa
 
     monkeypatch.setattr(rounds, "evaluate_topic", late)
     with pytest.raises(TableError, match="deletes rows of more than one data file.*rewrite_data_files"):
-        rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
+        rounds.expire_round(Run(table_of(topic)), NOW + 5000, [0])
     assert ([r[1] for r in by_spark(spark, name)], branches(table_of(topic))) == ([1, 3], [])
 
 
@@ -159,12 +159,12 @@ def test_deletes_that_two_engines_wrote_at_once_are_counted_once(workshop, spark
 def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_of):
     records = list(changes(partitions=2, count=20))
     topic, _ = adopted("patient2", records, **{"cleantail.max.drop.ratio": 0.1})
-    table, platform = table_of(topic), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
-    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, u) for u in plan.units])
+    table, _platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, now_ms=NOW, force=True, partition=0)
+    checked = check_round(table, plan.round, [compact_unit(table, u) for u in plan.units])
     assert checked.holds
     workshop.ok("compact", topic, "--now", NOW, "--force", "--partition", 1, "--approve")
-    assert publish_approved(table, platform, checked, "anna").published == (0,)
+    assert publish_approved(table, checked, "anna").published == (0,)
     assert read(workshop, topic) == expected(records)
 
 
@@ -173,11 +173,11 @@ def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_
 ):
     records = list(changes(partitions=1, count=20))
     topic, name = adopted("midway", records, **{"cleantail.max.drop.ratio": 0.1})
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     workshop.ok("adopt", name, "--upgrade")
     with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown.*was upgraded after"):
-        publish_approved(table, platform, checked, "anna")
+        publish_approved(table, checked, "anna")
     assert (branches(table), len(by_spark(spark, name))) == ([], 20)
     workshop.ok("compact", topic, "--now", NOW, "--force", "--approve")
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)
@@ -188,10 +188,10 @@ def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted,
     topic, name = adopted("upgraded-by-others", records)
     first = places_in(spark, name)
     append(spark, name, records)
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ('format-version'='3')")
-    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert publish_or_start_over(Run(table), checked).published == (0,)
     assert by_spark(spark, name) == read(workshop, topic) == [(0, 0, "a", "a"), (0, 1, "b", "b")]
     assert places_in(spark, name) == first
 
@@ -253,10 +253,10 @@ def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile
     topic, name = adopted("red2", list(changes(partitions=1)))
     file = workshop.config / "topics" / f"{topic}.yaml"
     file.write_text(f"{file.read_text()}\nchecks: [{json.dumps(check)}]\n")
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     delete(spark, name, "redpanda.`offset` = 38")
-    assert publish_or_start_over(Run(table, platform), checked).held_back == (0,)
+    assert publish_or_start_over(Run(table), checked).held_back == (0,)
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert log["state"]["quarantine"]["attempts"] == 1
 
@@ -264,8 +264,8 @@ def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile
 def test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch(workshop, spark, adopted, table_of, monkeypatch):
     records = list(changes(partitions=1, count=20))
     topic, name = adopted("mid-compact", records)
-    table, platform = table_of(topic), workshop.platform()
-    [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units
+    table, _platform = table_of(topic), workshop.platform()
+    [unit] = evaluate_topic(table.topic, now_ms=NOW, force=True).units
     write = SnapshotFiles.write
 
     def upgraded(*arguments):
@@ -275,7 +275,7 @@ def test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch(workshop, spark, 
 
     with monkeypatch.context() as patch, pytest.raises(ConflictError, match="was upgraded after the round had begun"):
         patch.setattr(SnapshotFiles, "write", upgraded)
-        compact_unit(table, platform, unit)
+        compact_unit(table, unit)
     assert branches(table) == []
     workshop.ok("compact", topic, "--now", NOW, "--force")
     assert by_spark(spark, name) == read(workshop, topic) == expected(records)

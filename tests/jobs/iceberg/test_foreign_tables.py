@@ -133,7 +133,7 @@ def forge(workshop, spark, victim):
             document["location"], document["table-uuid"] = victim.location(), str(victim.metadata.table_uuid)
         forged = metadata.with_name(f"00099-{uuid.uuid4()}.metadata.json")
         forged.write_text(json.dumps(document))
-        with sqlite3.connect(load_platform(workshop.config, os.environ).home / "catalog.db") as database:
+        with sqlite3.connect(load_platform(workshop.config).home / "catalog.db") as database:
             changed = database.execute(
                 "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (f"file:{forged}", name)
             )
@@ -141,7 +141,7 @@ def forge(workshop, spark, victim):
         made.append(name)
 
     yield make
-    with sqlite3.connect(load_platform(workshop.config, os.environ).home / "catalog.db") as database:
+    with sqlite3.connect(load_platform(workshop.config).home / "catalog.db") as database:
         for name in made:
             database.execute("DELETE FROM iceberg_tables WHERE table_name = ?", (name,))
 
@@ -218,7 +218,7 @@ def forged_ingestion(spark, adopted):
 
 def own_of(workshop, spark, topic):
     """All that is kept of a topic: its records, its state, what it has ingested, and its rows of evidence."""
-    facts = read_facts(workshop.find(topic), workshop.platform())
+    facts = read_facts(workshop.find(topic))
     evidence = spark.sql(f"SELECT count(*) FROM cleantail.cleantail.{EVIDENCE} WHERE topic = '{topic}'").collect()
     return workshop.read(topic), dict(facts.states), facts.ingested, evidence[0][0]
 

@@ -122,13 +122,13 @@ def test_deletes_of_several_files_are_refused_by_name_before_anything_is_changed
 def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_over(workshop, spark, adopted, table_of):
     records = list(changes(partitions=1))
     topic, name = adopted("between2", records)
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     properties = "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='file'"
     spark.sql(f"ALTER TABLE {full(name)} SET TBLPROPERTIES ({properties})")
     # in a file in which the round deletes: it would take that delete's place
     spark.sql(f"DELETE FROM {full(name)} WHERE redpanda.`offset` = 39")
-    done = publish_or_start_over(Run(table, platform), checked)
+    done = publish_or_start_over(Run(table), checked)
     assert done.published == (0,)
     assert by_spark(spark, name) == read(workshop, topic) == expected([r for r in records if r[1] != 39])
 
@@ -136,10 +136,10 @@ def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_o
 def test_appends_between_check_and_publish_do_not_matter(workshop, spark, adopted, table_of):
     records = list(changes(partitions=1))
     topic, name = adopted("append2", records)
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     append(spark, name, [(0, 40, NOW, "k0", "late")])
-    assert publish_or_start_over(Run(table, platform), checked).round == checked.round
+    assert publish_or_start_over(Run(table), checked).round == checked.round
     assert by_spark(spark, name) == [*expected(records), (0, 40, "k0", "late")]
 
 

@@ -16,6 +16,6 @@ def test_pyiceberg_reads_all_of_a_log_that_is_held_back_beside_one_that_is_publi
     workshop.ok("ingest", topic, "--file", workshop.file("held-back-vectors.jsonl", [*red, *green]))
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     platform = workshop.platform()
-    rows = load_table(open_catalog(platform, {}), workshop.find(topic), platform).scan().to_arrow().to_pylist()
+    rows = load_table(open_catalog(platform), workshop.find(topic)).scan().to_arrow().to_pylist()
     found = sorted((row["partition"], row["offset"]) for row in rows)
     assert found == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3)]

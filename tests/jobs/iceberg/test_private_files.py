@@ -94,7 +94,7 @@ def test_the_folders_go_with_the_process_that_has_made_them(tmp_path, home):
         "from cleantail.config.loading import load_platform\n"
         "from cleantail.home.process import end_process\n"
         "from spark_jobs.iceberg.session import start_session\n"
-        "spark = start_session(load_platform(Path(sys.argv[1]), os.environ), 'x')\n"
+        "spark = start_session(load_platform(Path(sys.argv[1])), 'x')\n"
         "spark.sparkContext.parallelize([(1, 'a'), (2, 'b')], 2).groupByKey().count()\n"
         "conf = spark.sparkContext.getConf()\n"
         "folders = [conf.get('spark.local.dir'), conf.get('spark.python.unix.domain.socket.dir')]\n"

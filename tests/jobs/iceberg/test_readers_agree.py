@@ -3,7 +3,6 @@ whose schema and partition spec change between files of several writers, with fi
 
 from __future__ import annotations
 
-import os
 import random
 import uuid
 from contextlib import contextmanager
@@ -362,7 +361,7 @@ def test_a_task_reads_what_sparks_iceberg_reads(workshop, spark, seed):
     workshop.platform()
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
     table = RandomTable(spark, f"agree-{seed}", seed)
-    table.catalog = catalog = open_catalog(workshop.platform(), os.environ)
+    table.catalog = catalog = open_catalog(workshop.platform())
     table.insert()
     done = []
     for _ in range(10):

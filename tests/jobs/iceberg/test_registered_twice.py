@@ -254,8 +254,8 @@ def test_a_doubled_file_alone_makes_its_log_due_and_no_other(workshop, table_of,
 
 def made(workshop, table):
     """A round of everything that is due, on its branch."""
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, force=True)
-    return plan, [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
+    plan = evaluate_topic(table.topic, now_ms=NOW, force=True)
+    return plan, [compact_unit(table, unit) for unit in plan.units]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_branch_that_keeps_none_or_both_is_red(workshop, redpanda, table_of, t
     if damage == "other number":
         rewrite = iceberg.newRewrite().validateFromSnapshot(table.head_of(branch)).dataSequenceNumber(2)
         rewrite.deleteFile(file).addFile(file).toBranch(branch).commit()
-    checked = check_round(table, workshop.platform(), plan.round, units)
+    checked = check_round(table, plan.round, units)
     assert not checked.ok
     red = {f.expectation + f.observed for v in checked.verdicts for f in v.failures}
     measure = checked.measures[0]
@@ -311,21 +311,21 @@ def test_appends_between_check_and_publish_do_not_matter_and_another_registratio
     sink.in_another_manifest(files)
     workshop.ok("adopt", name)
     settings(workshop, topic)
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     plan, units = made(workshop, table)
-    checked = check_round(table, platform, plan.round, units)
+    checked = check_round(table, plan.round, units)
     assert checked.ok
     late = [(0, 20, NOW, "k0", "late")]
     append(spark, name, late)
-    assert publish_or_start_over(Run(table, platform), checked).round == checked.round
+    assert publish_or_start_over(Run(table), checked).round == checked.round
     assert by_spark(spark, name) == sorted([*expected(records), (0, 20, "k0", "late")])
     if version == 3:
         return  # there a vector that is older than its file makes the table unreadable (test_mend)
     sink.in_another_manifest(files[:1])
     plan, units = made(workshop, table)
-    checked = check_round(table, platform, plan.round, units)
+    checked = check_round(table, plan.round, units)
     sink.in_another_manifest(files[:1])
-    done = publish_or_start_over(Run(table, platform), checked)
+    done = publish_or_start_over(Run(table), checked)
     assert done.published == (0,)
     assert by_spark(spark, name) == [*expected(records), (0, 20, "k0", "late")]
     assert set(sink.registrations().values()) == {1}
@@ -368,18 +368,18 @@ def test_a_publish_that_dies_leaves_all_that_was_old_and_the_next_one_does_it_al
     sink.in_one_manifest(sink.files())
     workshop.ok("adopt", name)
     settings(workshop, topic)
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     plan, units = made(workshop, table)
-    checked = check_round(table, platform, plan.round, units)
+    checked = check_round(table, plan.round, units)
     before = by_spark(spark, name)
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
         dying.setattr(commits, "before_commit", die)
-        publish_or_start_over(Run(table, platform), checked)
+        publish_or_start_over(Run(table), checked)
     spark.sql(f"REFRESH TABLE {full(name)}")
     assert by_spark(spark, name) == before and len(before) == 24
     with dying_before_its_evidence(monkeypatch):
-        publish_or_start_over(Run(table, platform), checked)
-    done = publish_or_start_over(Run(table, platform), checked)
+        publish_or_start_over(Run(table), checked)
+    done = publish_or_start_over(Run(table), checked)
     assert (done.round, done.published) == (checked.round, (0,))
     assert by_spark(spark, name) == expected(records)
 
@@ -447,7 +447,7 @@ def test_an_expiry_too_keeps_each_record_once(workshop, table_of, twice):
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(2, "b", "1"), record(3, "c", "1")]))
     workshop.ok("compact", topic, "--now", NOW)
     sink.in_another_manifest([f for f in sink.files() if str(f.location()) not in first])
-    done = rounds.expire_round(Run(table_of(topic), workshop.platform()), NOW + 5000, [0])
+    done = rounds.expire_round(Run(table_of(topic)), NOW + 5000, [0])
     assert done.published == (0,)
     assert [dict(m.deleted) for m in done.measures] == [{"expired": 1, "registered_twice": 2}]
     assert offsets(workshop.read(topic)) == [0, 2, 3]

@@ -91,7 +91,7 @@ def test_a_plan_that_refuses_is_not_asked_again(table):
 
 def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them(workshop, monkeypatch):
     platform = workshop.platform()
-    catalog, name = open_catalog(platform, {}), f"{platform.catalog.namespace}.{EVIDENCE}"
+    catalog, name = open_catalog(platform), f"{platform.catalog.namespace}.{EVIDENCE}"
     early = pa.schema([field for field in evidence.SCHEMA if field.name not in ("sample", "saved_bytes")])
     catalog.create_namespace_if_not_exists(platform.catalog.namespace)
     if catalog.table_exists(name):

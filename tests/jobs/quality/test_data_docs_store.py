@@ -17,7 +17,7 @@ from tests.jobs.catalog_sites import SECRET, STORE_LOGIN, s3_gateway
 @pytest.fixture
 def store(tmp_path: Path) -> DocsStore:
     platform = Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path, data_docs=f"file://{tmp_path}/store/")
-    found = DocsStore.of(platform, {}, "copied")
+    found = DocsStore.of(platform, "copied")
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def test_a_store_that_cannot_be_written_fails_nothing(
 
 
 def test_without_the_setting_there_is_no_store(tmp_path: Path) -> None:
-    assert DocsStore.of(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path), {}, "copied") is None
+    assert DocsStore.of(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path), "copied") is None
 
 
 def test_on_s3_the_login_of_the_warehouse_opens_the_store_and_a_wrong_one_fails_nothing(

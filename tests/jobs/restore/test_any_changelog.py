@@ -4,7 +4,6 @@ columns. What is compared is what Spark's view, the command line and the rounds'
 from __future__ import annotations
 
 import json
-import os
 
 import pyarrow as pa
 import pytest
@@ -171,7 +170,7 @@ def test_a_timestamp_in_a_struct_of_which_the_metadata_have_no_bounds_is_that_of
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
     meta = pa.struct([("at", pa.timestamp("us", "UTC"))])
     schema = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("meta", meta), ("k", pa.string()), ("v", pa.string())])
-    table = open_catalog(workshop.platform(), os.environ).create_table("sinks.nested_time", schema)
+    table = open_catalog(workshop.platform()).create_table("sinks.nested_time", schema)
     for first in (0, 6):
         made = [
             {"p": 0, "o": n, "meta": {"at": (NOW - HOUR + n) * 1000}, "k": f"k{n % 4}", "v": f"v{n}"}

@@ -116,10 +116,10 @@ def small(workshop, table_of):
 def run(kafka, workshop, table_of, topic, target, progress=lambda step: None, **request):
     """A restore as the command line does it, which is told of each step."""
     settings = target_settings(kafka.address, None, None, {})
-    brokers, platform, now_ms = TargetBrokers(settings), workshop.platform(), int(time.time() * 1000)
+    brokers, _platform, now_ms = TargetBrokers(settings), workshop.platform(), int(time.time() * 1000)
     asked = RestoreRequest(target, **{"mode": "log", **request})
-    plan = plan_restore(workshop.find(topic), platform, asked, brokers, now_ms)
-    return Restore(table_of(topic), platform, brokers, settings, progress).run(plan, now_ms)
+    plan = plan_restore(workshop.find(topic), asked, brokers, now_ms)
+    return Restore(table_of(topic), brokers, settings, progress).run(plan, now_ms)
 
 
 def at_step(name, do):

@@ -139,10 +139,10 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
     operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))
-    table, platform = TopicTable.of(spark, workshop.find(topic), workshop.platform()), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
-    done = [compact_unit(table, platform, unit) for unit in plan.units]
-    set_aside(table, platform, check_round(table, platform, plan.round, done), Rejection("anna", NOW))
+    table, _platform = TopicTable.of(spark, workshop.find(topic)), workshop.platform()
+    plan = evaluate_topic(table.topic, now_ms=NOW)
+    done = [compact_unit(table, unit) for unit in plan.units]
+    set_aside(table, check_round(table, plan.round, done), Rejection("anna", NOW))
     operations.topic("told-no", {}, *events, checks=[ONE_KEY])
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +31,7 @@ def separate(workshop, namespace):
 
 def evidence_table(workshop):
     platform = workshop.platform()
-    return open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+    return open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
 
 
 def files_by_topic(workshop):
@@ -71,11 +70,11 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
     monkeypatch.setattr(reclaim, "UNUSED_AFTER_MS", -60_000)
     topic = workshop.topic("unused")
     for n in range(3):
-        evidence.append_reclaim(table_of(topic), workshop.platform(), 10 + n, NOW)
+        evidence.append_reclaim(table_of(topic), 10 + n, NOW)
     before = workshop.evidence(topic)
     data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
     shutil.copy(next(data.rglob("*.parquet")), data / "of-no-snapshot.parquet")  # as PyIceberg's expiry leaves it
-    assert reclaim.merge_evidence(table_of(topic), workshop.platform()) == 3
+    assert reclaim.merge_evidence(table_of(topic)) == 3
     assert workshop.evidence(topic) == before
     used = set().union(*files_by_topic(workshop).values())
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
@@ -88,12 +87,12 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     table, platform = table_of(topic), workshop.platform()
 
     def append(n):
-        evidence.append_reclaim(table, platform, n, NOW)
+        evidence.append_reclaim(table.on(platform), n, NOW)
 
     for n in range(4):
         append(n)
     # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
-    assert reclaim.merge_evidence(table, platform) == 4
+    assert reclaim.merge_evidence(table) == 4
     for n in range(4, 8):
         append(n)
     with ThreadPoolExecutor(3) as pool:
@@ -108,7 +107,7 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
 def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, table_of, monkeypatch):
     topic = workshop.topic("forget")
     for n in range(3):
-        evidence.append_reclaim(table_of(topic), workshop.platform(), n, NOW)
+        evidence.append_reclaim(table_of(topic), n, NOW)
     one, other = evidence_table(workshop), evidence_table(workshop)
     monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
     evidence.forget_old_snapshots(one)
@@ -122,7 +121,7 @@ def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(worksho
     platform = load_platform(workshop.config, {"CLEANTAIL_HOME": str(tmp_path)})  # with an evidence of its own
 
     def manifests_after_a_row(n):
-        evidence.append_reclaim(table, platform, n, NOW)
+        evidence.append_reclaim(table.on(platform), n, NOW)
         found = evidence.evidence_table(platform)
         return len(found.current_snapshot().manifests(found.io))
 
@@ -143,7 +142,7 @@ def test_what_an_earlier_version_has_written_is_read_before_the_next_round(works
     workshop.ok("compact", topic, "--now", NOW)
     told = evidence_table(workshop).scan(row_filter=EqualTo("topic", topic)).to_arrow()
     old = told.drop_columns(["outcome", "note", "freed_bytes", "head_snapshot_id"]).slice(0, 1)
-    catalog = open_catalog(workshop.platform(), os.environ)
+    catalog = open_catalog(workshop.platform())
     namespace = workshop.platform().catalog.namespace
     made = catalog.create_table(f"{namespace}.evidence_of_before", old.schema)
     made.append(old)

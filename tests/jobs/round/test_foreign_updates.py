@@ -109,7 +109,7 @@ def test_a_round_whose_columns_were_changed_after_its_check_is_refused(
     before = table.load().currentSnapshot().snapshotId()
     spark.sql(f"ALTER TABLE {full} {act}")
     with pytest.raises(TableError, match=says):
-        publish_round(table, workshop.platform(), checked)
+        publish_round(table, checked)
     assert table.load().currentSnapshot().snapshotId() == before
 
 

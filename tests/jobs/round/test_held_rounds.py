@@ -60,9 +60,9 @@ def dying_before_its_evidence(monkeypatch):
 
 
 def checked_round(workshop, table, now=NOW):
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now, force=True)
-    done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
-    return check_round(table, workshop.platform(), plan.round, done)
+    plan = evaluate_topic(table.topic, now_ms=now, force=True)
+    done = [compact_unit(table, unit) for unit in plan.units]
+    return check_round(table, plan.round, done)
 
 
 def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(workshop, table_of):
@@ -101,24 +101,24 @@ def test_a_branch_that_a_killed_run_left_goes_a_day_after_nobody_can_answer_for_
 def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
     topic = workshop.topic("approve", publish="approve")
     ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     assert [hold.reason for hold in checked.holds] == ["publish: approve"]
     assert checked.sample == (RemovedRecord(0, 0, 1),)
     with pytest.raises(HeldError, match="waits for approval"):
-        publish.publish_round(table, platform, checked)
+        publish.publish_round(table, checked)
     ingest(workshop, topic, "approve-1.jsonl", (3, "a", "z"))
     for _ in range(2):  # a second try of the task whose first died after its commit
-        assert publish_approved(table, platform, checked, "anna").published == (0,)
+        assert publish_approved(table, checked, "anna").published == (0,)
     assert offsets(workshop.read(topic)) == [1, 2, 3]
     assert (log_of(workshop, topic)["checkpoint"], branches(table)) == (3, [])
     assert summary_of(table)["cleantail.approved-by"] == "anna"
 
-    left = rounds.expire_round(Run(table, platform), NOW + 2000, [0])
+    left = rounds.expire_round(Run(table), NOW + 2000, [0])
     assert (left.published, left.checked.kind) == ((), "expire")
     assert left.checked.sample == (RemovedRecord(0, 2, None),)  # in its place nothing stays
     assert offsets(workshop.read(topic)) == [1, 2, 3]
-    assert publish_approved(table, platform, left.checked, "anna").published == (0,)
+    assert publish_approved(table, left.checked, "anna").published == (0,)
     assert offsets(workshop.read(topic)) == [1, 3]
 
 
@@ -141,13 +141,13 @@ def test_a_sample_begins_with_the_first_logs_whichever_plans_choose_it(workshop,
 def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):
     topic = workshop.topic("void", publish="approve")
     ingest(workshop, topic, "void.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     ingest(workshop, topic, "void-1.jsonl", (2, "a", "z"))
     workshop.topic("void")  # this round waits for nobody
     workshop.ok("compact", topic, "--now", NOW + 1)
     with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown"):
-        publish_approved(table, platform, checked, "anna")
+        publish_approved(table, checked, "anna")
     assert (offsets(workshop.read(topic)), branches(table)) == ([2], [])
     assert log_of(workshop, topic)["checkpoint"] == 3
 
@@ -155,16 +155,16 @@ def test_an_approval_is_void_once_another_round_was_published(workshop, table_of
 def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released(workshop, table_of):
     topic = workshop.topic("reject", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
     ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, platform = table_of(topic), workshop.platform()
-    result = set_aside(table, platform, checked_round(workshop, table), Rejection("anna", NOW))
+    table, _platform = table_of(topic), workshop.platform()
+    result = set_aside(table, checked_round(workshop, table), Rejection("anna", NOW))
     assert (result.ok, result.published, result.rejected) == (True, (), (0,))
     assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
     held = log_of(workshop, topic)["state"]["quarantine"]
     assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", NOW + 60_000)
-    assert not evaluate_topic(table.topic, platform, now_ms=NOW + 59_999).units
-    assert evaluate_topic(table.topic, platform, now_ms=NOW + 60_000).units
+    assert not evaluate_topic(table.topic, now_ms=NOW + 59_999).units
+    assert evaluate_topic(table.topic, now_ms=NOW + 60_000).units
     workshop.ok("release", topic, "0")
-    assert evaluate_topic(table.topic, platform, now_ms=NOW + 1).units
+    assert evaluate_topic(table.topic, now_ms=NOW + 1).units
     workshop.topic("reject")  # this round waits for nobody
     workshop.ok("compact", topic, "--now", NOW + 1)
     assert offsets(workshop.read(topic)) == [1]
@@ -186,22 +186,22 @@ def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(worksh
     ingest(workshop, topic, "red-then-no.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", "z"))
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     workshop.topic("red-then-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
-    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
-    set_aside(table, platform, checked_round(workshop, table, later), Rejection("anna", later))
+    table, _platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    set_aside(table, checked_round(workshop, table, later), Rejection("anna", later))
     held = log_of(workshop, topic, later)["state"]["quarantine"]
     assert (held["reason"], held["attempts"], held["since_ms"]) == ("rejected by anna", 1, later)
-    assert not evaluate_topic(table.topic, platform, now_ms=later + 59_999).units
+    assert not evaluate_topic(table.topic, now_ms=later + 59_999).units
 
 
 def test_the_same_round_made_anew_and_rejected_again_is_told_again(workshop, table_of):
     topic = workshop.topic("no-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
     ingest(workshop, topic, "no-no.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     for said_ms in (NOW, NOW + 1):
         workshop.run("release", topic, "0")
         checked = checked_round(workshop, table)  # a rejection makes no snapshot: the name is the same
         for _ in range(2):
-            set_aside(table, platform, checked, Rejection("anna", said_ms))
+            set_aside(table, checked, Rejection("anna", said_ms))
         assert log_of(workshop, topic)["state"]["quarantine"]["retry_at_ms"] == said_ms + 60_000
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "rejected"] * 2
 
@@ -210,10 +210,10 @@ def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table
     topic = workshop.topic("reject-red", {"cleantail.approval.pause.ms": 60_000}, checks=[ONE_KEY], publish="approve")
     lines = [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("reject-red.jsonl", lines))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     for _ in range(2):  # a second try of the task, whose first died at its very end
-        result = set_aside(table, platform, checked, Rejection("anna", NOW))
+        result = set_aside(table, checked, Rejection("anna", NOW))
         assert (result.rejected, result.held_back) == ((0,), (1,))
     logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     said, failed = (log["state"]["quarantine"] for log in logs)
@@ -268,10 +268,10 @@ def test_an_expiry_that_died_before_its_evidence_is_told_by_the_next_check(works
 def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(workshop, table_of):
     topic = workshop.topic("given-up")
     ingest(workshop, topic, "given-up.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     table.drop_branches([checked.units[0].branch])
-    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert publish_or_start_over(Run(table), checked).published == (0,)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
     assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]
 
@@ -279,13 +279,13 @@ def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(w
 def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(workshop, table_of, monkeypatch):
     topic = workshop.topic("untold")
     ingest(workshop, topic, "untold.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     with dying_before_its_evidence(monkeypatch):
-        publish_or_start_over(Run(table, platform), checked)
+        publish_or_start_over(Run(table), checked)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked"]
     for _ in range(2):
-        assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+        assert publish_or_start_over(Run(table), checked).published == (0,)
         assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"]
     assert (offsets(workshop.read(topic)), branches(table)) == ([1], [])
 
@@ -295,13 +295,13 @@ def test_a_second_try_of_a_publish_counts_no_failure_twice_and_keeps_what_failed
     topic = workshop.topic(f"second-try-{len(logs[0])}", checks=[ONE_KEY])
     lines = [record(o, k, "x", partition=p) for p, keys in enumerate(logs) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     with dying_before_its_evidence(monkeypatch):
-        publish.publish_round(table, platform, checked)
+        publish.publish_round(table, checked)
     first = table.load().currentSnapshot().snapshotId()
     for _ in range(2):
-        done = publish.publish_round(table, platform, checked)
+        done = publish.publish_round(table, checked)
         assert (done.published, done.held_back, done.snapshot_id) == ((0,), (1,), first)
     failed = workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["state"]["quarantine"]
     assert failed["attempts"] == 1

@@ -51,9 +51,9 @@ def test_nothing_is_kept_once_the_queries_are_answered_nor_where_one_fails(spark
 def test_of_logs_that_the_plan_knows_to_be_many_records_no_file_is_listed_for_it(workshop, table_of, monkeypatch):
     topic = workshop.topic("listed")
     workshop.ok("ingest", topic, "--file", workshop.file("listed.jsonl", [record(n, "k", "v") for n in range(3)]))
-    table, platform = table_of(topic), workshop.platform()
-    [unit] = evaluate_topic(table.topic, platform, now_ms=NOW, force=True).units
-    staged = compact_unit(table, platform, unit)
+    table, _platform = table_of(topic), workshop.platform()
+    [unit] = evaluate_topic(table.topic, now_ms=NOW, force=True).units
+    staged = compact_unit(table, unit)
     staged = replace(staged, head_snapshot_id=table.head_of(staged.branch))
     with judged_records(table, staged, unit.partitions) as records:
         assert records.is_cached

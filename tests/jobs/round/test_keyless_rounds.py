@@ -104,6 +104,6 @@ def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key
         _ingest(workshop, topic, *lines)
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     assert offsets(workshop.read(topic)) == [2, 3]
-    plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=NOW + 1000)  # the scheduler: in the pause
+    plan = evaluate_topic(workshop.find(topic), now_ms=NOW + 1000)  # the scheduler: in the pause
     assert run_of(workshop, topic, plan).ok
     assert offsets(workshop.read(topic)) == [2, 3]

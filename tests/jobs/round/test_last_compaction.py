@@ -37,7 +37,7 @@ def cleaner(workshop, over_budget):
 
 def last(workshop, topic):
     """As a scrape finds it: in the table's metadata."""
-    return read_facts(workshop.find(topic), workshop.platform()).last_compaction
+    return read_facts(workshop.find(topic)).last_compaction
 
 
 def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop):
@@ -103,7 +103,7 @@ def test_bytes_are_those_of_the_files_by_their_share_of_the_records(workshop, st
 
 def sizes(workshop, topic):
     found = workshop.find(topic)
-    [log] = log_states(found, read_facts(found, workshop.platform()), NOW)
+    [log] = log_states(found, read_facts(found), NOW)
     return {"clean": log.clean_bytes, "cleanable": log.cleanable_bytes}
 
 

@@ -25,7 +25,7 @@ from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.iceberg.session import start_session
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-platform, topic = load_platform(config, os.environ), find_topic(name, config, os.environ)
+platform, topic = load_platform(config), find_topic(name, config)
 spark = start_session(platform, "appender")
 print("ready", flush=True)
 sys.stdin.readline()

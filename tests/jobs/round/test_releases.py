@@ -19,7 +19,7 @@ def quarantine_of(workshop, topic, partition=0):
 
 
 def words(workshop, topic):
-    return sorted(current_releases(open_catalog(workshop.platform(), {}), workshop.find(topic)))
+    return sorted(current_releases(open_catalog(workshop.platform()), workshop.find(topic)))
 
 
 def red_topic(workshop, name, **more):
@@ -31,9 +31,9 @@ def red_topic(workshop, name, **more):
 
 
 def checked_round(workshop, table, now_ms=NOW):
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=now_ms)
-    done = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
-    return check_round(table, workshop.platform(), plan.round, done)
+    plan = evaluate_topic(table.topic, now_ms=now_ms)
+    done = [compact_unit(table, unit) for unit in plan.units]
+    return check_round(table, plan.round, done)
 
 
 def test_a_released_log_that_is_red_again_is_in_quarantine_again_and_its_attempts_count_anew(workshop):
@@ -56,9 +56,9 @@ def test_a_task_that_is_cleared_after_a_release_puts_the_log_into_quarantine_aga
     workshop, table_of
 ):
     topic = red_topic(workshop, "cleared")
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     for _ in range(2):
-        publish_round(table, platform, checked_round(workshop, table))
+        publish_round(table, checked_round(workshop, table))
         held = quarantine_of(workshop, topic, 1)
         assert (held["since_ms"], held["attempts"]) == (NOW, 1)
         workshop.ok("release", topic, "1")
@@ -68,10 +68,10 @@ def test_a_task_that_is_cleared_after_a_release_puts_the_log_into_quarantine_aga
 def test_a_release_while_a_round_runs_is_for_the_quarantine_before_it(workshop, table_of):
     topic = red_topic(workshop, "meanwhile")
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
-    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    table, _platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
     checked = checked_round(workshop, table, later)
-    release(table.topic, platform, 1, "ann", later)
-    publish_round(table, platform, checked)
+    release(table.topic, 1, "ann", later)
+    publish_round(table, checked)
     held = quarantine_of(workshop, topic, 1)
     assert (held["since_ms"], held["attempts"]) == (later, 1)
     workshop.topic("meanwhile")  # the check is corrected
@@ -86,11 +86,11 @@ def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_fou
     workshop.topic("waited", checks=[ONE_KEY], publish="approve")
     lines = [record(o, "a", "x", partition=0) for o in (2, 3)]
     workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
-    table, platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
+    table, _platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
     checked = checked_round(workshop, table, later)
     assert checked.holds and not checked.ok
     workshop.ok("release", topic, "1")
-    publish_approved(table, platform, checked, "ann")
+    publish_approved(table, checked, "ann")
     held = quarantine_of(workshop, topic, 1)
     assert (held["since_ms"], held["attempts"]) == (later, 1)
     assert offsets(r for r in workshop.read(topic) if r["partition"] == 0) == [3]
@@ -99,16 +99,16 @@ def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_fou
 
 def test_a_round_that_is_set_aside_leaves_its_red_logs_in_quarantine_whatever_was_released_before(workshop, table_of):
     topic = red_topic(workshop, "aside", publish="approve")
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     for released in (False, True):
         if released:  # and its log has gone on since
             lines = [record(10, "b", "x", partition=1)]
             workshop.ok("ingest", topic, "--file", workshop.file("more.jsonl", lines))
         checked = checked_round(workshop, table)
-        set_aside(table, platform, checked, None, "nobody could be asked")
+        set_aside(table, checked, None, "nobody could be asked")
         held = quarantine_of(workshop, topic, 1)
         assert (held["since_ms"], held["attempts"]) == (NOW, 1)
-        release(table.topic, platform, 1, "ann", NOW)
+        release(table.topic, 1, "ann", NOW)
         assert quarantine_of(workshop, topic, 1) is None
 
 

@@ -28,7 +28,7 @@ def red_log_past_retention(workshop, name):
 
 def test_a_log_of_which_only_retention_was_due_is_never_compacted_though_its_round_starts_over(workshop, table_of):
     topic = red_log_past_retention(workshop, "rests")
-    kind = compaction(table_of(topic), workshop.platform(), NOW + 1)
+    kind = compaction(table_of(topic), NOW + 1)
     [unit] = kind.plan(RoundLogs(frozenset(), frozenset([0]))).units
     assert [(w.only_retention, w.log_start_offset) for w in unit.partitions] == [(True, 2)]
     [forced] = kind.plan(RoundLogs(frozenset([0]))).units
@@ -47,7 +47,7 @@ def test_retention_that_met_another_writer_leaves_the_quarantine_as_it_was(works
         return publish(*arguments)
 
     monkeypatch.setattr(rounds, "publish_round", overtaken)
-    run = Run(table_of(topic), workshop.platform())
+    run = Run(table_of(topic))
     assert rounds.retain_held_back(run, NOW + 1, (0,)) == (0,)
     assert (len(tries), offsets(workshop.read(topic))) == (2, [2])
     assert log_of(workshop, topic, NOW + 1)["state"]["quarantine"] == before

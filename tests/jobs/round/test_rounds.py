@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 
 import pytest
@@ -37,7 +36,7 @@ HOUR = 3_600_000
 def run_of(workshop, topic, plan):
     """Runs the rounds of a plan as `cleantail compact` does, and returns what became of the topic."""
     request = PackRequest((topic,), plan.now_ms)
-    run = TopicRun(SparkSession.active(), workshop.platform(), workshop.find(topic), request, by_person=True)
+    run = TopicRun(SparkSession.active(), workshop.find(topic), request, by_person=True)
     run.take(plan)
     run.finish()
     return run.outcome
@@ -222,7 +221,7 @@ def test_a_quarantine_never_stops_retention(workshop, table_of):
     assert offsets(workshop.read(topic)) == [2, 3, 4, 5]  # held back, and yet what is past retention is gone
     table, later = table_of(topic), NOW + 1000
     workshop.topic("retained", config | {"retention.ms": 5 * HOUR}, checks=[check])
-    plan = evaluate_topic(workshop.find(topic), workshop.platform(), now_ms=later)  # as the scheduler: in the pause
+    plan = evaluate_topic(workshop.find(topic), now_ms=later)  # as the scheduler: in the pause
     assert run_of(workshop, topic, plan).ok
     assert offsets(workshop.read(topic)) == [4, 5]
     [log] = workshop.json("status", topic, "--now", later)["topics"][topic]
@@ -244,14 +243,14 @@ def test_damage_on_the_branch_turns_the_check_red_and_main_stays_as_it_was(works
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", old))
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(3, "a", "head", ts=NOW - 1000)]))
     table = table_of(topic)
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
-    done = compact_unit(table, workshop.platform(), plan.units[0])
+    plan = evaluate_topic(table.topic, now_ms=NOW)
+    done = compact_unit(table, plan.units[0])
     delete_where(table, done.branch, damage)
-    checked = check_round(table, workshop.platform(), plan.round, [done])
+    checked = check_round(table, plan.round, [done])
     [verdict] = checked.verdicts
     assert not verdict.passed
     assert expectation in [f.expectation for f in verdict.failures]
-    result = publish_round(table, workshop.platform(), checked)
+    result = publish_round(table, checked)
     assert (result.ok, result.held_back) == (False, (0,))
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3]
 
@@ -274,22 +273,22 @@ def test_a_duplicate_that_an_earlier_round_left_is_found_by_a_full_proof(worksho
 def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, table_of, loss):
     topic = workshop.topic(f"branch-{loss}")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "a", "x") for i in range(3)]))
-    table, platform = table_of(topic), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW)
-    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    table, _platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, now_ms=NOW)
+    checked = check_round(table, plan.round, [compact_unit(table, plan.units[0])])
     [unit] = checked.units
     if loss == "dropped":
         table.drop_branches([unit.branch])
     else:
         delete_where(table, unit.branch, "t.`offset` = 2")
     with pytest.raises(ConflictError):
-        publish_round(table, platform, checked)
+        publish_round(table, checked)
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert log["checkpoint"] is None
-    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert publish_or_start_over(Run(table), checked).published == (0,)
     assert offsets(workshop.read(topic)) == [2]
     with pytest.raises(ConflictError):  # the same round again, late
-        publish_round(table, platform, checked)
+        publish_round(table, checked)
 
 
 def test_a_broken_file_leaves_an_empty_table(workshop):
@@ -324,10 +323,10 @@ def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_sch
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", None), record(1, "b", "y")]))
     workshop.ok("compact", topic, "--now", NOW)
     table, due = table_of(topic), NOW + 1000
-    [log] = evaluate_topic(table.topic, workshop.platform(), now_ms=due).logs
+    [log] = evaluate_topic(table.topic, now_ms=due).logs
     held = Quarantine(due - 1, "expire", "check failed: x", 1, due + HOUR)
     table.set_properties({f"{PROPERTY_PARTITION}0": replace(log.state, quarantine=held).as_json()})
-    assert rounds.expire_round(Run(table, workshop.platform()), due, [0]).expired == 0
+    assert rounds.expire_round(Run(table), due, [0]).expired == 0
     assert offsets(workshop.read(topic)) == [0, 1]
     assert workshop.json("compact", topic, "--now", due)["expired"]["expired"] == 1
     [log] = workshop.json("status", topic, "--now", due)["topics"][topic]
@@ -338,7 +337,7 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     topic = workshop.topic("misplaced", {"min.cleanable.dirty.ratio": 1.0})
     lines = [record(i, "a", "x", partition=p) for p in (0, 1) for i in (5, 6)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
 
     def misplace(checkpoint):
         state = PartitionState(checkpoint=checkpoint, log_start_offset=5, log_end_offset=7)
@@ -347,14 +346,14 @@ def test_publish_and_expiry_write_back_a_misplaced_checkpoint_of_a_log_that_no_u
     def stored():
         return workshop.json("status", topic, "--now", NOW)["topics"][topic][1]["checkpoint"]
 
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True, partition=0)
-    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    plan = evaluate_topic(table.topic, now_ms=NOW, force=True, partition=0)
+    checked = check_round(table, plan.round, [compact_unit(table, plan.units[0])])
     misplace(200)
     told = REFERENCE_JSON.text(reference_of(checked))
     assert run_station.main(["publish", "--config", str(workshop.config), "--topic", topic, "--round", told]) == 0
     assert (stored(), offsets(workshop.read(topic))) == (5, [6, 5, 6])
     misplace(3)
-    rounds.expire_round(Run(table, platform), NOW, [0])
+    rounds.expire_round(Run(table), NOW, [0])
     assert stored() == 5
 
 
@@ -384,7 +383,7 @@ def test_the_evidence_keeps_its_rows_and_few_of_its_snapshots(workshop, monkeypa
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
         workshop.ok("compact", topic, "--now", NOW + n, "--force")
     platform = workshop.platform()
-    table = open_catalog(platform, os.environ).load_table(f"{platform.catalog.namespace}.cleantail_evidence")
+    table = open_catalog(platform).load_table(f"{platform.catalog.namespace}.cleantail_evidence")
     assert 2 <= len(table.metadata.snapshots) <= 4
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "published"] * 3
 

@@ -119,8 +119,8 @@ def side_rows(spark, table_of, topic):
 
 
 def alarms(workshop, topic, now_ms):
-    configured, platform = workshop.find(topic), workshop.platform()
-    logs = log_states(configured, read_facts(configured, platform), now_ms)
+    configured, _platform = workshop.find(topic), workshop.platform()
+    logs = log_states(configured, read_facts(configured), now_ms)
     return [c for c in log_alarms(logs, (), configured.config, now_ms) if c.event is Event.GAP]
 
 

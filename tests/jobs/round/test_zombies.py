@@ -63,9 +63,9 @@ def held(monkeypatch):
 
 
 def checked(workshop, table):
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW)
-    units = [compact_unit(table, workshop.platform(), unit) for unit in plan.units]
-    return check_round(table, workshop.platform(), plan.round, units)
+    plan = evaluate_topic(table.topic, now_ms=NOW)
+    units = [compact_unit(table, unit) for unit in plan.units]
+    return check_round(table, plan.round, units)
 
 
 @pytest.mark.parametrize("keys", [["a", "b", "a", "b"], ["a", "b", "c", "d"]], ids=["it removes", "it removes nothing"])
@@ -73,11 +73,11 @@ def test_a_round_that_two_drivers_publish_is_published_once(workshop, table_of, 
     topic = workshop.topic(f"zombie-{len(set(keys))}")
     lines = [record(o, k, "x") for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     found = checked(workshop, table)
     held.hold(publishing, "_commit")
-    held.start(lambda: publish_round(table, platform, found))
-    second = publish_round(table, platform, found)
+    held.start(lambda: publish_round(table, found))
+    second = publish_round(table, found)
     first = held.go_on()
     assert not isinstance(first, Exception), first
     assert first.snapshot_id == second.snapshot_id
@@ -91,10 +91,10 @@ def test_a_round_that_goes_on_after_a_later_one_changes_nothing(workshop, table_
     """The states that it would write are older than those that the table has."""
     topic = workshop.topic("zombie-late")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(o, "a", "x") for o in range(3)]))
-    table, platform = table_of(topic), workshop.platform()
+    table, _platform = table_of(topic), workshop.platform()
     found = checked(workshop, table)
     held.hold(publishing, "_commit")
-    held.start(lambda: publish_round(table, platform, found))
+    held.start(lambda: publish_round(table, found))
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(o, "a", "y") for o in range(3, 6)]))
     workshop.ok("compact", topic, "--now", NOW + 1)
     state = table.load().properties().get("cleantail.partition.0")

@@ -111,7 +111,7 @@ def test_brokers_that_stop_while_they_are_read_cost_their_topic_the_limit_once(
     for partition in range(6):
         kafka.send(topic, [(b"a", b"x")] * 2, partition=partition)
     monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 1)
-    platform, find, settings = workshop.platform(), workshop.find(topic), {"bootstrap.servers": kafka.address}
+    _platform, find, settings = workshop.platform(), workshop.find(topic), {"bootstrap.servers": kafka.address}
     began = []
     frozen = kafka.frozen()
 
@@ -122,7 +122,7 @@ def test_brokers_that_stop_while_they_are_read_cost_their_topic_the_limit_once(
 
     try:
         with pytest.raises(SourceError, match=r"within 8000 ms, .*ingest\.max\.ms"):
-            read_topic(spark, find, platform, settings, int(time.time() * 1000), progress, None, 8000)
+            read_topic(spark, find, settings, int(time.time() * 1000), progress, None, 8000)
         assert time.monotonic() - began[0] < 12
     finally:
         frozen.__exit__(None, None, None)

@@ -268,7 +268,7 @@ def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one(workshop, ma
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments]) != 0
     spark = start_session(workshop.platform(), "any")
-    table = TopicTable.of(spark, workshop.find(topic), workshop.platform())
+    table = TopicTable.of(spark, workshop.find(topic))
     assert len(table.load().refs()) == 2
     time.sleep(1)  # the next try's branch has another second in its name
     monkeypatch.undo()

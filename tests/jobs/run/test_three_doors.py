@@ -6,7 +6,6 @@ The two DAGs send the same alerts and asset events. The command line has neither
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -50,7 +49,7 @@ SAME = [
 def evidence_of(operations: Operations, topic: str) -> list[tuple[Any, ...]]:  # noqa: F811
     """The evidence of a topic, without names, times of the wall clock and ids of snapshots."""
     platform = operations.workshop.platform()
-    table = load_evidence(open_catalog(platform, os.environ), platform)
+    table = load_evidence(open_catalog(platform), platform)
     assert table is not None
     rows = evidence_rows(table, EqualTo("topic", topic))
     checks = [sorted((c["expectation"], c["passed"]) for c in json.loads(row["checks"])) for row in rows]

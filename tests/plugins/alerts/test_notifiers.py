@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import re
 from pathlib import Path
@@ -47,8 +46,8 @@ class Channels:
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
-        platform = load_platform(self.site.config, os.environ)
-        return tell(self.topic, platform, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        load_platform(self.site.config)
+        return tell(self.topic, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book
@@ -186,8 +185,8 @@ def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are
     def wrong() -> list[Condition]:
         raise ValueError("a key " + "of a record")
 
-    platform, context = load_platform(site.config, os.environ), {"ti": FakeTask()}
-    assert tell_now(channels.topic, platform, context, EarlyLook(wrong, NOW_MS)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
+    _platform, context = load_platform(site.config), {"ti": FakeTask()}
+    assert tell_now(channels.topic, context, EarlyLook(wrong, NOW_MS)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
     assert "in wrong" in caplog.text and "ValueError" in caplog.text
     assert "a key of a record" not in caplog.text
 

@@ -201,7 +201,7 @@ def browser(server: Any, tokens: dict[str, str], orders: OrdersTable) -> Any:
 
 
 def quarantine_of(orders: OrdersTable) -> Quarantine | None:
-    facts = read_facts(orders.topic, orders.platform)
+    facts = read_facts(orders.topic)
     return facts.states[0].quarantine if facts else None
 
 

@@ -27,7 +27,7 @@ given = argparse.ArgumentParser()
 for name in ("station", "--config", "--topic", "--result"):
     given.add_argument(name)
 given = given.parse_args()
-spark = start_session(load_platform(Path(given.config), os.environ), "environment")
+spark = start_session(load_platform(Path(given.config)), "environment")
 jvm = spark._jvm.java.lang.System.getenv()
 seen = {
     "python": sorted(os.environ),

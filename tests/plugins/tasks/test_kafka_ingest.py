@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,22 +95,22 @@ def test_brokers_that_are_away_are_asked_again(operator: IngestOperator, site: S
 def test_brokers_that_do_not_answer_are_waited_for_once_in_an_evaluation(site: Site) -> None:
     """Whoever else has a topic there would wait as long, and everybody after them."""
     away = source(**{"bootstrap.servers": f"127.0.0.1:{free_port()}", "stall.timeout.ms": 1000})
-    platform, silent, texts = load_platform(site.config, os.environ), SilentBrokers(), []
+    _platform, silent, texts = load_platform(site.config), SilentBrokers(), []
     for name in ("first", "second"):
         site.topic(name, source=away)
         with pytest.raises(SilentBrokersError) as caught:
-            new_bytes(find_topic(name, site.config, os.environ), platform, silent=silent)
+            new_bytes(find_topic(name, site.config), silent=silent)
         texts.append(str(caught.value))
     assert "do not answer for topic first" in texts[0]
     assert "do not answer, as a moment ago" in texts[1] and "first" not in texts[1]
 
 
 def test_brokers_that_answer_are_asked_for_each_topic_whatever_is_wrong_with_one(site: Site, address: str) -> None:
-    platform, silent = load_platform(site.config, os.environ), SilentBrokers()
+    _platform, silent = load_platform(site.config), SilentBrokers()
     for name in ("nowhere", "nowhere-else"):
         site.topic(name, source=source(**{"bootstrap.servers": address}))
         with pytest.raises(SourceError, match=f"there is no topic {name}"):
-            new_bytes(find_topic(name, site.config, os.environ), platform, silent=silent)
+            new_bytes(find_topic(name, site.config), silent=silent)
 
 
 def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: str) -> None:
@@ -121,8 +120,8 @@ def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: st
         producer.produce("reckoned", b"v", b"k%d" % number, 0)
     assert producer.flush(30) == 0
     site.topic("reckoned", source=source(**{"bootstrap.servers": address}))
-    topic, platform = find_topic("reckoned", site.config, os.environ), load_platform(site.config, os.environ)
-    assert new_bytes(topic, platform) == 3 * RECORD_BYTES_IN_KAFKA
+    topic, _platform = find_topic("reckoned", site.config), load_platform(site.config)
+    assert new_bytes(topic) == 3 * RECORD_BYTES_IN_KAFKA
 
 
 def test_a_connection_that_is_not_there_or_of_another_type_is_told(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail.errors import OutsideError
 from cleantail.lake.pending_input import new_files
 from cleantail.log.partition_state import PROPERTY_INGESTED
@@ -18,7 +17,7 @@ from tests.airflow_site import Site
 
 def found(site: Site, path: str) -> tuple[list[str], list[str]]:
     site.topic("orders", source={"path": path})
-    files, new = new_files(find_topic("orders", site.config), load_platform(site.config, os.environ))
+    files, new = new_files(find_topic("orders", site.config))
     return [file.name for file in files], [file.name for file in new]
 
 

@@ -4,7 +4,6 @@ PyIceberg has written."""
 from __future__ import annotations
 
 import json
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +37,7 @@ def lake(site: Site) -> Any:
     """A sink's table, and the topic that reads it; gives what appends a record."""
     (site.config / "defaults.yaml").write_text(json.dumps({"platform": {"source_tables": ["cleantail.sinks.*"]}}))
     site.topic("orders", source=SOURCE)
-    catalog = open_catalog(load_platform(site.config, os.environ), os.environ)
+    catalog = open_catalog(load_platform(site.config))
     catalog.create_namespace("sinks")
     schema = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("k", pa.string()), ("value", pa.string())])
     table = catalog.create_table("sinks.orders", schema)
@@ -121,13 +120,13 @@ def test_a_catalog_that_is_away_is_asked_again(operator: IngestOperator, site: S
 
 def test_a_group_knows_by_metadata_what_is_new(site: Site, lake: Any) -> None:
     table = lake(0)
-    topic, platform = find_topic("orders", site.config), load_platform(site.config, os.environ)
-    assert new_bytes(topic, platform) == sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
+    topic, _platform = find_topic("orders", site.config), load_platform(site.config)
+    assert new_bytes(topic) == sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
     own = read_up_to(site, table)
-    assert new_bytes(own.topic, own.platform) is None
+    assert new_bytes(own.topic) is None
     lake(1)
-    assert (new_bytes(own.topic, own.platform) or 0) > 0
-    plan = planned_read(own.topic, own.platform, NOW_MS).plan
+    assert (new_bytes(own.topic) or 0) > 0
+    plan = planned_read(own.topic, NOW_MS).plan
     assert plan and plan.appends and plan.is_last
 
 
@@ -143,10 +142,8 @@ def test_the_page_says_what_is_read_and_up_to_where(site: Site, lake: Any) -> No
 
 def test_lineage_tells_the_table_at_the_snapshot_that_was_read(site: Site, lake: Any) -> None:
     table = lake(0)
-    own = read_up_to(site, table)
-    told = done_by_pack(
-        "ingest", find_topic("orders", site.config), own.platform, TopicOutcome("orders", Ingested(1)), None
-    )
+    read_up_to(site, table)
+    told = done_by_pack("ingest", find_topic("orders", site.config), TopicOutcome("orders", Ingested(1)), None)
     assert told
     [read], [written] = told.inputs, told.outputs
     assert read.dataset.name == table.location().removeprefix("file://").removeprefix("file:")

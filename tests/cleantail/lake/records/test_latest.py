@@ -166,9 +166,7 @@ def rows(table):
 
 def loaded(orders_table, now_ms=NOW, snapshot_id=None, **changes):
     configs = orders_table.topic.config.model_copy(update=changes)
-    return load_latest(
-        orders_table.topic.model_copy(update={"config": configs}), orders_table.platform, now_ms, snapshot_id
-    )
+    return load_latest(orders_table.topic.model_copy(update={"config": configs}), now_ms, snapshot_id)
 
 
 def test_the_state_is_of_all_logs_or_of_one_in_offset_order(orders_table):
@@ -184,7 +182,7 @@ def test_the_state_is_of_all_logs_or_of_one_in_offset_order(orders_table):
 
 def test_the_first_record_of_a_log_is_part_of_the_state(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
-    assert load_latest(orders_table.topic, orders_table.platform, NOW).to_arrow()["offset"].to_pylist() == [0]
+    assert load_latest(orders_table.topic, NOW).to_arrow()["offset"].to_pylist() == [0]
 
 
 def test_the_state_stays_that_of_its_snapshot(orders_table):

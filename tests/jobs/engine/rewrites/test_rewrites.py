@@ -119,7 +119,7 @@ def test_records_keep_columns_row_ids_and_order_and_metadata_say_what_is_in_the_
     assert [f.task.file().dataSequenceNumber() for f in new] == [max(arrived)] * 2
     assert [len(f.delete_files) for f in new] == [0, 0]
     # PyIceberg reads them, too, and a second rewrite keeps what the first has kept
-    seen = open_catalog(workshop.platform(), os.environ).load_table(table.topic.table).scan().to_arrow()
+    seen = open_catalog(workshop.platform()).load_table(table.topic.table).scan().to_arrow()
     assert sorted(seen["offset"].to_pylist()) == sorted(r["offset"] for r in read)
     workshop.ok(
         "ingest", topic, "--file", workshop.file("more.jsonl", [record(90, "k7", "w"), record(90, "k7", "w", 1)])

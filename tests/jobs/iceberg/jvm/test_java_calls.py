@@ -72,7 +72,7 @@ def test_a_round_asks_a_few_times_for_each_log_that_it_deletes_in(workshop, tabl
         ]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{logs}.jsonl", lines))
         table = table_of(topic)
-        [unit] = evaluate_topic(table.topic, workshop.platform(), now_ms=1 << 41, force=True).units
-        calls.append(calls_of(monkeypatch, lambda: compact_unit(table, workshop.platform(), unit)))  # noqa: B023
+        [unit] = evaluate_topic(table.topic, now_ms=1 << 41, force=True).units
+        calls.append(calls_of(monkeypatch, lambda: compact_unit(table, unit)))  # noqa: B023
     # four of them write the log's deletion vectors: they are in a file of their own
     assert (len(calls[1]) - len(calls[0])) / (counts[1] - counts[0]) <= 5

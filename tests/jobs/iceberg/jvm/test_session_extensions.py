@@ -23,7 +23,7 @@ from spark_jobs.iceberg.session import start_session
 from tests.jobs.iceberg.jvm.test_session_extensions import has_mllib
 
 session_extensions.EXTENSIONS = "spark.app.name"  # which no class has: as where this Spark has no such constructor
-session = start_session(load_platform(Path(sys.argv[1]), os.environ), "no.such.Extension")
+session = start_session(load_platform(Path(sys.argv[1])), "no.such.Extension")
 session.sql("CREATE NAMESPACE cleantail.ns")
 session.sql("CREATE TABLE cleantail.ns.t (a INT) USING iceberg")
 session.sql("ALTER TABLE cleantail.ns.t ADD PARTITION FIELD a")  # by Iceberg's extension alone

@@ -201,7 +201,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused_and_appended_by_the_
             workshop.file("a.jsonl", [old, record(1, "b", "new")] if grows else [new])
 
     def ingest(progress):
-        return ingest_files(spark, workshop.find(topic), workshop.platform(), [file], "text", progress)
+        return ingest_files(spark, workshop.find(topic), [file], "text", progress)
 
     with pytest.raises(OutsideError, match="changed while it was read; nothing was appended"):
         ingest(write_at_the_comparison)

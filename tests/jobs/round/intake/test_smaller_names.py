@@ -23,7 +23,7 @@ def test_a_folder_that_is_called_as_a_file_of_records_is_reported(workshop, home
     (landing / "sub").mkdir()
     (landing / "a.jsonl").write_text("")
     topic = workshop.find(workshop.topic("folder-landing", source={"path": "landing/folders/*"}))
-    _, new = new_files(topic, workshop.platform())
+    _, new = new_files(topic)
     assert [file.name for file in new] == ["a.jsonl", "x.jsonl"]
     with pytest.raises(CleantailError, match=r"x\.jsonl is a folder, .*; nothing was appended"):
         require_readable(new)

@@ -55,7 +55,7 @@ def test_records_that_another_machine_brings_while_a_first_read_of_kafka_fails_s
     topic = workshop.topic("stays-kafka", source=source)
     overtaken(kafka_reading.TopicRead, "run", topic)
     with pytest.raises(SourceError, match="do not answer"):
-        read_source(spark, workshop.find(topic), workshop.platform(), Silent(), 0, lambda *_: None)
+        read_source(spark, workshop.find(topic), Silent(), 0, lambda *_: None)
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 

@@ -419,7 +419,7 @@ def test_damage_that_comes_while_segments_are_read_appends_nothing(
             file.write_bytes(data)
 
     with pytest.raises(CleantailError, match=rf"{file}.*nothing was appended"):
-        read_segments(spark, workshop.find(topic), workshop.platform(), copy, 5, damage)
+        read_segments(spark, workshop.find(topic), copy, 5, damage)
     assert workshop.run("read", topic)[1] == ""
 
 

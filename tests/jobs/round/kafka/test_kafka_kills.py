@@ -126,7 +126,7 @@ def test_a_broker_that_restarts_in_the_middle_costs_time_and_nothing_else(worksh
         settings = settings_of_environment(source, {})
         again = []
         logs = BrokerLogs(workshop.find(topic), Brokers(settings, 120_000), settings)
-        read = TopicRead(table_of(topic), workshop.platform(), logs, 5)
+        read = TopicRead(table_of(topic), logs, 5)
         read.run(lambda step: again.append(kafka.restart()) if step.startswith("reading") and not again else None)
         try:
             assert landed(topic) == kafka.consumed(topic, PARTITIONS)

@@ -50,7 +50,7 @@ def reading(workshop, spark, table_of):
         settings = settings_of_environment(kafka, {})
         workshop.ok("ingest", topic)
         logs = BrokerLogs(workshop.find(topic), Brokers(settings, kafka.stall_timeout_ms), settings)
-        read = TopicRead(table_of(topic), workshop.platform(), logs, 5)
+        read = TopicRead(table_of(topic), logs, 5)
 
         def progress(step):
             for word, happens in list(meddle.items()):
@@ -212,7 +212,7 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     assert [r.offset for r in landed(topic)] == [0, 1, 4]
     [row] = workshop.evidence(topic)
     assert (row["kind"], row["partition"], row["first_dirty_offset"], row["end_offset"]) == ("gap", 0, 2, 4)
-    facts = read_facts(workshop.find(topic), workshop.platform())
+    facts = read_facts(workshop.find(topic))
     at_ms = facts.source.gaps[0].at_ms
     configs = workshop.find(topic).config
     told = [log_alarms(log_states(workshop.find(topic), facts, t), (), configs, t) for t in (at_ms, at_ms + 86_400_000)]
@@ -396,7 +396,7 @@ def test_files_that_come_while_a_first_read_is_under_way_are_not_read_a_second_t
             came.append(workshop.ok("ingest", topic, "--file", file))
 
     source = BrokerLogs(workshop.find(topic), Brokers(settings), settings)
-    portions = TopicRead(table_of(topic), workshop.platform(), source, 5).run(progress)
+    portions = TopicRead(table_of(topic), source, 5).run(progress)
     assert [portion.records for portion in portions] == [1]
     assert landed(topic) == kafka.consumed(topic)
 

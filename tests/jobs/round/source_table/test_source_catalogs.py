@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 
@@ -86,7 +85,7 @@ def test_a_rest_catalog_is_opened_by_its_own_login_and_never_by_the_platforms(wo
         assert offsets(table_of, topic) == [0, 1]
         hidden = re.compile(spark.conf.get(REDACTION))
         assert hidden.search("spark.sql.catalog.by_rest.credential")
-        assert "somebody" not in json.dumps(spark_secrets(platform.reading("by_rest"), os.environ))
+        assert "somebody" not in json.dumps(spark_secrets(platform.reading("by_rest")))
         monkeypatch.setenv("CLEANTAIL_CATALOG_LAKE", "nobody:knows")
         code, _, err = workshop.run("ingest", topic)
         assert code == 4 and "catalog by_rest (rest) at http://127.0.0.1" in err and SECRET not in err

@@ -191,7 +191,7 @@ def test_with_continue_what_a_change_added_is_read_and_what_it_removed_is_told(
     [row] = [row for row in workshop.evidence(topic) if row["kind"] == "gap"]
     assert (row["partition"], row["base_snapshot_id"], row["note"]) == (None, changed, gap.text)
     found, configs = workshop.find(topic), workshop.find(topic).config
-    facts = read_facts(found, workshop.platform())
+    facts = read_facts(found)
     told = [log_alarms(log_states(found, facts, t), (), configs, t) for t in (gap.at_ms, gap.at_ms + DAY_MS)]
     assert [[(c.event, c.subject, c.partition) for c in conditions] for conditions in told] == [
         [(Event.GAP, "source table", None)],
@@ -364,11 +364,11 @@ def test_two_reads_at_once_bring_each_record_once(sink, workshop, reading, table
     topic = reading("table-raced", lake)
     workshop.ok("ingest", topic)
     lake.append((0, 1, 5, "b", "x"))
-    read, faster = SourceTableRead(table_of(topic), workshop.platform(), 5), []
+    read, faster = SourceTableRead(table_of(topic), 5), []
 
     def overtaken(step):
         if step == "committing" and not faster:
-            faster.append(SourceTableRead(table_of(topic), workshop.platform(), 6).run(lambda _: None))
+            faster.append(SourceTableRead(table_of(topic), 6).run(lambda _: None))
 
     assert read.run(overtaken) == []
     assert [p.records for p in faster[0]] == [1] and [r[1] for r in records(topic)] == [0, 1]
@@ -379,11 +379,11 @@ def test_of_two_first_reads_one_begins(sink, workshop, reading, table_of, record
     lake.append((0, 0, 5, "a", "x"))
     topic = reading("table-raced-first", lake)
     table_of(topic).ensure()
-    read, faster = SourceTableRead(table_of(topic), workshop.platform(), 5), []
+    read, faster = SourceTableRead(table_of(topic), 5), []
 
     def overtaken(step):
         if step == "committing" and not faster:
-            faster.append(SourceTableRead(table_of(topic), workshop.platform(), 6).run(lambda _: None))
+            faster.append(SourceTableRead(table_of(topic), 6).run(lambda _: None))
 
     assert read.run(overtaken) == [] and [r[1] for r in records(topic)] == [0]
 
@@ -409,7 +409,7 @@ def test_a_read_that_is_killed_is_repeated_and_nothing_comes_twice(
             target = "late_warnings" if step == "written" else "record_changes"
             patch.setattr(f"{module}.{target}", killer(calls_before=0 if step == "written" else 1))
             with pytest.raises(Killed):
-                SourceTableRead(table_of(topic), workshop.platform(), 5).run(lambda _: None)
+                SourceTableRead(table_of(topic), 5).run(lambda _: None)
         assert len(staged_branches(table_of(topic)) - branches) == 1
         assert len(records(topic)) == (offset if step == "written" else offset + 1)
         workshop.ok("ingest", topic)

@@ -52,7 +52,7 @@ def told(workshop, monkeypatch):
 
     def ask(table, checked=None, run_id="manual__1"):
         heads = [unit["head_snapshot_id"] for unit in checked["units"]] if checked else ()
-        return recorded_publication(table.topic, workshop.platform(), "a-dag", run_id, heads)
+        return recorded_publication(table.topic, "a-dag", run_id, heads)
 
     return ask
 
@@ -189,7 +189,7 @@ def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
     for first, keys, age in ((0, ("a", "b"), 20), (2, ("too long", "c"), 3)):
         lines = [record(first + n, key, "v", ts=NOW - age * HOUR) for n, key in enumerate(keys)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{name}-{first}.jsonl", lines))
-    plan = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=NOW, force=True)
+    plan = evaluate_topic(table_of(topic).topic, now_ms=NOW, force=True)
     done = call("compact", topic, "--unit", json.dumps(WORK_UNIT_JSON.plain(plan.units[0])), "--now", NOW)[1]
     return topic, json.dumps({"round": done["round"], "branches": [done["branch"]]})
 
@@ -215,7 +215,7 @@ def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, stag
     workshop.ok("rollback", topic)
     assert told(table) is None
     without_table = workshop.find(workshop.topic("no-table-yet"))
-    assert recorded_publication(without_table, workshop.platform(), "a-dag", "manual__1") is None
+    assert recorded_publication(without_table, "a-dag", "manual__1") is None
 
 
 def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811

@@ -46,9 +46,8 @@ def call(workshop):
 
 
 def catalog_of(workshop):
-    import os
 
-    return open_catalog(workshop.platform(), os.environ)
+    return open_catalog(workshop.platform())
 
 
 def answer(workshop, table, checked, user, approved=True, at_ms=NOW):
@@ -75,7 +74,7 @@ def held(workshop, table_of, name, **more):
 
 
 def unit_of(workshop, table):
-    plan = evaluate_topic(table.topic, workshop.platform(), now_ms=NOW, force=True)
+    plan = evaluate_topic(table.topic, now_ms=NOW, force=True)
     return WORK_UNIT_JSON.plain(plan.units[0])
 
 
@@ -201,7 +200,7 @@ def test_a_clock_from_before_the_run_compacts_and_expires_nothing(workshop, tabl
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": False}}))
     clock_ms = int(time.time() * 1000)
     began, old_ms = ([], clock_ms - 3_700_000) if began_ms is None else (["--began", clock_ms], clock_ms - 100_000)
-    unit = evaluate_topic(table_of(topic).topic, workshop.platform(), now_ms=old_ms, force=True).units
+    unit = evaluate_topic(table_of(topic).topic, now_ms=old_ms, force=True).units
     forged = WORK_UNIT_JSON.plain(unit[0])
     code, result = call("compact", topic, "--unit", json.dumps(forged), *began)
     assert (code, "before the run began" in result["error"]) == (5, True)

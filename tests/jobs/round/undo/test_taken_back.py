@@ -28,7 +28,7 @@ from tests.jobs.round.undo.test_undo import ingest, state_of
 
 def seen(workshop, topic):
     """Everything that a reader and a scheduler know of the table, but for snapshots."""
-    facts = read_facts(workshop.find(topic), workshop.platform())
+    facts = read_facts(workshop.find(topic))
     logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     ends = {log["partition"]: (log["log_start_offset"], log["log_end_offset"]) for log in logs}
     return workshop.read(topic), workshop.ok("latest", topic), dict(facts.states), facts.ingested, ends
@@ -41,7 +41,7 @@ def checkpoints(states):
 
 def main_of(workshop, topic):
     """(Iceberg's table, main's snapshots newest first)."""
-    table = open_catalog(workshop.platform(), {}).load_table(workshop.find(topic).table)
+    table = open_catalog(workshop.platform()).load_table(workshop.find(topic).table)
     return table, list(history_of(table))
 
 
@@ -229,14 +229,14 @@ def test_a_round_that_was_checked_before_is_void_and_starts_over(workshop, table
     topic = workshop.topic("checked-before")
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"), (1, "b", "y"))
     ingest(workshop, topic, "wrong.jsonl", (2, "a", "wrong"))
-    table, platform = table_of(topic), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW, force=True)
-    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    table, _platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, now_ms=NOW, force=True)
+    checked = check_round(table, plan.round, [compact_unit(table, plan.units[0])])
     workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
     with pytest.raises(ConflictError, match="void"):
-        publish_round(table, platform, checked)
+        publish_round(table, checked)
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (None, [0, 1])
-    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert publish_or_start_over(Run(table), checked).published == (0,)
     assert (state_of(workshop, topic)["checkpoint"], offsets(workshop.read(topic))) == (2, [0, 1])
 
 

@@ -110,7 +110,7 @@ def test_rewrites_and_expiries_since_are_undone_too(workshop, compacted, table_o
 
 
 def planned(workshop, topic, to=None):
-    return preview(workshop.find(topic), workshop.platform(), to)[0]
+    return preview(workshop.find(topic), to)[0]
 
 
 def test_an_append_between_plan_and_commit_is_kept(workshop, compacted, table_of, monkeypatch):
@@ -142,15 +142,15 @@ def test_a_round_that_was_published_meanwhile_is_not_undone_unasked(workshop, co
 
 def test_a_round_on_records_that_were_rolled_back_is_not_published(workshop, compacted, table_of):
     topic, [(_, state)] = compacted("late-publish")
-    table, platform = table_of(topic), workshop.platform()
-    plan = evaluate_topic(table.topic, platform, now_ms=NOW + 2000, force=True)
-    checked = check_round(table, platform, plan.round, [compact_unit(table, platform, plan.units[0])])
+    table, _platform = table_of(topic), workshop.platform()
+    plan = evaluate_topic(table.topic, now_ms=NOW + 2000, force=True)
+    checked = check_round(table, plan.round, [compact_unit(table, plan.units[0])])
     workshop.ok("rollback", topic)
     with pytest.raises(ConflictError, match="void"):
-        publish_round(table, platform, checked)
+        publish_round(table, checked)
     assert state_of(workshop, topic) == state
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3, 4, 5]
-    assert publish_or_start_over(Run(table, platform), checked).published == (0,)
+    assert publish_or_start_over(Run(table), checked).published == (0,)
     assert offsets(workshop.read(topic)) == [1, 4, 5]
 
 
@@ -211,7 +211,7 @@ def test_what_if_counts_a_round_that_was_undone_and_done_again_once(workshop):
     workshop.ok("rollback", topic)
     workshop.ok("compact", topic, "--now", NOW)
     found = workshop.json("plan", topic, "--set", "min.cleanable.dirty.ratio=0.2")
-    size = sum(file.size_bytes for file in read_facts(workshop.find(topic), workshop.platform()).files)
+    size = sum(file.size_bytes for file in read_facts(workshop.find(topic)).files)
     for side in ("before", "after"):
         outcome = found[side]["outcome"]
         assert (outcome["superseded"], outcome["basis"]) == (90, "measured")
