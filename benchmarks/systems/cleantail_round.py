@@ -120,7 +120,7 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
     from spark_jobs.engine.measures import prove_keys
 
     head = int(table.load().currentSnapshot().snapshotId())
-    logs = log_states(table.topic, read_facts(table.topic.on(platform)), now_ms=NOW_MS)
+    logs = log_states(table.topic, read_facts(table.topic), now_ms=NOW_MS)
     works = tuple(PartitionWork(log.partition, 0, log.first_dirty_offset, 0, 0, records=log.records) for log in logs)
     with watch(PROOF):
         counts = prove_keys(table.at_snapshot(head), works)

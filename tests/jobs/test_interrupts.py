@@ -52,7 +52,7 @@ def test_a_command_that_is_interrupted_ends_with_130_and_changes_nothing(worksho
     lines = [{"partition": 0, "offset": o, "ts": 1, "key": "k", "payload": "v"} for o in range(3)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
 
-    def long_work(table, platform):
+    def long_work(table):
         interrupt_when_at_work(table.spark)
         table.spark.range(LONG).selectExpr("sum(id % 7)").collect()
 

@@ -19,9 +19,9 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
+from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import JobReport, plan_of, report_of
-from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.tasks.spark_job import SparkJobOperator
 
 DONE_BEFORE = "no application was started: that of an earlier task has done this work"

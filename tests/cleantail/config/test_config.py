@@ -40,7 +40,7 @@ def load(config_dir):
             (config_dir / "defaults.yaml").write_text(defaults)
         file = config_dir / "topics" / name
         file.write_text(text)
-        return load_topic(file, config_dir, {})
+        return load_topic(file, config_dir)
 
     return load_text
 
@@ -522,12 +522,12 @@ def test_bytes_that_are_not_text_are_refused(config_dir):
     file = config_dir / "topics" / "a.yaml"
     file.write_bytes(b"topic: \xff\xfe\x00")
     with pytest.raises(ConfigError, match="not valid YAML"):
-        load_topic(file, config_dir, {})
+        load_topic(file, config_dir)
 
 
 def test_a_missing_file_is_an_error(config_dir):
     with pytest.raises(ConfigError, match=r"none.yaml: cannot be read: No such file or directory"):
-        load_topic(config_dir / "none.yaml", config_dir, {})
+        load_topic(config_dir / "none.yaml", config_dir)
 
 
 def test_a_date_in_yaml_stays_text(load):
@@ -603,19 +603,19 @@ def test_only_yaml_files_are_topics(config_dir):
 def test_a_topic_is_found_by_its_name_although_others_are_broken(config_dir):
     (config_dir / "topics" / "1.yaml").write_text("topic: [")
     (config_dir / "topics" / "orders.yaml").write_text("topic: orders")
-    assert find_topic("orders", config_dir, {}).topic == "orders"
+    assert find_topic("orders", config_dir).topic == "orders"
 
 
 def test_a_broken_topic_is_found_with_its_error(config_dir):
     (config_dir / "topics" / "orders.yaml").write_text("topic: orders\nx: 1")
     with pytest.raises(ConfigError, match=r"orders\.yaml:2: x: unknown key"):
-        find_topic("orders", config_dir, {})
+        find_topic("orders", config_dir)
 
 
 def test_an_unknown_topic_is_an_error_with_the_nearest_name(config_dir):
     (config_dir / "topics" / "orders.yaml").write_text("topic: orders")
     with pytest.raises(ConfigError, match=r"no topic order: topics: orders \(did you mean orders\?\)"):
-        find_topic("order", config_dir, {})
+        find_topic("order", config_dir)
 
 
 # ---- imports

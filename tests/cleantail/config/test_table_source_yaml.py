@@ -98,7 +98,11 @@ def test_what_the_platform_may_not_say_is_refused(tmp_path, platform, says):
 def test_a_catalog_that_is_read_gets_the_login_that_it_names_and_none_of_the_platforms_own(tmp_path):
     database = "{type: postgres, uri: 'postgresql://db/x', warehouse: 's3://b/w', secrets: {jdbc.user: CLEANTAIL_CATALOG_LAKE_USER}}"
     (tmp_path / "defaults.yaml").write_text(f"platform: {{source_catalogs: {{lake: {LAKE}, db: {database}}}}}\n")
-    platform = load_platform(tmp_path)
+    env = {
+        "CLEANTAIL_CATALOG_TOKEN": "own", "CLEANTAIL_CATALOG_USER": "own", "CLEANTAIL_S3_ACCESS_KEY_ID": "own",
+        "CLEANTAIL_S3_SECRET_ACCESS_KEY": "own", "CLEANTAIL_CATALOG_LAKE_TOKEN": "lakes", "CLEANTAIL_CATALOG_LAKE_USER": "reader",
+    }  # fmt: skip
+    platform = load_platform(tmp_path, env)
     lake, database = platform.reading("lake"), platform.reading("db")
     told = json.dumps([pyiceberg_properties(lake), spark_secrets(lake), spark_catalog(lake)])
     assert "lakes" in told and "own" not in told

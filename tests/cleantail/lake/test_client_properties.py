@@ -57,9 +57,10 @@ def test_a_secret_of_any_name_comes_from_the_variable_that_the_yaml_names(tmp_pa
     (tmp_path / "defaults.yaml").write_text(
         "platform: {catalog: {type: rest, uri: 'http://c', secrets: {header.X-Api-Key: CLEANTAIL_CATALOG_API_KEY}}}"
     )
-    of, _env = load_platform(tmp_path, {}), {"CLEANTAIL_CATALOG_API_KEY": "hunter2"}
-    assert spark_secrets(of) == {"header.X-Api-Key": "hunter2"}
-    assert pyiceberg_properties(of)["header.X-Api-Key"] == "hunter2"
+    of = load_platform(tmp_path, {})
+    knowing = of.with_env({"CLEANTAIL_CATALOG_API_KEY": "hunter2"})
+    assert spark_secrets(knowing) == {"header.X-Api-Key": "hunter2"}
+    assert pyiceberg_properties(knowing)["header.X-Api-Key"] == "hunter2"
     assert "hunter2" not in str(spark_catalog(of)) and "header.X-Api-Key" not in pyiceberg_properties(of)
 
 
@@ -73,13 +74,14 @@ def test_what_is_no_variable_of_ours_may_be_the_secret_and_is_refused_without_be
 
 def test_pyiceberg_renews_a_token_where_it_knows_where(platform):
     where = {"oauth2-server-uri": "https://idp/token", "scope": "lake"}
-    of, _env = platform(type="rest", uri="http://c", properties=where), {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
-    told = with_renewed_tokens(pyiceberg_properties(of))
+    of = platform(type="rest", uri="http://c", properties=where)
+    env = {"CLEANTAIL_CATALOG_CREDENTIAL": "me:a:b"}
+    told = with_renewed_tokens(pyiceberg_properties(of.with_env(env)))
     login = {"client_id": "me", "client_secret": "a:b", "token_url": "https://idp/token", "scope": "lake"}
     assert told["auth"]["oauth2"].items() >= login.items() and "credential" not in told
     for less in ({}, {"CLEANTAIL_CATALOG_TOKEN": "t"}):
         assert "auth" not in with_renewed_tokens(pyiceberg_properties(of.with_env(less)))
-    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c")))
+    assert "auth" not in with_renewed_tokens(pyiceberg_properties(platform(type="rest", uri="http://c").with_env(env)))
 
 
 @pytest.mark.parametrize(("value", "is_reference"), [("cleantail-login:credential", True), ("Hunter2", False)])

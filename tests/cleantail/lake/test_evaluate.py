@@ -447,21 +447,21 @@ def test_a_round_is_named_after_the_clock_and_the_table():
 
 
 def test_a_topic_is_evaluated_as_its_table_stands(orders_table):
-    where = orders_table.topic, orders_table.platform
-    assert evaluate_topic(*where, now_ms=NOW_MS).reason == "the table has no records yet"
+    topic = orders_table.topic
+    assert evaluate_topic(topic, now_ms=NOW_MS).reason == "the table has no records yet"
     orders_table.append((0, 0, 0, b"a", b"x"))
-    assert works(evaluate_topic(*where, now_ms=NOW_MS))[0].end_offset == 1
+    assert works(evaluate_topic(topic, now_ms=NOW_MS))[0].end_offset == 1
     orders_table.catalog.drop_table("cleantail.orders")
-    assert read_facts(*where) is None
+    assert read_facts(topic) is None
 
 
 def test_unless_somebody_asks_a_quarantined_log_waits(orders_table):
     state = PartitionState(log_start_offset=0, quarantine=HELD)
     orders_table.append((0, 0, 0, b"a", b"x")).set_properties(**{"cleantail.partition.0": state.as_json()})
-    where = orders_table.topic, orders_table.platform
-    assert not evaluate_topic(*where, now_ms=NOW_MS).due
-    assert evaluate_topic(*where, now_ms=NOW_MS, retry_quarantined=True).due
-    assert evaluate_topic(*where, now_ms=NOW_MS, force=True).due
+    topic = orders_table.topic
+    assert not evaluate_topic(topic, now_ms=NOW_MS).due
+    assert evaluate_topic(topic, now_ms=NOW_MS, retry_quarantined=True).due
+    assert evaluate_topic(topic, now_ms=NOW_MS, force=True).due
 
 
 def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders_table):
@@ -478,9 +478,9 @@ def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders
 def test_a_topic_is_reconciled_with_its_source_where_somebody_asks(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
     source = Source.model_validate({"kafka": {"bootstrap.servers": "h:1"}})
-    asked_of = orders_table.topic.model_copy(update={"source": source}), orders_table.platform
-    assert not evaluate_topic(*asked_of, now_ms=NOW_MS).reconcile.due
-    assert evaluate_topic(*asked_of, now_ms=NOW_MS, reconcile=True).reconcile.due
-    table = read_facts(*asked_of)
-    assert not plan_run(asked_of[0], table, now_ms=NOW_MS).reconcile.due
-    assert plan_run(asked_of[0], table, now_ms=NOW_MS, reconcile=True).reconcile.due
+    topic = orders_table.topic.model_copy(update={"source": source})
+    assert not evaluate_topic(topic, now_ms=NOW_MS).reconcile.due
+    assert evaluate_topic(topic, now_ms=NOW_MS, reconcile=True).reconcile.due
+    table = read_facts(topic)
+    assert not plan_run(topic, table, now_ms=NOW_MS).reconcile.due
+    assert plan_run(topic, table, now_ms=NOW_MS, reconcile=True).reconcile.due

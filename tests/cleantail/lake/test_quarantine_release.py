@@ -168,7 +168,7 @@ def neighbours(held, project):
     for name in names:
         table = name.replace(".", "_x_").replace("-", "_y_")
         (project / "config" / "topics" / f"{name}.yaml").write_text(f"topic: {name}\ntable: cleantail.{table}\n")
-        topic = find_topic(name, project / "config", {})
+        topic = find_topic(name, project / "config")
         made = held.catalog.create_table_if_not_exists(
             topic.table, held.table.schema(), partition_spec=held.table.spec()
         )

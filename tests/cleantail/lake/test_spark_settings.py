@@ -137,18 +137,18 @@ def test_only_executors_of_a_cluster_fetch_the_jars(platform, tmp_path, master, 
 
 
 def default_options(platform, env):
-    return spark_conf(platform())["spark.driver.defaultJavaOptions"]
+    return spark_conf(platform().with_env(env))["spark.driver.defaultJavaOptions"]
 
 
 def test_the_jars_are_those_of_the_home_or_of_the_checkout_or_of_the_cache(platform, tmp_path, monkeypatch):
     fetched, env = tmp_path / "checkout", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     monkeypatch.setattr(jar_list, "CHECKOUT_JARS", fetched)
     cache = tmp_path / "cache" / "cleantail" / "jars" / f"spark-{spark_version()}"
-    assert spark_settings.jars_directory(platform()) == cache
+    assert spark_settings.jars_directory(platform().with_env(env)) == cache
     fetched.mkdir()
-    assert spark_settings.jars_directory(platform()) == fetched
+    assert spark_settings.jars_directory(platform().with_env(env)) == fetched
     (tmp_path / "jars").mkdir()
-    assert spark_settings.jars_directory(platform()) == tmp_path / "jars"
+    assert spark_settings.jars_directory(platform().with_env(env)) == tmp_path / "jars"
     assert spark_settings.jars_directory(platform().with_env(env | {"CLEANTAIL_JARS": "/x"})) == Path("/x")
 
 
@@ -255,7 +255,7 @@ def test_pyiceberg_opens_the_same_sqlite_file(platform, tmp_path):
     ],
 )
 def test_pyiceberg_logs_in_to_postgres(platform, env, uri):
-    found = pyiceberg_properties(platform(**POSTGRES))
+    found = pyiceberg_properties(platform(**POSTGRES).with_env(env))
     assert (found["type"], found["uri"]) == ("sql", uri)
 
 

@@ -18,9 +18,9 @@ def reads(monkeypatch):
     """Topics in the order in which their metadata was really read."""
     seen, real = [], metadata_cache.load_table
 
-    def load(catalog, topic, platform):
+    def load(catalog, topic):
         seen.append(topic.topic)
-        return real(catalog, topic, platform)
+        return real(catalog, topic)
 
     monkeypatch.setattr(metadata_cache, "load_table", load)
     return seen

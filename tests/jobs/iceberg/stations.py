@@ -186,9 +186,7 @@ def end(shop: Any, table: Any, topic: str, done: tuple[int, str, str]) -> dict[s
     iceberg = table.load()
     properties = texts(iceberg.properties())
     platform = shop.platform()
-    beside = namespace_properties(
-        open_catalog(platform.with_env(dict(__import__("os").environ))), platform.catalog.namespace
-    )
+    beside = namespace_properties(open_catalog(platform), platform.catalog.namespace)
     names = ("kind", "outcome", "partition", "records_in", "records_out", "tombstones_out", "deleted", "passed")
     said = "\n".join(line for line in done[1].splitlines() if topic in line or ":" in line)
     states = {name: json.loads(text) for name, text in properties.items() if name.startswith("cleantail.partition.")}
@@ -212,9 +210,7 @@ def _has(shop: Any) -> bool:
     from cleantail.config.topic_table import EVIDENCE
 
     platform = shop.platform()
-    return open_catalog(platform.with_env(dict(__import__("os").environ))).table_exists(
-        f"{platform.catalog.namespace}.{EVIDENCE}"
-    )
+    return open_catalog(platform).table_exists(f"{platform.catalog.namespace}.{EVIDENCE}")
 
 
 def _side_rows(table: Any) -> dict[str, int]:

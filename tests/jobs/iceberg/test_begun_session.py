@@ -84,7 +84,7 @@ def test_what_keeps_a_session_from_starting_is_raised_where_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "topics").mkdir()
-    monkeypatch.setattr(sessions, "jars", lambda platform, env: [])
+    monkeypatch.setattr(sessions, "jars", lambda platform: [])
     session = begin_session(load_platform(tmp_path, os.environ | {"CLEANTAIL_HOME": str(tmp_path)}), "any")
     for _ in range(2):
         with pytest.raises(CleantailError, match="no Spark jars in"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -87,7 +88,7 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     table, platform = table_of(topic), workshop.platform()
 
     def append(n):
-        evidence.append_reclaim(table.on(platform), n, NOW)
+        evidence.append_reclaim(replace(table, topic=table.topic.on(platform)), n, NOW)
 
     for n in range(4):
         append(n)
@@ -121,7 +122,7 @@ def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(worksho
     platform = load_platform(workshop.config, {"CLEANTAIL_HOME": str(tmp_path)})  # with an evidence of its own
 
     def manifests_after_a_row(n):
-        evidence.append_reclaim(table.on(platform), n, NOW)
+        evidence.append_reclaim(replace(table, topic=table.topic.on(platform)), n, NOW)
         found = evidence.evidence_table(platform)
         return len(found.current_snapshot().manifests(found.io))
 

@@ -59,12 +59,12 @@ def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, mo
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     check, checked = rounds.check_round, []
 
-    def gone(table, platform, round_id, units, *more):
+    def gone(table, round_id, units, *more):
         checked.append(round_id)
         if len(checked) == 1:
             workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(3, "a", "v")]))
             raise ConflictError("its branch is gone")
-        return check(table, platform, round_id, units, *more)
+        return check(table, round_id, units, *more)
 
     monkeypatch.setattr(rounds, "check_round", gone)
     workshop.ok("compact", topic, "--now", NOW)

@@ -450,8 +450,8 @@ def test_a_rewrite_that_lost_records_is_not_swapped_in_and_leaves_no_branch(work
     before, table = workshop.read(topic), table_of(topic)
     real = staged_rewrites.run_tasks
 
-    def lossy(table, platform, work, batches, what):
-        [done], [tasks] = real(table, platform, work, batches, what), batches
+    def lossy(table, work, batches, what):
+        [done], [tasks] = real(table, work, batches, what), batches
         pairs = zip(done, tasks, strict=True)
         return [[replace(one, files=one.files[:-1]) if "partition=1" in task.new_path else one for one, task in pairs]]
 

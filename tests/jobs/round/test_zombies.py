@@ -108,7 +108,7 @@ def test_files_that_two_drivers_ingest_are_there_once(workshop, held, monkeypatc
     file = workshop.file("a.jsonl", [record(o, f"k{o}", "x") for o in range(5)])
     monkeypatch.setattr(ingesting, "exclusive", lambda *_: contextlib.nullcontext())  # each on a machine of its own
     held.hold(ingesting, "append_files")
-    work = (workshop.find(topic), workshop.platform(), [file], "text", lambda *_: None)
+    work = (workshop.find(topic), [file], "text", lambda *_: None)
     held.start(lambda: ingesting.ingest_files(spark, *work))
     ingesting.ingest_files(spark, *work)
     first = held.go_on()

@@ -239,10 +239,10 @@ def test_of_small_logs_in_one_task_those_that_it_refuses_are_rewritten_by_spark_
     table, real = table_of(topic), staged_rewrites.rewrite_task
     before = rows(table)
 
-    def refused(table, platform, iceberg, files):
+    def refused(table, iceberg, files):
         if "/partition=1/" in files[0].path:
             raise RefusedError("partition 1 is not for tasks")
-        return real(table, platform, iceberg, files)
+        return real(table, iceberg, files)
 
     monkeypatch.setattr(staged_rewrites, "rewrite_task", refused)
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2

@@ -141,13 +141,13 @@ def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, 
     own = publishing.publish_round
     rounds = []
 
-    def overtaken_once(table, platform, checked, *more):
+    def overtaken_once(table, checked, *more):
         rounds.append(checked.round)
         if len(rounds) == 1:
             lines = [record(2, "b", "x"), record(0, "b", "y", partition=1)]
             workshop.ok("ingest", topic, "--file", workshop.file("made-anew-more.jsonl", lines))
             raise ConflictError("another writer was faster")
-        return own(table, platform, checked, *more)
+        return own(table, checked, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(round_loop, "publish_round", overtaken_once)
