@@ -1,9 +1,9 @@
-"""Catalogs as processes on loopback: Iceberg's own REST catalog, MySQL (MariaDB's server), and Glue as moto has it.
+"""Catalogs as processes on loopback: Iceberg's own REST catalog, MySQL (MariaDB's server), and moto's Glue.
 
     with Processes(logs) as processes:
         uri = start_rest(processes, free_port(), jars, {"uri": "jdbc:sqlite:/…", "warehouse": "file:///…"})
 
-None of them asks who it is that asks: they are for tests.
+They are for tests, and require no login.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MYSQL_USER, MYSQL_DATABASE = "cleantail", "iceberg"
 def start_rest(
     processes: Processes, port: int, jars: Path, properties: Mapping[str, str], more: tuple[Path, ...] = ()
 ) -> str:
-    """Starts a REST catalog over a JDBC catalog of these properties, and returns its address. `jars`: those of
-    `bin/fetch-jars DIRECTORY rest`; `more`: such as the AWS bundle, for a warehouse on S3."""
+    """Start a REST catalog over a JDBC catalog with these properties, and return its address. `jars` has the jars of
+    `bin/fetch-jars DIRECTORY rest`. `more` are further jars, such as the AWS bundle for a warehouse on S3."""
     own = sorted(jars.glob("*.jar"))
     if not own:
         raise NotStarted(f"there are no jars of a REST catalog in {jars}: bin/fetch-jars {jars} rest")
@@ -50,7 +50,7 @@ def start_rest(
 
 
 def answers(url: str) -> Ready:
-    """Returns a check whether a server answers at the address."""
+    """Return a function that checks whether a server answers at the address."""
 
     def ready() -> bool:
         try:
@@ -63,7 +63,7 @@ def answers(url: str) -> Ready:
 
 
 def start_mysql(processes: Processes, directory: Path, port: int, password: str) -> str:
-    """Starts MariaDB's server with one database and one user, and returns the catalog's address."""
+    """Start MariaDB's server with one database and one user, and return the catalog's address."""
     server = shutil.which("mariadbd") or shutil.which("mysqld", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     install = shutil.which("mariadb-install-db") or shutil.which("mysql_install_db")
     if not server or not install:
@@ -91,7 +91,7 @@ def start_mysql(processes: Processes, directory: Path, port: int, password: str)
 
 
 def start_aws(processes: Processes, port: int, packages: str) -> str:
-    """Starts moto, which has a Glue and an S3, and returns its address. `packages`: where it is installed."""
+    """Start moto, with Glue and S3, and return its address. `packages` is the folder of its installation."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": packages}
     command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
     processes.start("moto", command, lambda: listens(port), env)

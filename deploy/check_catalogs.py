@@ -1,9 +1,9 @@
-"""Runs the main job on each catalog that can be started here: REST, Postgres, MySQL, Glue.
+"""Run the main job on each catalog that can be started here: REST, Postgres, MySQL, Glue.
 
     .venv/bin/python deploy/check_catalogs.py            # five minutes on 2 cores
 
 Needs: Postgres, MariaDB (apt-get install postgresql mariadb-server-core mariadb-client-core), Java 17, and versitygw or
-Go. What is missing is a failure, not passed over. Jars and Python packages go to a folder that is removed at the end.
+Go. A missing program is a failure. Jars and Python packages go to a folder that is removed at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
             "CLEANTAIL_REST_JARS": f"{folder}/rest",
             "CLEANTAIL_CATALOG_PACKAGES": f"{folder}/packages",
             "CLEANTAIL_REQUIRE_CATALOGS": "1",
-            # behind the environment's own: what both have is the environment's
+            # after the environment's own, which take precedence
             "PYTHONPATH": os.pathsep.join([str(ROOT), f"{folder}/packages"]),
         }
         files = ["tests/jobs/iceberg/test_catalogs.py", "tests/jobs/quality/test_data_docs_store.py"]

@@ -1,12 +1,12 @@
-"""Runs the settings of docker-compose.yaml on services started as processes, and compares with the embedded platform.
+"""Run the settings of docker-compose.yaml on services that run as processes, and compare with the embedded platform.
 
     .venv/bin/python deploy/check_services.py            # ten minutes on 2 cores; --keep leaves all files
 
 Needs: Postgres (apt-get install postgresql), Java 17, and versitygw or Go. Starts Postgres, an S3 gateway, a Spark
 master and two workers on loopback, with deploy/config (its addresses replaced) and random secrets. The same small
 changelog goes through both platforms: ingest, compact twice (the second time past the delete horizon), reclaim;
-`cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, made ready by the script that its
-container runs. Everything that was started is stopped, also after a failure.
+`cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, prepared by the script of its
+container. All started processes are stopped, also after a failure.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ ORPHAN_AGE_S = 30 * 86_400
 TOPIC_YAML = {
     "topic": TOPIC,
     "schedule": None,
-    "source": {"path": f"landing/{TOPIC}/*.jsonl"},  # for the DAG; the command line is given its files
+    "source": {"path": f"landing/{TOPIC}/*.jsonl"},  # for the DAG; the command line has --file
     "config": {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": DAY_MS},
 }
 
 
 class Failed(Exception):
-    """Something came out otherwise than it should."""
+    """A result differs from the expected one."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """Is one platform: the embedded one, or the one on services."""
+    """One platform: embedded, or on services."""
 
     name: str
     config: Path
     env: Mapping[str, str]
 
     def run(self, *command: str, code: int = 0) -> str:
-        """Runs a `cleantail` command and returns its standard output. Raises Failed unless it ends with `code`."""
+        """Run a `cleantail` command and return its standard output. Raises Failed unless it ends with `code`."""
         began = time.monotonic()
         argv = [str(BINARIES / "cleantail"), "--config", str(self.config), *command]
         done = subprocess.run(argv, env=dict(self.env), capture_output=True, text=True, check=False)
@@ -74,9 +74,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the directory with configuration, logs and tables")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is stopped then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops all started processes too
     work = Path(tempfile.mkdtemp(prefix="cleantail-services-"))
-    work.chmod(0o711)  # Postgres runs as a user of its own and has to pass through
+    work.chmod(0o711)  # Postgres runs as another user and needs the way through
     try:
         check(work)
     except (Failed, NotStarted, subprocess.CalledProcessError) as error:
@@ -113,7 +113,7 @@ def check(work: Path) -> None:
 
 
 def check_rounds(work: Path, embedded: Side, services: Side) -> None:
-    """Takes the whole way of the command line on both sides, and compares what they read."""
+    """Run all steps of the command line on both sides, and compare the records that they read."""
     file = write_changelog(work / "first.jsonl", 0)
     for side in (embedded, services):
         side.run("ingest", TOPIC, "--file", str(file))
@@ -125,7 +125,7 @@ def check_rounds(work: Path, embedded: Side, services: Side) -> None:
 
 
 def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
-    """Files are rewritten, snapshots expired, orphans removed; what lies beside the table stays."""
+    """Check that files are rewritten, snapshots expire and orphans go, and that files next to the table stay."""
     tables = s3 / "cleantail" / "warehouse" / "cleantail"
     name = TOPIC.replace("-", "_")
     orphan = _old_file(tables / name / "data" / "orphan.parquet")
@@ -140,7 +140,7 @@ def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
 
 
 def _old_file(file: Path) -> Path:
-    """Makes an object that no table knows; the gateway keeps objects as files, and their times."""
+    """Make an object that no table references. The gateway keeps objects as files with their times."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("of no table")
     old = time.time() - ORPHAN_AGE_S
@@ -149,7 +149,7 @@ def _old_file(file: Path) -> Path:
 
 
 def compare(embedded: Side, services: Side, after: str) -> list[dict[str, Any]]:
-    """Raises Failed unless both print the same records; returns them."""
+    """Return the records. Raises Failed unless both sides print the same."""
     expected, other = embedded.run("read", TOPIC), services.run("read", TOPIC)
     if expected != other or not expected:
         raise Failed(f"after {after} the embedded platform reads\n{expected[:1000]}\nthe services\n{other[:1000]}")
@@ -163,7 +163,7 @@ def _say(who: str, text: str) -> None:
 
 
 def check_refusals(services: Side, keys: Secrets) -> None:
-    """Checks that wrong secrets are an error in words, with exit code 2, and show no secret."""
+    """Check that a wrong secret gives an error message without the secret, and exit code 2."""
     for name in ("CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY"):
         wrong = Side("services", services.config, dict(services.env) | {name: "wrong"})
         said = wrong.run("status", TOPIC, code=2)
@@ -173,7 +173,7 @@ def check_refusals(services: Side, keys: Secrets) -> None:
 
 
 def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, ports: Ports) -> None:
-    """Compares one whole DAG run by Airflow on Postgres, fed by a second file, with the same steps embedded."""
+    """Compare one whole DAG run of a second file by Airflow on Postgres with the same embedded steps."""
     landing = work / "home" / "landing" / TOPIC
     landing.mkdir(parents=True)
     file = write_changelog(landing / "second.jsonl", RECORDS)
@@ -198,7 +198,7 @@ def _task_states(env: Mapping[str, str]) -> dict[str, str]:
     def ask(*command: str) -> list[dict[str, Any]]:
         argv = [str(BINARIES / "airflow"), *command, "--output", "json"]
         said = subprocess.run(argv, env=dict(env), capture_output=True, check=True, text=True).stdout
-        answer: list[dict[str, Any]] = json.loads(said[said.rindex("[{") :])  # after what Airflow logs
+        answer: list[dict[str, Any]] = json.loads(said[said.rindex("[{") :])  # after Airflow's own log lines
         return answer
 
     run = ask("dags", "list-runs", TOPIC)[0]["run_id"]
@@ -206,7 +206,7 @@ def _task_states(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_places(ports: Ports, s3: Path) -> None:
-    """Checks that it really was the cluster that worked, and the store that kept it."""
+    """Check that the cluster did the work, and that the store has the result."""
     with urllib.request.urlopen(f"http://{LOOPBACK}:{ports['master_ui']}/json/", timeout=10) as answer:
         applications = [app["name"] for app in json.load(answer)["completedapps"]]
     files = [file for file in (s3 / "cleantail" / "warehouse").rglob("*") if file.is_file()]
@@ -217,7 +217,7 @@ def check_places(ports: Ports, s3: Path) -> None:
 
 
 def write_changelog(file: Path, first_offset: int) -> Path:
-    """Writes kcat -J lines: keys again and again, every ninth a tombstone; the same offsets give the same lines."""
+    """Write kcat -J lines with repeated keys; every ninth is a tombstone. The same offsets give the same lines."""
     file.write_text("".join(json.dumps(record) + "\n" for record in _changelog(first_offset)))
     return file
 

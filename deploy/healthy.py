@@ -1,4 +1,4 @@
-"""Health check: exit code 0 if a page answers with status 200 and says what is expected.
+"""Health check: exit code 0 if a page answers with status 200 and the expected content.
 
     python deploy/healthy.py http://127.0.0.1:8080/json/ '"status" : "ALIVE"'
     python deploy/healthy.py http://airflow-apiserver:8080/api/v2/monitor/health scheduler
@@ -32,7 +32,7 @@ def main(url: str, expected: str = "") -> int:
 
 
 def problem(url: str, expected: str = "") -> str | None:
-    """Returns what is wrong with the page, or None. Raises NoAnswer if the server does not answer."""
+    """Return what is wrong with the page, or None. Raises NoAnswer if the server does not answer."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")
@@ -47,7 +47,7 @@ def problem(url: str, expected: str = "") -> str | None:
 
 
 def _component(text: str, name: str) -> str | None:
-    """Returns the status that a health page of Airflow gives a component, or None for any other page."""
+    """Return a component's status on a health page of Airflow, or None for any other page."""
     try:
         status = json.loads(text)[name]["status"]
     except (ValueError, KeyError, TypeError):

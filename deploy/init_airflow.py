@@ -1,8 +1,8 @@
-"""Makes Airflow ready: migrates its database, makes the pool of Spark applications, writes the users' passwords.
+"""Prepare Airflow: migrate its database, create the pool of Spark applications, write the users' passwords.
 
     python deploy/init_airflow.py
 
-Runs before every start and may be repeated. Users and the password file are those of Airflow's own settings
+It runs before every start and may be repeated. Users and the password file are those of Airflow's own settings
 (simple_auth_manager_users, simple_auth_manager_passwords_file); user `admin` takes its password from
 AIRFLOW_PASSWORD_ADMIN, and so on.
 """
@@ -56,7 +56,7 @@ def _password(user: str, env: Mapping[str, str]) -> str:
 
 
 def write_passwords(file: Path, passwords: Mapping[str, str]) -> None:
-    """Writes all passwords or none, readable by their owner only."""
+    """Write all passwords or none, readable only by their owner."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)

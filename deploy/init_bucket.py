@@ -1,4 +1,4 @@
-"""Makes the bucket of the warehouse where there is none. Address and name come from the platform's configuration.
+"""Create the bucket of the warehouse if it does not exist. The platform's configuration has its address and name.
 
 python deploy/init_bucket.py
 """

@@ -40,7 +40,7 @@ def _usage() -> int:
 
 
 def replace_secrets(names: list[str]) -> int:
-    """Writes .env with new values of the named secrets, or leaves it as it is. Returns the exit code."""
+    """Write .env with new values of the named secrets, or leave it unchanged. Return the exit code."""
     file, new = ROOT / ".env", ROOT / ".env.new"
     text = file.read_text()
     if unknown := [name for name in names if f"\n{name}=" not in f"\n{text}"]:
@@ -55,8 +55,8 @@ def replace_secrets(names: list[str]) -> int:
 
 
 def _replaced_line(line: str, names: list[str]) -> str:
-    """Returns the line with a new secret if it is a named one's. Airflow encrypts with the first Fernet key of a list
-    and decrypts with all of them: the key that was the first stays behind the new one."""
+    """Return the line, with a new secret if it is one of the named. Airflow encrypts with the first Fernet key of a
+    list and decrypts with all. So the old key stays behind the new one."""
     name, _, old = line.partition("=")
     if name not in names:
         return line
@@ -65,7 +65,7 @@ def _replaced_line(line: str, names: list[str]) -> str:
 
 
 def filled(example: str) -> str:
-    """Returns the example with a value in every `NAME=` line."""
+    """Return the example with a value in every `NAME=` line."""
     return "".join(_filled_line(line) + "\n" for line in example.splitlines())
 
 
@@ -75,8 +75,8 @@ def _filled_line(line: str) -> str:
 
 
 def _secret(name: str) -> str:
-    """Returns a random secret. It has letters and digits only, for secrets become parts of addresses; Airflow's Fernet
-    key has a form of its own."""
+    """Return a random secret of letters and digits only, because secrets become parts of addresses. Airflow's Fernet
+    key has its own format."""
     if name == "AIRFLOW_FERNET_KEY":
         return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     return secrets.token_hex(64 if name == "AIRFLOW_JWT_SECRET" else 20)

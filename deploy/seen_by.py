@@ -1,9 +1,9 @@
-"""Runs a command with SPARK_LOCAL_IP set to the address by which another host sees this one.
+"""Run a command with SPARK_LOCAL_IP set to the address that another host uses for this one.
 
     python deploy/seen_by.py spark-master:7077 airflow scheduler
 
-A container on several networks has several addresses, and Spark would tell its peers whichever comes first. No packet
-is sent: the kernel is asked for its way there. SEEN_BY_SECONDS (60) is how long the host's name is waited for.
+A container on several networks has several addresses, and Spark would give its peers the first one. The kernel returns
+the address on the way to the host, without sending a packet. SEEN_BY_SECONDS (60) limits the wait for the host's name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 
 
 def address_towards(peer: str) -> str:
-    """Returns this host's address on the way to `peer`, HOST:PORT. Raises OSError where there is no such host."""
+    """Return this host's address on the way to `peer`, HOST:PORT. Raises OSError if that host does not exist."""
     host, _, port = peer.rpartition(":")
     family, kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as way:
@@ -24,7 +24,7 @@ def address_towards(peer: str) -> str:
 
 
 def waited_for(peer: str, seconds: float) -> str:
-    """Returns the same, and waits for a host whose container may only be starting."""
+    """Return the same, and wait for a host whose container may still be starting."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         print(f"deploy/seen_by.py: no way to {peer}: {e}", file=sys.stderr)
         return 1
     os.environ["SPARK_LOCAL_IP"] = address
-    return os.execvp(command[0], command)  # never comes back
+    return os.execvp(command[0], command)  # replaces this process
 
 
 if __name__ == "__main__":

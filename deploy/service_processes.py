@@ -3,7 +3,7 @@
     with Processes(logs) as processes:
         start_s3(processes, directory, free_port(), secrets)
 
-Whatever was started is stopped when the block ends, in the reverse order, also when it ends by an error.
+All started services are stopped when the block ends, in reverse order, also after an error.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Ready = Callable[[], bool]
 
 
 class NotStarted(Exception):
-    """Is raised for a service that is not installed, or did not come up."""
+    """A service is not installed, or did not start."""
 
 
 class Processes:
-    """Says what runs, each in a process group of its own, with its output in `<directory>/<name>.log`."""
+    """The running services, each in its own process group, with its output in `<directory>/<name>.log`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,7 +62,7 @@ class Processes:
         ended_by: signal.Signals = signal.SIGTERM,
         **how: Any,
     ) -> None:
-        """Starts a service and waits until it is ready. Raises NotStarted with the end of its output."""
+        """Start a service and wait until it is ready. Raises NotStarted with the end of its output."""
         log = self.directory / f"{name}.log"
         began = time.monotonic()
         with log.open("wb") as output:
@@ -78,7 +78,7 @@ class Processes:
 
 
 def _stop(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
-    """Ends the process group, which start_new_session made for it: what outlives its leader ends with it."""
+    """End the process group, which start_new_session created. Processes that outlive its leader end too."""
     _signal_group(process.pid, by)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOPPED_WITHIN_S)
@@ -105,9 +105,9 @@ def listens(port: int) -> bool:
 
 
 def start_postgres(processes: Processes, directory: Path, port: int, env: Mapping[str, str]) -> None:
-    """Starts a new cluster, whose databases the script makes that the container runs too. `env` holds the passwords."""
+    """Start a new cluster. The container's own script creates its databases. `env` has the passwords."""
     binaries = _postgres_binaries()
-    # Postgres refuses to run as root: then it runs as the user that its package made, in a directory of that user
+    # Postgres refuses to run as root. It runs as its package's user then, in a directory of that user
     other = {"user": POSTGRES_USER, "group": POSTGRES_USER, "extra_groups": []}
     own: dict[str, Any] = other if os.geteuid() == 0 else {}
     if own:
@@ -121,7 +121,7 @@ def start_postgres(processes: Processes, directory: Path, port: int, env: Mappin
     asked = [str(binaries / "pg_isready"), f"--host={LOOPBACK}", f"--port={port}", "--quiet"]
     ready = lambda: subprocess.run(asked, check=False).returncode == 0  # noqa: E731
     how = {"cwd": directory, **own}
-    # by SIGTERM it would wait until its last client has gone
+    # on SIGTERM it would wait until its last client disconnects
     processes.start("postgres", command, ready, {"PATH": os.defpath}, ended_by=signal.SIGINT, **how)
     client = {**env, "PATH": f"{binaries}:{os.defpath}", "POSTGRES_USER": POSTGRES_USER, "PGHOST": LOOPBACK}
     client |= {"PGPORT": str(port), "PGPASSWORD": env["POSTGRES_PASSWORD"]}
@@ -149,7 +149,7 @@ def _private_file(file: Path, text: str, own: Mapping[str, Any]) -> Iterator[Pat
 
 
 def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[str, str]) -> None:
-    """Starts versitygw: objects are plain files under `directory`; wrong credentials are refused."""
+    """Start versitygw. Objects are plain files under `directory`. It refuses wrong credentials."""
     access_key, secret_key = secrets["CLEANTAIL_S3_ACCESS_KEY_ID"], secrets["CLEANTAIL_S3_SECRET_ACCESS_KEY"]
     env = {"PATH": os.defpath, "ROOT_ACCESS_KEY_ID": access_key, "ROOT_SECRET_ACCESS_KEY": secret_key}
     command = [_versitygw(), "--port", f"{LOOPBACK}:{port}", "--quiet", "posix", str(directory)]
@@ -157,7 +157,7 @@ def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[
 
 
 def _versitygw() -> str:
-    """Returns the gateway of VERSITYGW or PATH; else Go builds it, once (about a minute)."""
+    """Return the gateway of VERSITYGW or PATH; else build it with Go, once (about a minute)."""
     if program := built_versitygw():
         return program
     if not shutil.which("go"):
@@ -168,13 +168,13 @@ def _versitygw() -> str:
 
 
 def built_versitygw() -> str | None:
-    """Returns the gateway where it is there already."""
+    """Return the gateway if it exists already."""
     here = shutil.which("versitygw") or shutil.which("versitygw", path=str(GATEWAY_FOLDER))
     return os.environ.get("VERSITYGW") or here
 
 
 def start_spark(processes: Processes, directory: Path, port: int, master_ui: int, env: Mapping[str, str]) -> None:
-    """Starts a master and two workers, with the commands, options and health checks of docker-compose.yaml."""
+    """Start a master and two workers, with the commands, options and health checks of docker-compose.yaml."""
     spark = str(Path(sys.executable).parent / "spark-class")
     env = {**with_own_python(env), "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     master = [spark, "org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", str(port)]

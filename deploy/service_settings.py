@@ -1,4 +1,4 @@
-"""The settings of docker-compose.yaml for services that run as processes: the same, on this machine's addresses.
+"""The settings of docker-compose.yaml for services that run as processes, with this machine's addresses.
 
 Everything is read from docker-compose.yaml, .env.example and deploy/config; only places, addresses and secrets differ.
 """
@@ -25,20 +25,20 @@ Ports = Mapping[str, int]
 
 
 def new_secrets() -> dict[str, str]:
-    """Returns what .env would hold."""
+    """Return the content of .env, by name."""
     lines = make_env.filled((ROOT / ".env.example").read_text()).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
 def jars(work: Path) -> Path:
-    """Fetches the jars that the image has, and returns their folder."""
+    """Fetch the jars of the image, and return their folder."""
     subprocess.run([str(ROOT / "bin/fetch-jars"), str(work / "jars"), "with-s3"], check=True)
     return work / "jars"
 
 
 def packages(work: Path) -> str:
-    """Returns where the packages of deploy/requirements.txt are: in a directory of their own where the environment
-    lacks them, else empty."""
+    """Return the folder of the packages of deploy/requirements.txt: their own if the environment lacks them, else
+    empty."""
     if importlib.util.find_spec("asyncpg") and importlib.util.find_spec("psycopg2"):
         return ""
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(work / "packages")]
@@ -47,7 +47,7 @@ def packages(work: Path) -> str:
 
 
 def environment(work: Path, jars: Path, packages: str) -> dict[str, str]:
-    """Returns an environment that has nothing of the caller's settings but where Java and Python are."""
+    """Return an environment with only the caller's places of Java and Python."""
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "LANG") if name in os.environ}
     path = f"{BINARIES}:{os.environ.get('PATH', os.defpath)}"
     own = {"PATH": path, "HOME": str(work), "CLEANTAIL_JARS": str(jars), "PYTHONPATH": f"{ROOT}:{packages}"}
@@ -62,7 +62,7 @@ def embedded_config(work: Path, topic: Mapping[str, Any]) -> Path:
 
 
 def services_config(work: Path, ports: Ports, topic: Mapping[str, Any]) -> Path:
-    """Writes deploy/config with this machine's addresses, with one more topic."""
+    """Write deploy/config with this machine's addresses and one more topic."""
     config = work / "config-services"
     shutil.copytree(ROOT / "deploy/config", config)
     _write_topic(config, topic)
@@ -71,7 +71,7 @@ def services_config(work: Path, ports: Ports, topic: Mapping[str, Any]) -> Path:
         text = text.replace(f"//{name}", f"//{LOOPBACK}:{ports[port]}")
     platform = yaml.safe_load(text.replace("/opt/cleantail/jars", str(work / "jars")))
     platform["platform"]["spark"]["conf"] |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-    platform["platform"]["allow_clock"] = True  # snapshots expire by a clock that is ahead
+    platform["platform"]["allow_clock"] = True  # lets snapshots expire by a clock ahead of the real one
     (config / "defaults.yaml").write_text(yaml.safe_dump(platform))
     return config
 
@@ -82,19 +82,19 @@ def _write_topic(config: Path, topic: Mapping[str, Any]) -> None:
 
 
 def services_environment(env: Mapping[str, str], keys: Secrets, home: Path) -> dict[str, str]:
-    """Returns the environment for the command line, and for what Airflow starts."""
+    """Return the environment of the command line and of the jobs that Airflow starts."""
     named = {name: value for name, value in keys.items() if name.startswith("CLEANTAIL_")}
     own = {"CLEANTAIL_HOME": str(home), "CLEANTAIL_CATALOG_USER": "cleantail", "SPARK_LOCAL_IP": LOOPBACK}
     return {**env, **named, **own}
 
 
 def daemon_environment(keys: Secrets) -> dict[str, str]:
-    """Returns the environment for the Spark master and its workers."""
+    """Return the environment of the Spark master and its workers."""
     return _filled(_compose()["services"]["spark-worker"]["environment"], keys)
 
 
 def airflow_environment(work: Path, config: Path, keys: Secrets, ports: Ports) -> dict[str, str]:
-    """Returns what docker-compose.yaml gives to Airflow, on this machine's places, addresses and secrets."""
+    """Return Airflow's environment of docker-compose.yaml, with this machine's folders, addresses and secrets."""
     settings = _filled(_compose()["x-airflow-environment"], keys)
     here = {"/opt/cleantail": str(ROOT), "/var/lib/airflow": str(work / "airflow")}
     here |= {"postgres:5432": f"{LOOPBACK}:{ports['postgres']}"}
@@ -112,7 +112,7 @@ def _compose() -> dict[str, Any]:
 
 
 def _filled(texts: Mapping[str, str], keys: Secrets) -> dict[str, str]:
-    """Returns the texts with ${NAME:?…} and ${NAME:-default} filled in as compose does."""
+    """Return the texts with ${NAME:?…} and ${NAME:-default} filled in, as compose does."""
 
     def value(match: re.Match[str]) -> str:
         return keys[match[1]] if match[2] == "?" else match[3]

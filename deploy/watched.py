@@ -1,4 +1,4 @@
-"""Runs a command and ends it if its health page reports a problem for minutes, so that the engine starts it again.
+"""Run a command, and end it if its health page reports a problem for minutes, so that the engine starts it again.
 
     python deploy/watched.py http://127.0.0.1:8974/health "" airflow scheduler
 
@@ -35,7 +35,7 @@ ENDED = 75
 
 @dataclass(slots=True)
 class Watch:
-    """Decides when a command is to be ended. Times are seconds of a monotonic clock."""
+    """Decide when to end a command. Times are seconds of a monotonic clock."""
 
     allowed_s: float
     start_s: float
@@ -44,7 +44,7 @@ class Watch:
     ill_since_s: float | None = None
 
     def reason(self, wrong: str | None, now_s: float) -> str | None:
-        """Takes what is wrong at a time, or None, and returns why the command must end, or None."""
+        """Return why the command must end, or None. `wrong` is the problem at that time, or None."""
         if wrong is None:
             self.healthy_once, self.ill_since_s = True, None
             return None
@@ -57,7 +57,7 @@ class Watch:
 
 
 def looked(url: str, component: str) -> str | None:
-    """Returns what the page says is wrong, or None."""
+    """Return the problem that the page reports, or None."""
     try:
         return problem(url, component)
     except NoAnswer as error:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run by the postgres image when its volume is empty: one database and one role for Airflow, one for the Iceberg
-# catalog; neither may look into the other's. set-passwords.sh, which runs next, sets the passwords.
+# The postgres image runs this when its volume is empty: one database and role for Airflow, and one for the Iceberg
+# catalog. Neither may read the other's. set-passwords.sh runs next and sets the passwords.
 set -eu
 psql -v ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbname postgres <<'SQL'
 CREATE ROLE airflow LOGIN;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets the passwords of all roles to those of the environment: after create-databases.sh, and again when they change
-# (docs/operations.md). Passwords never show on a command line.
+# Set the passwords of all roles from the environment: after create-databases.sh, and again after a change
+# (docs/operations.md). No password is on a command line.
 set -eu
 psql -v ON_ERROR_STOP=1 --no-psqlrc --quiet --username "${POSTGRES_USER:-postgres}" --dbname postgres <<'SQL'
 \getenv superuser_password POSTGRES_PASSWORD
