@@ -46,18 +46,24 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
     Shuffled and cached records, broadcasts of keys and the sockets of Python's workers are there. Spark makes them with
     the modes that the system gives, which let every user of the machine read. The folders are in those that
     SPARK_LOCAL_DIRS or `spark.local.dir` names, else in the system's for temporary files, and go with the process.
+
+    Executors of a cluster get all settings of their driver, also the folder of sockets, which their hosts do not have.
+    On a cluster that setting is left out. Spark then uses the temporary folder of each host.
     """
     parents = os.environ.get(LOCAL_DIRS) or settings.get("spark.local.dir") or tempfile.gettempdir()
     made = []
     for parent in parents.split(","):
         os.makedirs(parent.strip(), exist_ok=True)  # as Spark does
         made.append(tempfile.mkdtemp(prefix="cleantail-spark-", dir=parent.strip()))
-    sockets = tempfile.mkdtemp(prefix="cleantail-spark-")  # a socket's path has 108 bytes at most
-    for folder in (*made, sockets):
+    folders = {"spark.local.dir": ",".join(made)}
+    if settings.get("spark.master", "local").startswith("local"):
+        made.append(tempfile.mkdtemp(prefix="cleantail-spark-"))  # a socket's path has 108 bytes at most
+        folders["spark.python.unix.domain.socket.dir"] = made[-1]
+    for folder in made:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if LOCAL_DIRS in os.environ:  # Spark takes it rather than the setting
-        os.environ[LOCAL_DIRS] = ",".join(made)
-    return {"spark.local.dir": ",".join(made), "spark.python.unix.domain.socket.dir": sockets}
+        os.environ[LOCAL_DIRS] = folders["spark.local.dir"]
+    return folders
 
 
 def start(settings: Mapping[str, str]) -> None:

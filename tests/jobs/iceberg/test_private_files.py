@@ -86,6 +86,11 @@ def test_a_folder_that_the_platform_names_for_sparks_files_has_private_ones_in_i
     assert os.environ.get("SPARK_LOCAL_DIRS", settings["spark.local.dir"]) == settings["spark.local.dir"]
 
 
+def test_hosts_of_a_cluster_are_not_told_a_folder_of_sockets_that_only_the_drivers_host_has(tmp_path):
+    settings = {"spark.local.dir": str(tmp_path), "spark.master": "spark://host:7077"}
+    assert [*quiet_jvm.private_folders(settings)] == ["spark.local.dir"]
+
+
 def test_the_folders_go_with_the_process_that_has_made_them(tmp_path, home):
     """A whole process, in a shell whose umask lets the group write: its files are its own all the same."""
     text = (
