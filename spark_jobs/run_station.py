@@ -56,6 +56,7 @@ from cleantail.rounds.station_results import (
     TABLE_INGEST_RESULT_JSON,
 )
 from cleantail.sources.source_files import require_readable
+from spark_jobs.iceberg import executor_watch
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 from spark_jobs.iceberg.session import begin_session
 
@@ -187,6 +188,8 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
     keep_logs_printable()
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("cleantail").setLevel(logging.INFO)
+    if arguments.result:
+        executor_watch.report = lambda e: _report(arguments, e.exit_code, {"ok": False, "error": str(e)})
     result: Document
     try:
         result = work()

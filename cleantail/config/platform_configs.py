@@ -68,6 +68,13 @@ class CleanerConfigs(Configs):
         "spark.executor.memoryOverhead for each core.",
         low=64 << 20,
     )
+    cleantail_executors_lost_ms: int = config(
+        "cleantail.executors.lost.ms",
+        600_000,
+        "How long the jobs of an application on a cluster may be without any executor. Then the application fails, and "
+        "its next try starts another one. Increase it if your cluster lets applications wait longer for free cores.",
+        low=1,
+    )
     log_cleaner_backoff_ms: int = config(
         "log.cleaner.backoff.ms", 15_000, "Pause before work is tried again after a conflict.", CLEANER_CONFIG, low=0
     )

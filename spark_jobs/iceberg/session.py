@@ -21,6 +21,7 @@ from cleantail.errors import CleantailError
 from cleantail.home.home_folder import make_home
 from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from cleantail.lake.jar_list import AGAIN
+from spark_jobs.iceberg.executor_watch import watch_executors
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.local_files import write_no_checksums
 from spark_jobs.iceberg.jvm.quick_answers import acknowledge_at_once
@@ -83,17 +84,21 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     make_home(platform.home)
     settings = spark_conf(platform, records)
-    folders = quiet_jvm.private_folders(settings) if SparkContext._active_spark_context is None else {}
+    submitted = SparkConf() if SUBMITTED in os.environ else None
+    master = (submitted and submitted.get("spark.master")) or platform.spark.master
+    is_new = SparkContext._active_spark_context is None
+    folders = quiet_jvm.private_folders({**settings, "spark.master": master}) if is_new else {}
     settings |= folders
     quiet_jvm.start(settings)
-    submitted = SparkConf() if SUBMITTED in os.environ else None
     own = {"spark.app.name": app_name}
     for key, value in (settings | spark_secrets(platform)).items():
         if submitted is None or key in folders or not submitted.contains(key):
             own[key] = value
-    if SparkContext._active_spark_context is None:
+    if is_new:
         make_default_session(own)
     session = SparkSession.builder.config(map=dict(own)).getOrCreate()
+    if is_new:
+        watch_executors(session, platform.cleaner.cleantail_executors_lost_ms)
     session.sparkContext.setLogLevel("ERROR")
     jvm: Any = session._jvm
     acknowledge_at_once(jvm._gateway_client)

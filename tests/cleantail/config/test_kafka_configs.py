@@ -191,5 +191,6 @@ def test_the_cleaner_has_the_defaults_of_kafka():
         "cleantail.over.budget": "spill",
         "log.cleaner.io.buffer.load.factor": 0.9,
         "log.cleaner.backoff.ms": 15_000,
+        "cleantail.executors.lost.ms": 600_000,
         "cleantail.task.memory.bytes": 1 << 30,
     }

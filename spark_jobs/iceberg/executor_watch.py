@@ -1,0 +1,91 @@
+"""Ends a driver on a cluster if its work has no executor for too long.
+
+A driver that has lost its executors waits for others without a limit, and logs nothing. A standalone master that is
+restarted, and does not recover applications, causes this: it does not know the application, and its workers end the
+executors. A cluster without free cores looks the same.
+
+1. The watch counts active jobs and executors every few seconds.
+2. If jobs are active and there is no executor for `cleantail.executors.lost.ms`, the application ends with exit code 4
+   and a sentence with what was seen. The next try, by Airflow or by hand, is a new application.
+3. A local master has no executor besides the driver, and is not watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cleantail.errors import OutsideError
+from cleantail.human import counted, setting
+
+logger = logging.getLogger("cleantail.executors")
+LOOKS_EVERY_S = 5.0
+CONFIG = "cleantail.executors.lost.ms"
+
+report: Callable[[OutsideError], None] | None = None
+"""Writes the result of this process before the watch ends it. A station of Airflow sets it."""
+
+
+class Watch:
+    """Decides when an application has waited too long. Times are seconds of a monotonic clock."""
+
+    def __init__(self, allowed_ms: int, master: str) -> None:
+        self._allowed_ms, self._master = allowed_ms, master
+        self._waits_since_s: float | None = None
+        self._had_executors = False
+
+    def error(self, jobs: int, executors: int, now_s: float) -> OutsideError | None:
+        """Take the numbers of active jobs and of executors, and return why the application must end, or None."""
+        self._had_executors |= executors > 0
+        if not jobs or executors:
+            self._waits_since_s = None
+            return None
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        if (now_s - self._waits_since_s) * 1000 < self._allowed_ms:
+            return None
+        seen = "lost all of its executors" if self._had_executors else "got no executor"
+        return OutsideError(
+            f"the application {seen} from {self._master}: {counted(jobs, 'job')} waited for "
+            f"{setting(CONFIG, self._allowed_ms)}. The master was restarted, or its workers are down or have no free "
+            "cores. What was published stays. The next try does the rest"
+        )
+
+
+def watch_executors(session: SparkSession, allowed_ms: int) -> None:
+    """Start the watch, unless the master is a local one."""
+    master = str(session.sparkContext.master)
+    if not master.startswith("local"):
+        watch = Watch(allowed_ms, master)
+        threading.Thread(target=_look, args=(session, watch), name="cleantail-executors", daemon=True).start()
+
+
+def _look(session: SparkSession, watch: Watch) -> None:
+    context: Any = session.sparkContext._jsc.sc()
+    while True:
+        time.sleep(LOOKS_EVERY_S)
+        try:
+            jobs = len(context.statusTracker().getActiveJobIds())
+            executors = int(context.getExecutorMemoryStatus().size()) - 1  # the driver is among them
+        except Exception as error:  # the session has ended, or does not answer
+            logger.debug("executors are not known: %s", type(error).__name__)
+            return
+        if (reason := watch.error(jobs, executors, time.monotonic())) is not None:
+            _end(reason)
+
+
+def _end(error: OutsideError) -> None:
+    """End the process as if the error was raised: the thread that waits for the job cannot be woken in all cases."""
+    logger.error("%s", error)
+    try:
+        if report is not None:
+            report(error)
+    finally:
+        logging.shutdown()
+        os._exit(OutsideError.exit_code)
