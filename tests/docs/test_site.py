@@ -46,7 +46,7 @@ def test_nothing_of_the_site_is_loaded_from_the_internet(site):
 
 def test_what_lies_outside_the_docs_is_in_the_site(site):
     assert "pytest.raises" in (site / "contributing.html").read_text()
-    assert "0.1.0" in (site / "changelog.html").read_text()
+    assert "1.0.0" in (site / "changelog.html").read_text()
     assert "How it compares" in (site / "index.html").read_text()
     assert 'id="reading-a-compacted-topic"' in (site / "measurements.html").read_text()
 

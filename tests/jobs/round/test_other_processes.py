@@ -20,17 +20,17 @@ pytestmark = pytest.mark.integration
 APPENDER = """
 import os, sys
 from pathlib import Path
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.iceberg.session import start_session
 
 config, name, files = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-platform, topic = load_platform(config), find_topic(name, config)
-spark = start_session(platform, "appender")
+topic = find_topic(name, config)
+spark = start_session(topic.platform, "appender")
 print("ready", flush=True)
 sys.stdin.readline()
 for file in files:
-    ingest_files(spark, topic, platform, [Path(file)], "text", lambda _: None, any_topic=True)
+    ingest_files(spark, topic, [Path(file)], "text", lambda _: None, any_topic=True)
     print("appended", flush=True)
 """
 
