@@ -8,12 +8,12 @@ PORT ?=
 BIN := .venv/bin
 export CLEANTAIL_HOME
 export CLEANTAIL_JARS
-# Each application is a process of its own: where this variable is set, as images of Python set it, all of them would
-# compile our modules anew. Empty is not set.
+# Each application is a process of its own. If this variable is set, as in images of Python, each process would compile
+# our modules again. Empty counts as unset.
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-# Nothing is installed whose SHA-256 is not in constraints.txt, or bootstrap.txt for what builds packages
-# Compiled once, here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports, Airflow too
+# Only packages whose SHA-256 is in constraints.txt are installed, or in bootstrap.txt for those that build packages.
+# They are compiled once, here: with PYTHONDONTWRITEBYTECODE every process would compile all its imports, Airflow too.
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes --constraints constraints.txt --build-constraints bootstrap.txt -r pyproject.toml --extra all
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links
 
@@ -55,13 +55,13 @@ $(CLEANTAIL_HOME)/jars-rest/.complete-rest: .venv/.complete bin/fetch-jars bin/c
 demo: setup ## the main job under a real Airflow scheduler on embedded parts; ends with a table
 	$(BIN)/python -m demo
 
-# One process more than there are cores: each of them waits for its own Spark at times
+# One process more than cores: each waits for its own Spark at times
 PYTEST = $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadfile --no-loadscope-reorder --durations=40
 
 test: setup ## all tests
 	$(PYTEST)
 
-test-quick: setup ## all but those that start another system beside Spark, which take a third of the time
+test-quick: setup ## tests that start no other system than Spark, in a third of the time
 	$(PYTEST) -m "not integration"
 
 LONG = -o timeout=7200 -o faulthandler_timeout=7100 # seconds: many histories are one test
@@ -76,13 +76,13 @@ test-deep: setup ## many random histories against the rules, the cases with a mi
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
 
-bench: setup ## what a round costs beside other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
+bench: setup ## the cost of a round, and of other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
-mutation: setup ## the tests against small changes of the kernel's rules: all are to be noticed
+mutation: setup ## the tests against small changes of the kernel's rules; a test must notice each
 	$(BIN)/python -m tests.mutation
 
-test-browser: setup ## what a newcomer does in the UI, in the Chromium that CLEANTAIL_BROWSER names
+test-browser: setup ## a newcomer's steps in the UI, in the Chromium of CLEANTAIL_BROWSER
 	$(INSTALL) --extra browser
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
 	$(BIN)/python -m pytest tests/browser
@@ -94,7 +94,7 @@ test-services: setup ## real Postgres, S3 and Spark standalone, and the main job
 test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
 	$(BIN)/python -m tests.versions
 
-worker-environment: setup ## packs the Python that the workers of a Spark cluster need, for spark.archives
+worker-environment: setup ## archive of the Python environment for the workers of a Spark cluster, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz
 
 lint: setup ## ruff
@@ -109,18 +109,18 @@ docs: .venv/.complete ## the documentation as a site, in site/; a broken link is
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo 'look at it with: python3 -m http.server --bind 127.0.0.1 --directory site'
 
-lock: $(BIN)/uv ## constraints.txt and bootstrap.txt anew from pyproject.toml; with UPGRADE=1 to the newest versions
+lock: $(BIN)/uv ## write constraints.txt and bootstrap.txt from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --all-extras -o constraints.txt pyproject.toml deploy/requirements.txt > /dev/null
 	printf 'hatchling\npip\nsetuptools\nuv\n' | $(LOCK) $(if $(UPGRADE),--upgrade) -o bootstrap.txt - > /dev/null
 
-audit: setup ## known vulnerabilities of what is pinned, by PyPI or OSV; says so where neither can be reached
+audit: setup ## known vulnerabilities of the pinned packages, from PyPI or OSV; fails with NOT RUN if neither can be reached
 	bin/audit $(BIN)/uv tool run --from 'pip-audit==2.10.1' pip-audit --strict --require-hashes --disable-pip -r constraints.txt -r bootstrap.txt
 
-up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 where 8080 is taken
+up: $(RUNTIME) ## Airflow with its UI on 127.0.0.1, kept running; PORT=8081 if 8080 is taken
 	bin/cleantail-airflow up $(if $(PORT),--port $(PORT))
 
-down: ## stops it
+down: ## stop Airflow
 	bin/cleantail-airflow down
 
-clean: ## environment and embedded state
+clean: ## remove the environment and the embedded state
 	rm -rf .venv .cleantail site
