@@ -70,7 +70,7 @@ class WholeRun:
         return load_platform(self.folder / "config", {"CLEANTAIL_HOME": str(self.home)})
 
     def facts(self) -> TableFacts:
-        facts = read_facts(find_topic("orders", self.folder / "config"))
+        facts = read_facts(find_topic("orders", self.folder / "config").on(self.platform()))
         assert facts is not None
         return facts
 

@@ -40,7 +40,7 @@ class Silent:
 
     progress_text, is_one_commit = "reading the position", False
 
-    def position(self, _):
+    def position(self):
         return self
 
     def describe(self, _):
