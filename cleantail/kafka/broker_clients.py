@@ -45,7 +45,7 @@ class SilentBrokers:
 
     @contextmanager
     def asked(self, settings: Mapping[str, str], stall_timeout_ms: int) -> Iterator[None]:
-        """Wraps what asks these brokers. Raises SilentBrokersError at once, which names no topic, where they have
+        """Wrap what asks these brokers. Raises SilentBrokersError at once, which names no topic, where they have
         answered nothing within the last minute."""
         asked = (*sorted(settings.items()), stall_timeout_ms)
         since_s = self._since_s.get(asked)
@@ -71,7 +71,7 @@ _headers_of = methodcaller("headers")
 
 
 def headers_of(message: Message) -> Headers | None:
-    """Returns the headers of a record; None if the name of one is not UTF-8. Call it once for a message.
+    """Return the headers of a record; None if the name of one is not UTF-8. Call it once for a message.
 
     For such a name the client answers with a list that has holes, and leaves its error pending. `methodcaller` raises
     that at once; a call of the method by its name may not, and the process dies of a hole. A second answer has the
@@ -92,7 +92,7 @@ class Complaint:
         self.error: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """Keeps the error, but not one that says no more than that no broker is there."""
+        """Keep the error, but not one that says no more than that no broker is there."""
         from confluent_kafka import KafkaError as Codes
 
         if self.error is None or error.code() != Codes._ALL_BROKERS_DOWN:
@@ -100,12 +100,12 @@ class Complaint:
 
     @property
     def text(self) -> str:
-        """Returns what it is, without values of settings; empty where there was none."""
+        """Return what it is, without values of settings; empty if there was none."""
         return without_values(self.error.str(), self._settings) if self.error else ""
 
 
 def passes(error: KafkaError) -> bool:
-    """Returns whether brokers give another answer in a moment, as while they choose a leader or come up again."""
+    """Return whether brokers give another answer in a moment, as while they choose a leader or come up again."""
     from confluent_kafka import KafkaError as Codes
 
     return error.retriable() or error.code() in (
@@ -125,14 +125,14 @@ def passes(error: KafkaError) -> bool:
 
 
 def wrong_setting(error: Exception, settings: Mapping[str, str]) -> CleantailError:
-    """Returns the error for a setting that librdkafka does not take, without its value."""
+    """Return the error for a setting that librdkafka does not take, without its value."""
     cause = error.args[0] if error.args else error
     text = cause.str() if hasattr(cause, "str") else str(cause)
     return CleantailError(f"a setting of the Kafka client is wrong: {without_values(text, settings)}")
 
 
 def without_values(text: str, settings: Mapping[str, str]) -> str:
-    """Returns the first line of what librdkafka says, without a setting's value, which may be a secret: it may quote
+    """Return the first line of what librdkafka says, without a setting's value, which may be a secret: it may quote
     the whole of one, and of `sasl.oauthbearer.config` its end."""
     line = text.partition("\n")[0]
     if "oauthbearer.config" in line:
@@ -153,7 +153,7 @@ class Administrator:
     """Asks the brokers that the settings name, and waits for each answer for up to `within_s` (s)."""
 
     def __init__(self, settings: Mapping[str, str], within_s: float = ANSWERED_WITHIN_S) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka does not take."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -172,7 +172,7 @@ class Administrator:
         problem: Callable[[KafkaError], CleantailError | None],
         silence: Callable[[str], CleantailError],
     ) -> Answer:
-        """Returns what `ask` returns, which calls the methods below.
+        """Return what `ask` returns, which calls the methods below.
 
         Raises what `problem` makes of an answer that stays the same when it is asked for again (None: it may change),
         or what `silence` makes of the reason why nobody answers.
@@ -191,13 +191,13 @@ class Administrator:
             raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
-        """Returns the id of the cluster, empty if it has none. Raises KafkaException and TimeoutError, as all of these
+        """Return the id of the cluster, empty if it has none. Raises KafkaException and TimeoutError, as all of these
         do."""
         cluster = self._client.describe_cluster(request_timeout=self._within_s).result(self._within_s)
         return str(cluster.cluster_id or "")
 
     def described(self, topic: str) -> Any:
-        """Returns confluent-kafka's TopicDescription, with what this login may do."""
+        """Return confluent-kafka's TopicDescription, with what this login may do."""
         from confluent_kafka import TopicCollection
 
         answers = self._client.describe_topics(
@@ -206,7 +206,7 @@ class Administrator:
         return answers[topic].result(self._within_s)
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any) -> dict[int, int]:
-        """Returns partition -> the offset that an OffsetSpec asks for at an IsolationLevel."""
+        """Return partition -> the offset that an OffsetSpec asks for at an IsolationLevel."""
         from confluent_kafka import TopicPartition
 
         questions = {TopicPartition(topic, p): spec for p in partitions}
@@ -214,7 +214,7 @@ class Administrator:
         return {log.partition: int(answer.result(self._within_s).offset) for log, answer in answers.items()}
 
     def configs(self, topic: str) -> dict[str, str]:
-        """Returns the topic's configs, without those that have no value."""
+        """Return the topic's configs, without those that have no value."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         resource = ConfigResource(ResourceType.TOPIC, topic)

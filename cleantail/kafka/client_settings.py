@@ -24,7 +24,7 @@ CONNECTION_TYPE = "kafka"
 OWN_CONNECTION_TYPE = "cleantail_kafka"
 """The same by Cleantail's own name, for a UI without that provider."""
 FindConnection = Callable[[str], tuple[str, Mapping[str, Any]] | None]
-"""Finds the type and the extra of an Airflow connection by its id; None where there is none."""
+"""Finds the type and the extra of an Airflow connection by its id; None if there is none."""
 OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
 """Variables that begin like settings of a client, and are none."""
 JAVA_ONLY = {
@@ -68,7 +68,7 @@ CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mappin
 
 
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
-    """Returns the client's settings: of the connection that the YAML names, else of the environment. Raises
+    """Return the client's settings: of the connection that the YAML names, else of the environment. Raises
     CleantailError where no broker is named, where there is no such connection, and where it cannot be told whether a
     login is for the brokers that are named."""
     if source.connection is None:
@@ -90,7 +90,7 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
 
 
 def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the client's settings where no Airflow is at hand. Raises CleantailError as settings_of does."""
+    """Return the client's settings where no Airflow is at hand. Raises CleantailError as settings_of does."""
     return settings_of(source, env, lambda name: _connection_in(env, name))
 
 
@@ -134,7 +134,7 @@ def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> d
 
 
 def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:
-    """Returns type and extra of a connection, from the variable in which Airflow looks for it as well; none of it is
+    """Return type and extra of a connection, from the variable in which Airflow looks for it too; none of it is
     shown."""
     variable = f"{CONNECTION_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', name).upper()}"
     text = env.get(variable)

@@ -65,7 +65,7 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """Describes one config: its value, None where the broker hides it, and where it comes from in Kafka's words."""
+    """Describes one config: its value, None if the broker hides it, and where it comes from in Kafka's words."""
 
     name: str
     value: str | None
@@ -81,7 +81,7 @@ class DescribedTopic:
 
     @property
     def policy(self) -> str:
-        """Returns the cleanup.policy in force, Kafka's default where the description has none."""
+        """Return the cleanup.policy in force, Kafka's default where the description has none."""
         config = self.configs.get("cleanup.policy")
         return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
 
@@ -91,7 +91,7 @@ class DescribedTopic:
 
 
 def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
-    """Returns the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
+    """Return the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
     topics: dict[str, dict[str, DescribedConfig]] = {}
     current: dict[str, DescribedConfig] | None = None
     for number, line in enumerate(lines, start=1):
@@ -107,7 +107,7 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
 
 
 def _config_of(line: str) -> DescribedConfig | None:
-    """Returns the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
+    """Return the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
 
     The line is split at its last mark, since a value may hold one, and without an expression that would try every mark
     against every end.
@@ -120,7 +120,7 @@ def _config_of(line: str) -> DescribedConfig | None:
 
 
 def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
-    """Returns one config. The first synonym is the one in force; a default that no broker config stands for has
+    """Return one config. The first synonym is the one in force; a default that no broker config stands for has
     none."""
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
     return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
@@ -148,7 +148,7 @@ class CarriedConfigs:
 
 
 def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
-    """Returns the configs to write into a topic's YAML. `defaults` are those in force if none were written.
+    """Return the configs to write into a topic's YAML. `defaults` are those in force if none were written.
 
     1. What is set on the topic is written.
     2. What its broker sets is written where it differs from `defaults`; Kafka's own defaults are not.
@@ -186,7 +186,7 @@ def _policies(text: str) -> frozenset[str]:
 
 
 def _typed(value: str) -> int | float | str:
-    """Returns the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
+    """Return the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value
@@ -205,7 +205,7 @@ _LIBRDKAFKA_NAMES = {
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
-    """Returns the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
+    """Return the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
     answer."""
     try:
         from confluent_kafka import KafkaException
@@ -227,7 +227,7 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
-    """Returns librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
+    """Return librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
     shown."""
     settings = _properties(command_config) if command_config else {}
     for name, instead in _LIBRDKAFKA_NAMES.items():
@@ -291,7 +291,7 @@ class ImportedTopic:
 def import_topics(
     described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, catalog: Catalog, force: bool
 ) -> list[ImportedTopic]:
-    """Writes one file for each topic into `config_dir`/topics, and returns what became of each.
+    """Write one file for each topic into `config_dir`/topics, and return what became of each.
 
     An existing file is left as it is unless `force`. Without `names`, topics that are internal or not compacted are
     only reported. Raises ConfigError when a config cannot be carried over, CleantailError when a name is not described;
@@ -334,7 +334,7 @@ def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]
 
 
 def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
-    """Returns what becomes of a topic: WRITTEN, or why it is not written."""
+    """Return what becomes of a topic: WRITTEN, or why it is not written."""
     if not named and topic.topic.startswith("__"):
         return INTERNAL
     if not named and not topic.compacts:
@@ -343,7 +343,7 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None:
-    """Returns the table to name in the file, None where the default one is free: `a-b` and `a_b` would share one."""
+    """Return the table to name in the file, None if the default one is free: `a-b` and `a_b` would share one."""
     default = default_table(catalog.namespace, file.stem)
     table, number = default, 2
     while problem := problem_of_new(Claim.of(file, table, catalog), claims, catalog):
@@ -357,7 +357,7 @@ def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None
 def _validated_yaml(
     topic: DescribedTopic, file: Path, config_dir: Path, table: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """Returns the file's text and notes. Raises ConfigError, naming the file, for what the configuration would
+    """Return the file's text and notes. Raises ConfigError, naming the file, for what the configuration would
     refuse."""
     carried = carried_over(topic, _load({"topic": topic.topic}, file, config_dir).config)
     notes = tuple(f"{name}={_plain(value)}: {why}" for name, value, why in carried.left_out)
@@ -376,7 +376,7 @@ def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
 
 
 def validated(text: str, file: Path, config_dir: Path) -> Topic:
-    """Returns the topic that `file` would be. Raises ConfigError as if it were."""
+    """Return the topic that `file` would be. Raises ConfigError as if it were."""
     with tempfile.TemporaryDirectory() as directory:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
@@ -389,12 +389,12 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
 
 
 def _plain(value: str) -> str:
-    """Returns a value as one printable line: it becomes a comment."""
+    """Return a value as one printable line: it becomes a comment."""
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
 def write_file(file: Path, text: str, new: bool = False) -> None:
-    """Writes all of a file or nothing, also where the disk fills. `new`: raises FileExistsError where somebody has made
+    """Write all of a file or nothing, also where the disk fills. `new`: raises FileExistsError where somebody has made
     the file meanwhile, which then stays as it is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
@@ -409,7 +409,7 @@ def write_file(file: Path, text: str, new: bool = False) -> None:
 
 
 def _link(part: Path, file: Path) -> None:
-    """Gives a file its name if nothing has that."""
+    """Give a file its name if nothing has that."""
     try:
         file.hardlink_to(part)
     except FileExistsError:

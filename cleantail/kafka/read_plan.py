@@ -17,7 +17,7 @@ stable offset (semantics.md 1.2, 1.5). So a read can have missed one only where 
    the broker's, so the two clocks need not agree. Of delete.retention.ms the lower value counts, of those at this read
    and at the one before.
 3. Offsets that it passed have no record. Where every offset has one, nothing was removed. Markers of transactions,
-   aborted records and superseded ones leave such holes as well, so a hole alone says nothing.
+   aborted records and superseded ones leave such holes too, so a hole alone says nothing.
 
 Copies of a broker's segments do not say when they were made. What is read after them, or came before them without its
 time, counts as read too late wherever it has holes.
@@ -61,14 +61,14 @@ class SourceLag:
 
     @property
     def behind(self) -> int:
-        """Returns how many offsets a read would pass now, in all partitions."""
+        """Return how many offsets a read would pass now, in all partitions."""
         return sum(log.behind for log in self.logs)
 
 
 def source_lag(
     topic: Topic, position: SourcePosition | None, table_ends: Mapping[int, int], broker: BrokerTopic, now_ms: int
 ) -> SourceLag:
-    """Returns how far the table is behind. `table_ends` are its log ends, which count as long as nothing was read from
+    """Return how far the table is behind. `table_ends` are its log ends, which count as long as nothing was read from
     Kafka, as in plan_read."""
     read = position.next_offsets if position is not None else table_ends
     try:
@@ -87,7 +87,7 @@ def source_lag(
 
 
 def without_outcome(error: Exception) -> str:
-    """Returns an error of a source for those who only look, to whom it is no news that nothing was appended."""
+    """Return an error of a source for those who only look, to whom it is no news that nothing was appended."""
     return str(error).replace("; nothing was appended", "")
 
 
@@ -118,12 +118,12 @@ class LogRead:
 
     @property
     def holes(self) -> int:
-        """Returns how many of its offsets have no record."""
+        """Return how many of its offsets have no record."""
         return self.end - self.start - self.records
 
 
 def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
-    """Returns why the table cannot be compared with its source; empty where it can. `configs` is None where the brokers
+    """Return why the table cannot be compared with its source; empty if it can. `configs` is None if the brokers
     do not say."""
     kafka_topic = topic.kafka_topic
     if configs is None:
@@ -144,10 +144,10 @@ def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
 def as_of(
     partition: int, position: SourcePosition | None, table_end: int, look_ms: int, began_ms: int, retention_ms: int
 ) -> int:
-    """Returns when (Unix ms) the table last had all of a log, or nothing of it.
+    """Return when (Unix ms) the table last had all of a log, or nothing of it.
 
     `table_end` is the table's log end where nothing was read from Kafka yet, 0 without records. `look_ms` is when the
-    brokers were last asked and had nothing new, 0 where they were not. `began_ms` is when this read began.
+    brokers were last asked and had nothing new, 0 if they were not. `began_ms` is when this read began.
     """
     known = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) if position else UNKNOWN_MS
     if known:
@@ -158,7 +158,7 @@ def as_of(
 
 
 def lowest_retention_ms(configs: CleanerConfigs, position: SourcePosition | None) -> int:
-    """Returns the delete.retention.ms that counts for a read."""
+    """Return the delete.retention.ms that counts for a read."""
     before_ms = position.delete_retention_ms if position else None
     return configs.delete_retention_ms if before_ms is None else min(before_ms, configs.delete_retention_ms)
 
@@ -166,7 +166,7 @@ def lowest_retention_ms(configs: CleanerConfigs, position: SourcePosition | None
 def forgotten_by(
     reads: Iterable[LogRead], configs: CleanerConfigs, retention_ms: int, read_ms: int, hindrance: str
 ) -> tuple[Forgotten, ...]:
-    """Returns in which logs deletions may have gone before they were read. `read_ms`: when the read had ended."""
+    """Return in which logs deletions may have gone before they were read. `read_ms`: when the read had ended."""
     if "compact" not in configs.policy:
         return ()
     return tuple(
@@ -179,7 +179,7 @@ def forgotten_by(
 def with_forgotten(
     before: Iterable[Forgotten], new: Iterable[Forgotten], states: Mapping[int, PartitionState]
 ) -> tuple[Forgotten, ...]:
-    """Returns one entry a log: what is new joins what no reconciliation has seen to, and takes the place of what one
+    """Return one entry a log: what is new joins what no reconciliation has seen to, and take the place of what one
     has. An entry stays beyond its reconciliation, which may be undone."""
     entries = {entry.partition: entry for entry in before}
     for entry in new:
@@ -231,7 +231,7 @@ class Range:
 
     @property
     def offsets(self) -> int:
-        """Returns how many offsets it has, with and without a record."""
+        """Return how many offsets it has, with and without a record."""
         return self.end - self.start
 
 
@@ -245,11 +245,11 @@ class ReadPlan:
 
     @property
     def offsets(self) -> int:
-        """Returns how many offsets it passes, with and without a record."""
+        """Return how many offsets it passes, with and without a record."""
         return sum(end - self.starts[p] for p, end in self.ends.items())
 
     def next_offsets(self, ranges: Iterable[Range]) -> dict[int, int]:
-        """Returns the position after these ranges, each of which begins where the one before it in its log ends."""
+        """Return the position after these ranges, each of which begins where the one before it in its log ends."""
         after = dict(self.starts)
         for each in sorted(ranges, key=lambda r: (r.partition, r.start)):
             after[each.partition] = each.end
@@ -264,7 +264,7 @@ def plan_read(
     on_gap: str,
     now_ms: int,
 ) -> ReadPlan:
-    """Plans a read from what the table has to the end of what may be read. `table_ends` are the log ends of the table,
+    """Plan a read from what the table has to the end of what may be read. `table_ends` are the log ends of the table,
     which count as long as nothing was read from Kafka: files of the same topic may have come before.
 
     Raises SourceError, or SourceUnreachableError where the brokers may know better at another time.
@@ -298,7 +298,7 @@ _ANOTHER_TABLE = (
 
 
 def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
-    """Raises SourceError for another topic than the one that was read, also where it has the same name, and for the
+    """Raise SourceError for another topic than the one that was read, also where it has the same name, and for the
     same topic in a copy of its cluster. Segments may not have said which topic and cluster they are of."""
     is_moved = "" not in (position.cluster_id, broker.cluster_id) and position.cluster_id != broker.cluster_id
     is_another = position.topic_id not in ("", broker.topic_id)
@@ -333,7 +333,7 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
 
 
 def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:
-    """Raises SourceUnreachableError where a log ends before what was read of it. Its end moves
+    """Raise SourceUnreachableError where a log ends before what was read of it. Its end moves
     back where an unclean leader was elected, or a broker was restored from a backup."""
     end = broker.logs[partition].end
     if offset > end:
@@ -353,7 +353,7 @@ def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
 
 
 def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Range, ...]:
-    """Returns the first offsets of the plan, at most about `budget_offsets`, fairly from all partitions; a large one is
+    """Return the first offsets of the plan, at most about `budget_offsets`, fairly from all partitions; a large one is
     cut into several ranges. They ascend by partition and offset."""
     open_logs = {p: end - plan.starts[p] for p, end in plan.ends.items() if end > plan.starts[p]}
     shares = _fair_shares(open_logs, max(budget_offsets, len(open_logs)))
@@ -368,7 +368,7 @@ def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Ran
 
 
 def _fair_shares(sizes: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Returns what each gets, at most `budget` in all: small ones whole, the rest alike."""
+    """Return what each gets, at most `budget` in all: small ones whole, the rest alike."""
     shares: dict[int, int] = {}
     left = budget
     for number, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
@@ -378,7 +378,7 @@ def _fair_shares(sizes: Mapping[int, int], budget: int) -> dict[int, int]:
 
 
 def task_ranges(ranges: Sequence[Range], cores: int) -> tuple[tuple[Range, ...], ...]:
-    """Returns the ranges of each task, in their order: many small partitions share a task."""
+    """Return the ranges of each task, in their order: many small partitions share a task."""
     total = sum(r.offsets for r in ranges)
     size = max(RANGE_OFFSETS_MIN, -(-total // (cores * TASKS_PER_CORE)))
     tasks: list[list[Range]] = []
@@ -393,7 +393,7 @@ def task_ranges(ranges: Sequence[Range], cores: int) -> tuple[tuple[Range, ...],
 
 
 def next_budget(offsets: int, written_bytes: int, budget: int) -> int:
-    """Returns how many offsets the next portion may pass, by what this one has written for its own."""
+    """Return how many offsets the next portion may pass, by what this one has written for its own."""
     if written_bytes <= 0:
         return min(budget * 2, PORTION_OFFSETS_MAX)
     return min(max(offsets * PORTION_BYTES // written_bytes, PORTION_OFFSETS_MIN), PORTION_OFFSETS_MAX)

@@ -98,7 +98,7 @@ RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
 def target_settings(
     bootstrap_server: str | None, connection: str | None, command_config: Path | None, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the clients' settings. Raises CleantailError where no brokers are named, or two ways to them."""
+    """Return the clients' settings. Raises CleantailError where no brokers are named, or two ways to them."""
     if connection is not None and (bootstrap_server or command_config):
         raise CleantailError("--connection names brokers and login: give it without --bootstrap-server and the file")
     if command_config is not None and bootstrap_server is None:
@@ -131,7 +131,7 @@ def _source(bootstrap_server: str | None, connection: str | None) -> KafkaSource
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """Says what somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one.
-    `partitions`: how many the topic had, where the archive does not know; None where it does."""
+    `partitions`: how many the topic had, where the archive does not know; None if it does."""
 
     target: str
     mode: Mode
@@ -141,7 +141,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Says what is to be written. `branch`: that of a restore that was begun; None where this is the first run of one.
+    """Says what is to be written. `branch`: that of a restore that was begun; None if this is the first run of one.
     `files`: of the snapshot, by which the work of finding the latest records is shared out."""
 
     target: TargetTopic
@@ -159,7 +159,7 @@ class RestorePlan:
 
 
 def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, now_ms: int) -> RestorePlan:
-    """Plans a restore. Raises TargetError for a topic that it cannot write into, TableError for a snapshot that is not
+    """Plan a restore. Raises TargetError for a topic that it cannot write into, TableError for a snapshot that is not
     there."""
     table = load_table(open_catalog(topic.platform), topic)
     if table is None or table.current_snapshot() is None:
@@ -196,7 +196,7 @@ def _partitions(table: Table, request: RestoreRequest) -> int:
 
 
 def _begun(table: Table, target: TargetTopic) -> tuple[str, RestorePin] | None:
-    """Returns the branch of a restore into this topic that was begun and not ended, and what it says; None where there
+    """Return the branch of a restore into this topic that was begun and not ended, and what it says; None if there
     is none. A run that was killed before its branch said anything had written nothing."""
     stem = pin_stem(target.cluster_id, target.topic, target.topic_id)
     names = sorted((name for name in table.metadata.refs if name.startswith(f"{stem}_")), reverse=True)
@@ -233,7 +233,7 @@ def _first_run(
 
 
 def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> None:
-    """Raises TargetError where another restore into the topic was begun than the one that is asked for."""
+    """Raise TargetError where another restore into the topic was begun than the one that is asked for."""
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
     way_out = "Go on with that one, or delete the topic and make it anew"
     if pin.mode != request.mode:

@@ -63,7 +63,7 @@ RESTORE_PIN_JSON: Codec[RestorePin] = Codec(RestorePin)
 
 
 def pin_stem(cluster_id: str, topic: str, topic_id: str) -> str:
-    """Returns how the name of the branch begins; the time of its creation follows."""
+    """Return how the name of the branch begins; the time of its creation follows."""
     whole = "\n".join((cluster_id, topic, topic_id))
     return f"re_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -116,7 +116,7 @@ class LogFacts:
 
     records        how many there are
     first_offset, last_offset  of the archive; None without any
-    oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None where no record has one
+    oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None if no record has one
     zero_stamps    records whose timestamp is 0 or -1, which clients do not write as they are
     without_type   records whose timestamp was the broker's own (LogAppendTime)
     """
@@ -132,7 +132,7 @@ class LogFacts:
 
 
 def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: Mode) -> str:
-    """Returns how the topic is made that a restore can write into."""
+    """Return how the topic is made that a restore can write into."""
     policy = "compact" if mode == "latest" else "delete"
     configs = {
         "cleanup.policy": policy,
@@ -148,7 +148,7 @@ def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: 
 
 
 def require_partitions(target: TargetTopic, partitions: int) -> None:
-    """Raises TargetError where the archive has another number of partitions (rule 1)."""
+    """Raise TargetError where the archive has another number of partitions (rule 1)."""
     if len(target.ends) != partitions:
         raise TargetError(
             f"topic {target.topic} has {counted(len(target.ends), 'partition')}, the archive {partitions}: a key's "
@@ -158,7 +158,7 @@ def require_partitions(target: TargetTopic, partitions: int) -> None:
 
 
 def require_empty(target: TargetTopic) -> None:
-    """Raises TargetError for a topic that has, or ever had, a record (rule 2)."""
+    """Raise TargetError for a topic that has, or ever had, a record (rule 2)."""
     used = [p for p, end in sorted(target.ends.items()) if end > 0]
     if used:
         raise TargetError(
@@ -169,7 +169,7 @@ def require_empty(target: TargetTopic) -> None:
 
 
 def require_whole(target: TargetTopic) -> None:
-    """Raises TargetError where the beginning of a partition is gone, though a restore has begun there (rule 2)."""
+    """Raise TargetError where the beginning of a partition is gone, though a restore has begun there (rule 2)."""
     cut = [p for p, start in sorted(target.starts.items()) if start > 0]
     if cut:
         raise TargetError(
@@ -180,7 +180,7 @@ def require_whole(target: TargetTopic) -> None:
 
 
 def require_configs(target: TargetTopic, mode: Mode) -> None:
-    """Raises TargetError for configs that would change or remove what is written (rules 3 and 4)."""
+    """Raise TargetError for configs that would change or remove what is written (rules 3 and 4)."""
     if target.config("message.timestamp.type") != "CreateTime":
         raise _refused(
             target, "message.timestamp.type", "the broker would set timestamps of its own; CreateTime keeps them"
@@ -197,7 +197,7 @@ def require_configs(target: TargetTopic, mode: Mode) -> None:
 
 
 def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: int) -> None:
-    """Raises TargetError for timestamps that the topic would not keep or not take (rules 4 and 5). `now_ms`: the real
+    """Raise TargetError for timestamps that the topic would not keep or not take (rules 4 and 5). `now_ms`: the real
     clock."""
     _require_writable(target, facts)
     oldest_ms = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)

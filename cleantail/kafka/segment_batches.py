@@ -56,47 +56,47 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Returns the offset after the batch."""
+        """Return the offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def size_bytes(self) -> int:
-        """Returns how many bytes the batch has in the file, with its header."""
+        """Return how many bytes the batch has in the file, with its header."""
         return COUNTED_FROM + self.length
 
     @property
     def codec(self) -> int:
-        """Returns the number of the codec that its records are packed with."""
+        """Return the number of the codec that its records are packed with."""
         return self.attributes & CODEC_BITS
 
     @property
     def has_append_time(self) -> bool:
-        """Returns whether its records have the time at which the broker appended them."""
+        """Return whether its records have the time at which the broker appended them."""
         return bool(self.attributes & APPEND_TIME_BIT)
 
     @property
     def is_transactional(self) -> bool:
-        """Returns whether the batch is part of a transaction, or ends one."""
+        """Return whether the batch is part of a transaction, or ends one."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Returns whether the batch is a marker of the broker, which no consumer is shown."""
+        """Return whether the batch is a marker of the broker, which no consumer is shown."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def was_cleaned(self) -> bool:
-        """Returns whether the batch has fewer records than offsets: only the broker's cleaner takes records out."""
+        """Return whether the batch has fewer records than offsets: only the broker's cleaner takes records out."""
         return self.record_count <= self.last_offset_delta
 
 
 def parse_header(data: bytes) -> BatchHeader:
-    """Returns the header of a batch from its first HEADER_BYTES."""
+    """Return the header of a batch from its first HEADER_BYTES."""
     return BatchHeader(*HEADER.unpack(data))
 
 
 def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> str | None:
-    """Returns what is wrong with a header by itself, None where nothing is. `left_bytes` is what the file has from the
+    """Return what is wrong with a header by itself, None if nothing is. `left_bytes` is what the file has from the
     batch on."""
     if header.length < OLD_LENGTH:
         return "no record batch begins here"
@@ -130,7 +130,7 @@ class BatchProblem(Exception):
 
 
 def require_whole(data: bytes) -> None:
-    """Raises BatchProblem where the checksum of a batch is not that of its bytes."""
+    """Raise BatchProblem where the checksum of a batch is not that of its bytes."""
     from aiokafka.record.default_records import DefaultRecordBatch
 
     if not DefaultRecordBatch(data).validate_crc():
@@ -140,7 +140,7 @@ def require_whole(data: bytes) -> None:
 def records_of(
     header: BatchHeader, data: bytes, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
 ) -> Iterator[SegmentRecord]:
-    """Yields the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to,
+    """Yield the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to,
     `most_headers` the headers of each. Raises BatchProblem."""
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record.default_records import DefaultRecordBatch
@@ -160,7 +160,7 @@ def records_of(
 
 
 def _require_few_headers(plain: memoryview, most: int) -> None:
-    """Raises BatchProblem where a record has more headers: counted before aiokafka makes a list of them, in which an
+    """Raise BatchProblem where a record has more headers: counted before aiokafka makes a list of them, in which an
     empty header of two bytes takes eighty. What is no record is left to aiokafka."""
     at = HEADER_BYTES
     try:
@@ -184,7 +184,7 @@ def _require_few_headers(plain: memoryview, most: int) -> None:
 
 
 def _varint(plain: memoryview, at: int) -> tuple[int, int]:
-    """Returns a number of variable length, and where it ends. Raises IndexError behind the end, and for one of more
+    """Return a number of variable length, and where it ends. Raises IndexError behind the end, and for one of more
     than ten bytes."""
     number = shift = 0
     while True:
@@ -215,7 +215,7 @@ class RawRecord:
 
 
 def _raw_records(header: BatchHeader, data: memoryview, passed: int) -> Iterator[RawRecord]:
-    """Yields the records of an unpacked batch but the first ones, by Kafka's format of a record (version 2). Raises
+    """Yield the records of an unpacked batch but the first ones, by Kafka's format of a record (version 2). Raises
     BatchProblem."""
     at = 0
     try:
@@ -262,7 +262,7 @@ def _nullable(data: memoryview, at: int) -> tuple[bytes | None, int]:
 
 
 def is_abort(header: BatchHeader, data: bytes) -> bool | None:
-    """Returns whether a control batch ends its producer's transaction by taking it back; None where the broker's
+    """Return whether a control batch ends its producer's transaction by taking it back; None if the broker's
     cleaner has emptied it, which it does once no record of the transaction is left. Raises BatchProblem."""
     from aiokafka.record.control_record import ControlRecord
 
@@ -274,7 +274,7 @@ def is_abort(header: BatchHeader, data: bytes) -> bool | None:
 
 
 def _plain(header: BatchHeader, data: bytes, limit_bytes: int) -> bytes:
-    """Returns the batch as it would be without a codec; its checksum is still the old one."""
+    """Return the batch as it would be without a codec; its checksum is still the old one."""
     import pyarrow as pa
 
     attributes = header.attributes & ~CODEC_BITS
@@ -302,7 +302,7 @@ def _stream_pieces(codec: int, packed: memoryview) -> Iterator[bytes]:
 
 
 def _snappy_pieces(packed: memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """Yields the blocks of a framed stream, or the one block that there is without a frame."""
+    """Yield the blocks of a framed stream, or the one block that there is without a frame."""
     if packed[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _snappy_block(packed, limit_bytes)
         return
@@ -341,21 +341,21 @@ class AbortedRecords:
 
     @property
     def are_known(self) -> bool:
-        """Returns whether the end of every transaction is known that was begun by what was told so far."""
+        """Return whether the end of every transaction is known that was begun by what was told so far."""
         return not self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Notes a batch of a transaction; only the first one of it counts."""
+        """Note a batch of a transaction; only the first one of it counts."""
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, offset: int, aborted: bool) -> None:
-        """Notes the marker that ends the producer's transaction."""
+        """Note the marker that ends the producer's transaction."""
         first = self._open.pop(producer_id, None)
         if aborted and first is not None:
             self._aborted.setdefault(producer_id, deque()).append((first, offset))
 
     def include(self, producer_id: int, offset: int) -> bool:
-        """Returns whether the batch was taken back. Batches are asked for in the order of their offsets: spans that lie
+        """Return whether the batch was taken back. Batches are asked for in the order of their offsets: spans that lie
         behind are forgotten."""
         spans = self._aborted.get(producer_id) or deque[Span]()
         while spans and spans[0][1] <= offset:

@@ -73,7 +73,7 @@ class SegmentFile:
 
     @property
     def is_copy(self) -> bool:
-        """Returns whether it is a copy in tiered storage, whose name has an id of its own: these may overlap, and are
+        """Return whether it is a copy in tiered storage, whose name has an id of its own: these may overlap, and are
         never of a log that is compacted."""
         return not self.path.stem.isdigit()
 
@@ -93,7 +93,7 @@ class LogFolder:
     clean_point: int | None = None
 
     def from_offset(self, offset: int) -> LogFolder:
-        """Returns the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
+        """Return the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
         so that their names do not tell where they end: they all stay."""
         if any(segment.is_copy for segment in self.segments):
             return self
@@ -103,7 +103,7 @@ class LogFolder:
 
 @dataclass(frozen=True, slots=True)
 class TopicFolders:
-    """Describes a topic's logs in a directory. Cluster and topic id are empty where no file says which they are."""
+    """Describes a topic's logs in a directory. Cluster and topic id are empty if no file says which they are."""
 
     topic: str
     cluster_id: str
@@ -112,7 +112,7 @@ class TopicFolders:
 
 
 def find_logs(directory: Path, topic: str) -> TopicFolders:
-    """Returns the logs of the topic, ascending by partition. Raises CleantailError where there are none, and where it
+    """Return the logs of the topic, ascending by partition. Raises CleantailError where there are none, and where it
     is not clear which files are the topic's."""
     folders, checkpoints = _partition_folders(directory, topic)
     starts, ends, clean = (
@@ -134,7 +134,7 @@ def find_logs(directory: Path, topic: str) -> TopicFolders:
 
 
 def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Path]:
-    """Returns partition -> folder, and the directory that has the checkpoints."""
+    """Return partition -> folder, and the directory that has the checkpoints."""
     name = re.compile(rf"{re.escape(topic)}-(\d{{1,10}})(-{TOPIC_ID})?")
     if not directory.is_dir():
         raise CleantailError(f"{directory} is not a directory; {_NOTHING}")
@@ -157,7 +157,7 @@ def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Pa
 
 
 def _segments(folder: Path) -> tuple[SegmentFile, ...]:
-    """Returns the folder's segments. Raises CleantailError where there are none, and where a broker was stopped in the
+    """Return the folder's segments. Raises CleantailError where there are none, and where a broker was stopped in the
     midst of putting cleaned segments in the place of others: which of both are whole only the broker can tell."""
     segments = []
     for path in _entries(folder):
@@ -182,7 +182,7 @@ def _segment(path: Path, base_offset: int) -> SegmentFile:
 
 
 def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
-    """Raises OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
+    """Raise OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
     broker appends to."""
     same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
     if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
@@ -197,14 +197,14 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _topic_id(folder: Path, topic: str) -> str:
-    """Returns the topic's id by the folder's name, or by the broker's file in it."""
+    """Return the topic's id by the folder's name, or by the broker's file in it."""
     if match := re.fullmatch(rf"{re.escape(topic)}-\d+-({TOPIC_ID})", folder.name):
         return match[1]
     return _property(folder / TOPIC_FILE, "topic_id", ":")
 
 
 def _property(file: Path, name: str, separator: str) -> str:
-    """Returns a property of one of the broker's small files; empty where the file or the property is not there."""
+    """Return a property of one of the broker's small files; empty if the file or the property is not there."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -216,7 +216,7 @@ def _property(file: Path, name: str, separator: str) -> str:
 
 
 def _checkpoint(file: Path, topic: str) -> Mapping[int, int]:
-    """Returns partition -> offset of one of the broker's checkpoints: a version, a number of lines, and lines of topic,
+    """Return partition -> offset of one of the broker's checkpoints: a version, a number of lines, and lines of topic,
     partition and offset. Without the file, or before its first entry, there are none."""
     try:
         rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines()[2:]]
@@ -259,7 +259,7 @@ class SegmentScan:
     end_bytes       where its last batch ends
     has_more        whether the file goes on behind `end`
     last_epoch      leader epoch of its last batch
-    cleaned_to      the offset up to which the file looks as if a cleaner was there, 0 where it does not
+    cleaned_to      the offset up to which the file looks as if a cleaner was there, 0 if it does not
     rewritten_to    the offset up to which it proves that: the end of its last batch with fewer records than offsets
     gap             its last gap between batches, which a cut can make too
     ended           producers of which a transaction ends in it
@@ -283,7 +283,7 @@ class OpenSegment:
     """Reads one segment's file by position. It is to be closed."""
 
     def __init__(self, request: ScanRequest, limit_bytes: int) -> None:
-        """Raises CleantailError where the file is not what it was when it was found."""
+        """Raise CleantailError where the file is not what it was when it was found."""
         self._request, self._limit_bytes = request, limit_bytes
         file = request.file
         try:
@@ -299,7 +299,7 @@ class OpenSegment:
         os.close(self._descriptor)
 
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields the headers of all batches below the end, with their positions. Raises SegmentError where one cannot
+        """Yield the headers of all batches below the end, with their positions. Raises SegmentError where one cannot
         be a batch, or does not follow on the one before it."""
         file, end = self._request.file, self._request.end
         at, offset, epoch = 0, file.base_offset, NO_EPOCH
@@ -319,18 +319,18 @@ class OpenSegment:
             at, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
 
     def batch(self, at: int, header: BatchHeader) -> bytes:
-        """Returns the bytes of a batch. Raises SegmentError where the file ends in it."""
+        """Return the bytes of a batch. Raises SegmentError where the file ends in it."""
         data = os.pread(self._descriptor, header.size_bytes, at)
         if len(data) < header.size_bytes:
             self.fail(at, "the file ends in this batch: it is cut off")
         return data
 
     def is_filled_at(self, at: int) -> bool:
-        """Returns whether the file goes on at a position with more than zeros."""
+        """Return whether the file goes on at a position with more than zeros."""
         return any(os.pread(self._descriptor, HEADER_BYTES, at))
 
     def fail(self, at: int, reason: str) -> NoReturn:
-        """Raises SegmentError for what is wrong at a position."""
+        """Raise SegmentError for what is wrong at a position."""
         raise SegmentError(f"{self._request.file.path}, byte {at}: {reason}; nothing was appended")
 
     def _require_after(self, at: int, header: BatchHeader, offset: int, epoch: int) -> None:
@@ -348,7 +348,7 @@ class OpenSegment:
 
 
 def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
-    """Scans one segment. Raises SegmentError for what is cut or damaged, OutsideError where the file cannot be read."""
+    """Scan one segment. Raises SegmentError for what is cut or damaged, OutsideError if the file cannot be read."""
     file = request.file
     first, end, end_bytes, epoch, cleaned_to = -1, file.base_offset, 0, NO_EPOCH, 0
     rewritten_to, gap = 0, None
@@ -388,7 +388,7 @@ class ScannedLog:
 
 
 def scan_requests(log: LogFolder) -> list[ScanRequest]:
-    """Returns what is to be scanned of a log: everything below the high watermark, where that is known."""
+    """Return what is to be scanned of a log: everything below the high watermark, where that is known."""
     last = log.segments[-1]
     return [
         ScanRequest(file, file is last, log.high_watermark)
@@ -400,7 +400,7 @@ def scan_requests(log: LogFolder) -> list[ScanRequest]:
 def settled(
     scans: Sequence[SegmentScan], scan_again: Callable[[Sequence[ScanRequest]], Iterable[SegmentScan]]
 ) -> list[SegmentScan]:
-    """Returns the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
+    """Return the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
     far as that: nothing is to be known of a transaction that a later leader never had. Files that cannot overlap, or
     have a gap where there can be none, are left as they are: `scanned_log` tells what is wrong with them."""
     if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):
@@ -414,7 +414,7 @@ def settled(
 
 
 def without_overlaps(scans: Sequence[SegmentScan]) -> list[tuple[SegmentScan, int]]:
-    """Returns the scans whose files are to be read, each with the offset up to which it is."""
+    """Return the scans whose files are to be read, each with the offset up to which it is."""
     chosen: list[tuple[SegmentScan, int]] = []
     for scan in sorted(scans, key=lambda s: (s.file.base_offset, s.last_epoch, s.end_offset)):
         while chosen and _takes_over(scan, chosen[-1][0]) and chosen[-1][0].file.base_offset >= scan.file.base_offset:
@@ -433,7 +433,7 @@ def _takes_over(scan: SegmentScan, earlier: SegmentScan) -> bool:
 
 
 def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
-    """Returns the log of scans that do not overlap, ascending. Raises SegmentError where offsets are missing, where a
+    """Return the log of scans that do not overlap, ascending. Raises SegmentError where offsets are missing, where a
     batch has offsets of the next file, and where the log is shorter than the broker knows it to be."""
     _require_continuous(log, scans)
     first, last = scans[0], scans[-1]
@@ -480,7 +480,7 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
 
 
 def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, before: SegmentScan) -> bool:
-    """Returns whether a cleaner has been as far as the offset: it cleans a log from its start on. `before` is the
+    """Return whether a cleaner has been as far as the offset: it cleans a log from its start on. `before` is the
     segment that ends before the gap, or has it."""
     if log.clean_point is None:
         return before.cleaned_to > 0 or offset <= max(scan.cleaned_to for scan in scans)
@@ -501,7 +501,7 @@ def _cleaner_text(log: LogFolder) -> str:
 
 
 def _open_transactions(scans: Sequence[SegmentScan]) -> Mapping[int, int]:
-    """Returns producer -> first offset of the transaction that has no marker yet."""
+    """Return producer -> first offset of the transaction that has no marker yet."""
     transactions: dict[int, int] = {}
     for scan in scans:
         for producer_id in scan.ended:
@@ -547,7 +547,7 @@ class LogReader:
         self._committed = isolation == COMMITTED
 
     def chunks(self, span: Range) -> Iterator[list[SegmentRecord]]:
-        """Yields the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
+        """Yield the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
         batch. Raises SegmentError for what is damaged, and CleantailError where a file has changed since its scan."""
         chunk: list[SegmentRecord] = []
         held_bytes = 0
@@ -577,7 +577,7 @@ class LogReader:
                 segment.fail(at, str(e))
 
     def _aborted(self, span: Range) -> AbortedRecords:
-        """Returns which batches of the range were taken back: none that a read_uncommitted consumer would not see."""
+        """Return which batches of the range were taken back: none that a read_uncommitted consumer would not see."""
         aborted = AbortedRecords()
         if not self._committed:
             return aborted
@@ -602,7 +602,7 @@ class LogReader:
         return aborted
 
     def _headers(self, start: int) -> Iterator[tuple[OpenSegment, int, BatchHeader]]:
-        """Yields the batches from the one with the offset `start` on, each with its open segment and position."""
+        """Yield the batches from the one with the offset `start` on, each with its open segment and position."""
         requests = self._log.segments
         following = [r.file.base_offset for r in requests[1:]]
         for request, next_base in zip(requests, [*following, None], strict=True):

@@ -50,19 +50,19 @@ class Brokers:
     less."""
 
     def __init__(self, settings: Mapping[str, str], stall_ms: int = ANSWERED_WITHIN_S * 1000) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka does not take."""
         self._settings, self._address = settings, settings[ADDRESS]
         self._answered_once = False
         self._admin = Administrator(settings, min(stall_ms / 1000, ANSWERED_WITHIN_S))
 
     def describe(self, topic: str) -> BrokerTopic:
-        """Returns the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
-        not be read, SourceUnreachableError where it is not answered for, and SilentBrokersError where no broker answers
+        """Return the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
+        not be read, SourceUnreachableError if it is not answered for, and SilentBrokersError where no broker answers
         anything."""
         return self._answered(topic, self._ask)
 
     def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
-        """Returns how the brokers clean the topic; None where this login may not describe configs. Raises as describe
+        """Return how the brokers clean the topic; None if this login may not describe configs. Raises as describe
         does."""
         return self._answered(topic, self._cleaner_configs)
 
@@ -123,7 +123,7 @@ _NOTHING = "nothing was appended"
 
 
 def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -> SourceError | None:
-    """Returns the error of an answer that stays the same when it is asked for again; None where it may change."""
+    """Return the error of an answer that stays the same when it is asked for again; None if it may change."""
     from confluent_kafka import KafkaError as Codes
 
     refused = f"the login was refused: {without_values(error.str(), settings)}"
@@ -213,7 +213,7 @@ class RangeReader:
         self._consumer.close()
 
     def batches(self, each: Range) -> Iterator[list[Message]]:
-        """Yields the records of the range, in batches, in the order of their offsets. Raises SourceError or
+        """Yield the records of the range, in batches, in the order of their offsets. Raises SourceError or
         SourceUnreachableError, each of which names partition and offset."""
         from confluent_kafka import TopicPartition
 
@@ -241,7 +241,7 @@ class RangeReader:
             )
 
     def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
-        """Returns what lies in the range, and how far it is read: to its end where something behind it was met."""
+        """Return what lies in the range, and how far it is read: to its end where something behind it was met."""
         if any(map(methodcaller("error"), messages)):
             kept = []
             for message in messages:
@@ -259,7 +259,7 @@ class RangeReader:
         return _below(each.end, messages), each.end
 
     def _is_end(self, error: KafkaError, message: Message, each: Range, kept: Sequence[Message]) -> bool:
-        """Returns whether it says that the partition ends at or behind the range. Raises what is an error."""
+        """Return whether it says that the partition ends at or behind the range. Raises what is an error."""
         from confluent_kafka import KafkaError as Codes
 
         if error.code() == Codes._PARTITION_EOF:
@@ -274,8 +274,8 @@ class RangeReader:
         return False
 
     def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
-        """Returns the error to raise, None for what passes: the client tries again by itself, until the read counts as
-        stalled. `of_record`: whether it is about records; an answer of another kind may be damaged as well."""
+        """Return the error to raise, None for what passes: the client tries again by itself, until the read counts as
+        stalled. `of_record`: whether it is about records; an answer of another kind may be damaged too."""
         from confluent_kafka import KafkaError as Codes
 
         code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
@@ -295,7 +295,7 @@ class RangeReader:
         return broker_problem(self._settings, self._topic, error)
 
     def _require_fit(self, partition: int, position: int) -> None:
-        """Raises SourceError for an answer that is too long: it is asked for again and again, and gets no
+        """Raise SourceError for an answer that is too long: it is asked for again and again, and gets no
         shorter."""
         if "receive.message.max.bytes" in self._complaint.text:
             where = f"topic {self._topic}: partition {partition}, from offset {position} on"
@@ -352,11 +352,11 @@ class SourceTopic:
         return cls(topic, Brokers(settings, stall_ms), settings, deadline)
 
     def describe(self) -> BrokerTopic:
-        """Asks the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
+        """Ask the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
         return self.brokers.describe(self.topic.kafka_topic)
 
     def describe_again(self, before: BrokerTopic) -> BrokerTopic:
-        """Asks the brokers once more. Raises SourceError where the topic was recreated since, or is in another
+        """Ask the brokers once more. Raises SourceError where the topic was recreated since, or is in another
         cluster."""
         now = self.describe()
         if problem := changed_while_read(before, now):
@@ -364,18 +364,18 @@ class SourceTopic:
         return now
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
-        """Returns up to where each log may be read: the last stable offset, or the log end of read_uncommitted."""
+        """Return up to where each log may be read: the last stable offset, or the log end of read_uncommitted."""
         uncommitted = self.topic.source.isolation == UNCOMMITTED
         return {p: log.end if uncommitted else log.last_stable for p, log in broker.logs.items()}
 
     def open_reader(self) -> Callable[[], RangeReader]:
-        """Returns what a task calls; it travels to the task inside of the function, and not with the data."""
+        """Return what a task calls; it travels to the task inside of the function, and not with the data."""
         settings, name = dict(self.settings), self.topic.kafka_topic
         isolation, stall_ms, deadline = self.topic.source.isolation, self.topic.stall_timeout_ms, self.deadline
         return lambda: RangeReader(settings, name, isolation, stall_ms, deadline)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
-        """Returns what the brokers have. Raises CleantailError where a key that is gone there need not have been
+        """Return what the brokers have. Raises CleantailError where a key that is gone there need not have been
         deleted: SourceError or SourceUnreachableError where this is not the log that the table was read from, or not
         all of it any more."""
         topic = self.topic

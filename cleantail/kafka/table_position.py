@@ -41,7 +41,7 @@ LOOK_JSON: Codec[Look] = Codec(Look)
 
 
 def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
-    """Keeps the look in the place of the topic's last one. Nothing that goes wrong here makes a read fail: without it a
+    """Keep the look in the place of the topic's last one. Nothing that goes wrong here makes a read fail: without it a
     reconciliation may be asked for that is not needed."""
     look = Look(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
@@ -52,7 +52,7 @@ def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
 
 
 def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
-    """Returns when (Unix ms) the table, at the position that it has now, last had all of its topic; 0 where nobody
+    """Return when (Unix ms) the table, at the position that it has now, last had all of its topic; 0 where nobody
     knows."""
     if position is None:
         return 0
@@ -70,7 +70,7 @@ def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Describes one moment of a table. `text` is the property as it stands, None where there is none; `ends` are the
+    """Describes one moment of a table. `text` is the property as it stands, None if there is none; `ends` are the
     table's log ends at `snapshot_id`, where nothing was read from Kafka yet."""
 
     text: str | None
@@ -80,18 +80,18 @@ class TablePosition:
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
-        """Returns partition -> the offset at which the next read begins; partitions that were never read are left
+        """Return partition -> the offset at which the next read begins; partitions that were never read are left
         out."""
         return self.position.next_offsets if self.position is not None else self.ends
 
     def plan(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> ReadPlan:
-        """Plans the next read. Raises as plan_read does."""
+        """Plan the next read. Raises as plan_read does."""
         on_gap = topic.source.kafka.on_gap if topic.source.kafka else "fail"
         return plan_read(self.position, self.ends, broker, topic.source.isolation, on_gap, now_ms)
 
 
 def table_position(topic: Topic) -> TablePosition:
-    """Returns where the table is; a table which is not there yet is at the beginning. Raises TableError."""
+    """Return where the table is; a table which is not there yet is at the beginning. Raises TableError."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is None:
         return TablePosition(None, None, {})
@@ -103,7 +103,7 @@ def table_position(topic: Topic) -> TablePosition:
 
 
 def position_after_files(topic: Topic) -> TablePosition:
-    """Returns where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
+    """Return where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
     source is files nothing of theirs is read again. Raises TableError."""
     at = table_position(topic)
     table = load_table(kept_catalog(topic.platform), topic)
@@ -115,12 +115,12 @@ def position_after_files(topic: Topic) -> TablePosition:
 
 
 def is_read(topic: Topic, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Returns whether the table has all that may be read. Keeps the look, and raises, as unread_offsets does."""
+    """Return whether the table has all that may be read. Keeps the look, and raises, as unread_offsets does."""
     return unread_offsets(topic, settings, now_ms) is None
 
 
 def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> int | None:
-    """Returns how many offsets the next read passes, None where the table has all that may be read; keeps the look
+    """Return how many offsets the next read passes, None if the table has all that may be read; keeps the look
     then. Raises CleantailError for everything that forbids to read, before Spark is started."""
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
@@ -133,6 +133,6 @@ def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> in
 
 
 def require_own_table(topic: Topic) -> None:
-    """Raises CleantailError for a topic whose table another writer fills."""
+    """Raise CleantailError for a topic whose table another writer fills."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")

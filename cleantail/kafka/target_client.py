@@ -24,7 +24,7 @@ AGAIN = "the same command goes on where it stopped"
 
 
 def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, str]) -> TargetError | None:
-    """Returns the error for an answer that stays the same when it is asked for again; None where it is none."""
+    """Return the error for an answer that stays the same when it is asked for again; None if it is none."""
     from confluent_kafka import KafkaError as Codes
 
     said = without_values(error.str(), settings)
@@ -50,7 +50,7 @@ def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, st
 
 
 def problem(where: str, topic: str, error: KafkaError, settings: Mapping[str, str]) -> CleantailError:
-    """Returns the error for what ended a restore."""
+    """Return the error for what ended a restore."""
     said = without_values(error.str(), settings)
     return lasting(where, topic, error, settings) or TargetUnreachableError(f"{where}: {said}; {AGAIN}")
 
@@ -114,12 +114,12 @@ GROUP = "cleantail-restore"
 
 
 def administrator(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the settings of a client that asks."""
+    """Return the settings of a client that asks."""
     return _without(settings, OURS | OF_CONSUMERS | OF_PRODUCERS)
 
 
 def consumer(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the settings of a client that reads everything back, also what was not committed."""
+    """Return the settings of a client that reads everything back, also what was not committed."""
     return _without(settings, OURS | OF_PRODUCERS) | {
         "group.id": GROUP,
         "enable.auto.commit": False,
@@ -131,7 +131,7 @@ def consumer(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def producer(settings: Mapping[str, str], max_message_bytes: int) -> dict[str, Any]:
-    """Returns the settings of a client that writes each record once, in its order. `max_message_bytes`: the topic's
+    """Return the settings of a client that writes each record once, in its order. `max_message_bytes`: the topic's
     max.message.bytes, beyond which it takes no batch."""
     bytes_ = min(max(max_message_bytes, FEWEST_MESSAGE_BYTES), MOST_MESSAGE_BYTES)
     tuned = {
@@ -166,13 +166,13 @@ class TargetBrokers:
     """Asks the brokers that a restore writes to."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka does not take."""
         self.address = settings[ADDRESS]
         self._settings = settings
         self._admin = Administrator(administrator(settings))
 
     def describe(self, topic: str) -> TargetTopic | None:
-        """Returns the topic; None where there is none. Raises TargetError where it may not be asked about, and
+        """Return the topic; None if there is none. Raises TargetError where it may not be asked about, and
         TargetUnreachableError where nobody answers."""
         try:
             return answered(partial(self._answer, topic), _is_unknown, every_s=PAUSE_S, within_s=KNOWN_WITHIN_S)
@@ -200,7 +200,7 @@ class TargetBrokers:
         return TargetTopic(cluster_id, topic, str(described.topic_id), starts, ends, configs)
 
     def _require_rights(self, topic: str, rights: Iterable[Any] | None) -> None:
-        """Raises TargetError where the brokers say that the login may not do what a restore does."""
+        """Raise TargetError where the brokers say that the login may not do what a restore does."""
         from confluent_kafka.admin import AclOperation
 
         names = {right.name for right in rights or ()}

@@ -1,4 +1,4 @@
-"""Adapter: one partition of the topic that a restore writes into, as a task reads it back, compares and writes it.
+"""Adapter: one partition of the topic that a restore writes into, as a task reads it back, compares and write it.
 
 The producer is idempotent: of what it sends again the broker keeps one. It does not write by transactions: of a run
 that was killed they would leave aborted records and markers, which have offsets, and which a consumer that reads
@@ -44,7 +44,7 @@ class Rows:
         return len(self.offsets)
 
     def part(self, start: int, end: int) -> Rows:
-        """Returns the records [start, end) of these."""
+        """Return the records [start, end) of these."""
         if start <= 0 and end >= len(self):
             return self
         return Rows(
@@ -65,7 +65,7 @@ class Feed:
         self._at = 0
 
     def some(self, most: int) -> Rows | None:
-        """Returns the next records, `most` at most; None where there are no more."""
+        """Return the next records, `most` at most; None if there are no more."""
         while self._now is None or self._at >= len(self._now):
             self._now, self._at = next(self._rows, None), 0
             if self._now is None:
@@ -82,7 +82,7 @@ class Feed:
         return passed
 
     def rest(self, most: int) -> Iterator[Rows]:
-        """Yields what is left, `most` records at a time."""
+        """Yield what is left, `most` records at a time."""
         while (part := self.some(most)) is not None:
             yield part
 
@@ -96,7 +96,7 @@ class Difference:
 
 
 def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | None:
-    """Returns the first difference between rows and as many messages; None where each is as its row."""
+    """Return the first difference between rows and as many messages; None where each is as its row."""
     stamps = [m.timestamp() for m in messages]
     as_created = [(CREATE_TIME, stamp_ms) for stamp_ms in rows.stamps_ms]
     columns: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
@@ -114,13 +114,13 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
 
 
 def _headers(message: Message) -> object:
-    """Returns a message's headers, None without any; what no row has where the client cannot read them."""
+    """Return a message's headers, None without any; what no row has where the client cannot read them."""
     headers = headers_of(message)
     return "not readable" if headers is None else headers or None
 
 
 def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:
-    """Returns a record without a timestamp as one of the producer's; a timestamp of the broker's own stays another."""
+    """Return a record without a timestamp as one of the producer's; a timestamp of the broker's own stays another."""
     kind, stamp_ms = stamp
     return stamp if kind == LOG_APPEND_TIME else (CREATE_TIME, stamp_ms)
 
@@ -131,10 +131,10 @@ FIRST_RECORDS, MOST_RECORDS, READ_BYTES, SAMPLE = 100, 10_000, 4 << 20, 100
 
 
 class TargetLog:
-    """Reads and writes one partition of the target topic. Its clients end with the block that it is entered for."""
+    """Reads and write one partition of the target topic. Its clients end with the block that it is entered for."""
 
     def __init__(self, settings: Mapping[str, str], topic: str, partition: int) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka does not take."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         self.topic, self.partition = topic, partition
@@ -154,7 +154,7 @@ class TargetLog:
         self._consumer.close()
 
     def end(self) -> int:
-        """Returns the partition's next offset. Raises RestoreMismatchError where it does not begin at 0."""
+        """Return the partition's next offset. Raises RestoreMismatchError where it does not begin at 0."""
         from confluent_kafka import KafkaException
 
         try:
@@ -166,7 +166,7 @@ class TargetLog:
         return int(end)
 
     def messages(self, start: int, end: int) -> Iterator[list[Message]]:
-        """Yields the records [start, end), in batches. Raises RestoreMismatchError where one is missing, and
+        """Yield the records [start, end), in batches. Raises RestoreMismatchError where one is missing, and
         TargetUnreachableError for a read that stands still."""
         from confluent_kafka import TopicPartition
 
@@ -184,7 +184,7 @@ class TargetLog:
         self._consumer.unassign()
 
     def _records_of(self, batch: list[Message], at: int, end: int) -> list[Message]:
-        """Returns the records of a batch, which have to be those from offset `at` on."""
+        """Return the records of a batch, which have to be those from offset `at` on."""
         from confluent_kafka import KafkaError as Codes
 
         records = [message for message in batch if message.error() is None]
@@ -215,11 +215,11 @@ class TargetLog:
         self._records = min(max(READ_BYTES // size, 1), MOST_RECORDS)
 
     def problem(self, error: KafkaError, where: str = "") -> CleantailError:
-        """Returns the error for what ended the restore. `where`: of what it is, if not of the whole partition."""
+        """Return the error for what ended the restore. `where`: of what it is, if not of the whole partition."""
         return problem(where or self.where, self.topic, error, self._settings)
 
     def writer(self, max_message_bytes: int) -> Writer:
-        """Returns what writes into the partition."""
+        """Return what writes into the partition."""
         return Writer(self, self._settings, max_message_bytes)
 
 
@@ -227,7 +227,7 @@ class Writer:
     """Is an idempotent producer of one partition."""
 
     def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
-        """Raises CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka does not take."""
         from confluent_kafka import KafkaException, Producer
 
         self._log, self._max_message_bytes = log, max_message_bytes
@@ -239,7 +239,7 @@ class Writer:
             raise wrong_setting(e, settings) from None
 
     def send(self, rows: Rows) -> None:
-        """Queues the records, in their order. Raises what the brokers said of an earlier one."""
+        """Queue the records, in their order. Raises what the brokers said of an earlier one."""
         topic, partition, produce, failed = self._log.topic, self._log.partition, self._producer.produce, self._failed
         columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
         for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
@@ -256,14 +256,14 @@ class Writer:
         self._require_taken()
 
     def settle(self) -> None:
-        """Waits until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
+        """Wait until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
         not take it."""
         while self._producer.flush(POLL_S):
             self._require_taken()
         self._require_taken()
 
     def discard(self) -> None:
-        """Drops what was not sent yet."""
+        """Drop what was not sent yet."""
         self._producer.purge()
         self._producer.flush(0)
 

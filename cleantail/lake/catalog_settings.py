@@ -44,19 +44,19 @@ OWN_OVERHEAD_MIB = 512
 
 
 def jars(platform: Platform) -> list[Path]:
-    """Returns the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
+    """Return the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
     starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
     CleantailError where one has another size than is listed."""
     return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform))
 
 
 def jars_directory(platform: Platform) -> Path:
-    """Returns where the jars of the platform's applications are (cleantail.lake.jar_list)."""
+    """Return where the jars of the platform's applications are (cleantail.lake.jar_list)."""
     return jar_list.jars_directory(platform.home, platform.env)
 
 
 def needs_s3(platform: Platform) -> bool:
-    """Returns whether tables are on an object store, whose clients are in jars of their own, as is that of Glue."""
+    """Return whether tables are on an object store, whose clients are in jars of their own, as is that of Glue."""
     catalogs = _catalogs(platform)
     locations = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
     by_client = any(c.type == "glue" or c.properties.get("io-impl", "").endswith("S3FileIO") for c in catalogs)
@@ -64,17 +64,17 @@ def needs_s3(platform: Platform) -> bool:
 
 
 def needs_mysql(platform: Platform) -> bool:
-    """Returns whether a catalog is in MySQL, whose driver is a jar of its own."""
+    """Return whether a catalog is in MySQL, whose driver is a jar of its own."""
     return any(catalog.type == "mysql" for catalog in _catalogs(platform))
 
 
 def _catalogs(platform: Platform) -> tuple[Catalog, ...]:
-    """Returns the platform's own catalog, and those that topics read."""
+    """Return the platform's own catalog, and those that topics read."""
     return (platform.catalog, *platform.source_catalogs.values())
 
 
 def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]:
-    """Returns settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
+    """Return settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
     can be read by SQL that names its path: that stays switched off.
 
     `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
@@ -117,7 +117,7 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
 
 
 def _worker_settings(platform: Platform) -> dict[str, str]:
-    """Returns what Spark is told of Python's workers. Local ones are forked from a daemon that has made the imports;
+    """Return what Spark is told of Python's workers. Local ones are forked from a daemon that has made the imports;
     an executor elsewhere gets the memory that its tasks take outside of the JVM, on top of Spark's own share."""
     if platform.spark.master.startswith("local"):
         return {"spark.python.daemon.module": "spark_jobs.engine.workers.daemon"}
@@ -127,7 +127,7 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
 
 
 def _class_path(platform: Platform) -> dict[str, str]:
-    """Returns the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
+    """Return the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
     Where the cluster has them it returns nothing."""
     if platform.spark.jars_of_cluster:
         return {}
@@ -137,7 +137,7 @@ def _class_path(platform: Platform) -> dict[str, str]:
 
 
 def _default_options(platform: Platform) -> str:
-    """Returns options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
+    """Return options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
 
     Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
     """
@@ -149,7 +149,7 @@ def _default_options(platform: Platform) -> str:
 
 
 def spark_secrets(platform: Platform) -> dict[str, str]:
-    """Returns credentials from the environment as Spark settings; only ever set inside the driver."""
+    """Return credentials from the environment as Spark settings; only ever set inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     secrets = {f"{prefix}.{key}": value for key, value in client_properties.spark_secrets(platform).items()}
     return secrets | (

@@ -50,7 +50,7 @@ SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 
 
 def side_tables(topic: Topic) -> dict[str, Table]:
-    """Returns suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
+    """Return suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
     none."""
     catalog, tables = open_catalog(topic.platform), {}
     for suffix in SUFFIXES:
@@ -61,7 +61,7 @@ def side_tables(topic: Topic) -> dict[str, Table]:
 
 
 def side_due(topic: Topic, now_ms: int) -> bool:
-    """Returns whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
+    """Return whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
     oldest_kept_ms = now_ms - topic.config.cleantail_snapshot_retention_ms
     return any(
         snapshot.timestamp_ms < oldest_kept_ms and snapshot != table.current_snapshot()
@@ -71,7 +71,7 @@ def side_due(topic: Topic, now_ms: int) -> bool:
 
 
 def open_catalog(platform: Platform) -> Catalog:
-    """Raises OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
+    """Raise OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
     try:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
@@ -91,7 +91,7 @@ _opening = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """Gives a forked process a lock of its own: a thread that it does not have may have held its parent's."""
+    """Give a forked process a lock of its own: a thread that it does not have may have held its parent's."""
     global _opening
     _opening = threading.Lock()
 
@@ -100,7 +100,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def kept_catalog(platform: Platform) -> Catalog:
-    """Returns the catalog as this process has opened it before by the same settings. Opening it asks for its own
+    """Return the catalog as this process has opened it before by the same settings. Opening it asks for its own
     tables, which takes longer than to load a topic's: a process that works on many topics does it once. Several threads
     may ask: one of them opens it."""
     # a connection must not be used on both sides of a fork
@@ -125,12 +125,12 @@ def _kept(platform: Platform, settings: tuple[object, ...]) -> Catalog | None:
 
 
 def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:
-    """Returns whether a catalog that was opened then is to be opened anew."""
+    """Return whether a catalog that was opened then is to be opened again."""
     return platform.catalog.type == "rest" and now_s - opened_s >= LOGIN_LIVES_S
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
-    """Returns what to raise for whatever the catalog's driver raised."""
+    """Return what to raise for whatever the catalog's driver raised."""
     if isinstance(error, CleantailError):
         return error
     where = platform.catalog.uri or platform.catalog_uri
@@ -149,7 +149,7 @@ _DAMAGE = (
 
 
 def load_any(catalog: Catalog, name: str, platform: Platform) -> Table | None:
-    """Returns a table of any owner, or None if the catalog has none of the name. Raises TableError for damaged
+    """Return a table of any owner, or None if the catalog has none of the name. Raises TableError for damaged
     metadata, OutsideError if the catalog is out of reach."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -163,7 +163,7 @@ def load_any(catalog: Catalog, name: str, platform: Platform) -> Table | None:
 
 
 def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str) -> None:
-    """Raises TableError if a table could not be loaded because its metadata is damaged. `file`: finds its location."""
+    """Raise TableError if a table could not be loaded because its metadata is damaged. `file`: finds its location."""
     from pyiceberg.exceptions import ValidationError
 
     if isinstance(error, FileNotFoundError):
@@ -177,7 +177,7 @@ def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str
 
 
 def load_table(catalog: Catalog, topic: Topic) -> Table | None:
-    """Returns the topic's table, or None where there is none yet. Raises TableError where it is not this topic's,
+    """Return the topic's table, or None if there is none yet. Raises TableError where it is not this topic's,
     OutsideError where the catalog is out of reach."""
     table = load_any(catalog, topic.table, topic.platform)
     if table is None:
@@ -195,7 +195,7 @@ def load_table(catalog: Catalog, topic: Topic) -> Table | None:
 
 
 def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
-    """Returns `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
+    """Return `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
     `platform`: whose catalog it is. Raises OutsideError where it is out of reach."""
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
@@ -214,7 +214,7 @@ def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
 
 
 def require_known_types(table: str, error: Exception) -> None:
-    """Raises TableError if PyIceberg could not read a table's metadata because of the type of a column, in any schema
+    """Raise TableError if PyIceberg could not read a table's metadata because of the type of a column, in any schema
     that the metadata keeps."""
     if kinds := sorted(set(re.findall(r"Unsupported field type: '([\w(), ]{1,80})'", str(error)))):
         raise TableError(
@@ -226,7 +226,7 @@ def require_known_types(table: str, error: Exception) -> None:
 
 
 def _require_own_partitioning(table: Table, topic: Topic) -> None:
-    """Raises TableError where somebody has changed how the topic's own table is partitioned: its one partition field
+    """Raise TableError where somebody has changed how the topic's own table is partitioned: its one partition field
     says of each file which log it is of."""
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
@@ -240,7 +240,7 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 
 
 def require_usable(topic: Topic) -> None:
-    """Raises, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
+    """Raise, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
     table is not the topic's, and when a commit to an adopted one would delete metadata files that are not its own."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is not None:
@@ -250,7 +250,7 @@ def require_usable(topic: Topic) -> None:
 
 
 def file_io_properties(topic: Topic) -> dict[str, str]:
-    """Returns what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
+    """Return what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
     those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
     The class of the file IO goes along, since a warehouse that is a name says of no store.
 
@@ -275,7 +275,7 @@ _stores: WeakKeyDictionary[Catalog, tuple[float, dict[str, dict[str, str]]]] = W
 
 
 def store_properties(table: Table) -> dict[str, str]:
-    """Returns what a process needs to open a table's files, as file_io_properties does."""
+    """Return what a process needs to open a table's files, as file_io_properties does."""
     kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
     kind = type(table.io)
     limit = {DELETES_PROPERTY: str(most_delete_bytes(table.io))}
@@ -287,7 +287,7 @@ OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS, PROPERTY_FORMAT)
 
 
 def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
-    """Raises TableError unless the table says that it belongs to this topic, and its format is known."""
+    """Raise TableError unless the table says that it belongs to this topic, and its format is known."""
     owner = properties.get(PROPERTY_TOPIC)
     if owner != topic.topic:
         fact = f"belongs to topic {one_line(owner)}" if owner else f"has no property {PROPERTY_TOPIC}"
@@ -307,7 +307,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
 
 
 def load_named(platform: Platform, name: str) -> Table:
-    """Loads the table that a person names. Raises CleantailError where its name is none, and TableError where there is
+    """Load the table that a person names. Raises CleantailError where its name is none, and TableError where there is
     no such table or no catalog."""
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")

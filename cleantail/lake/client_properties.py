@@ -84,7 +84,7 @@ PYICEBERG_ONLY = (
 
 
 def of_java(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties as Spark's Iceberg catalog is told them."""
+    """Return the properties as Spark's Iceberg catalog is told them."""
     translated = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
     theirs = {row.pyiceberg for row in NAMES}
     untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
@@ -92,7 +92,7 @@ def of_java(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties as PyIceberg is told them. It knows client.region as well, of which Glue's client reads
+    """Return the properties as PyIceberg is told them. It knows client.region too, of which Glue's client reads
     its region."""
     translated = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
     theirs = {row.java for row in NAMES} - {"client.region"}
@@ -142,7 +142,7 @@ _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "m
 
 
 def spark_catalog(platform: Platform) -> dict[str, str]:
-    """Returns the properties of Spark's catalog, without `spark.sql.catalog.NAME.` before them."""
+    """Return the properties of Spark's catalog, without `spark.sql.catalog.NAME.` before them."""
     catalog = platform.catalog
     # by the version the client would bring an older database up to it
     version = {} if isinstance(catalog, SourceCatalog) else {"jdbc.schema-version": "V1"}
@@ -158,7 +158,7 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
 
 
 def pyiceberg_properties(platform: Platform) -> dict[str, str]:
-    """Returns the same catalog for PyIceberg's load_catalog, with its secrets."""
+    """Return the same catalog for PyIceberg's load_catalog, with its secrets."""
     catalog = platform.catalog
     # a connection that is kept may have been closed by a database that was started anew
     ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
@@ -172,7 +172,7 @@ def pyiceberg_properties(platform: Platform) -> dict[str, str]:
 
 
 def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the properties by which PyIceberg gets a new token before the last one expires, as Java's client does:
+    """Return the properties by which PyIceberg gets a new token before the last one expires, as Java's client does:
     by the credential alone it gets one, and no other. It takes that the token's address is known."""
     client, colon, secret = properties.get("credential", "").partition(":")
     token_url = properties.get("oauth2-server-uri")
@@ -185,12 +185,12 @@ def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def spark_secrets(platform: Platform) -> dict[str, str]:
-    """Returns the secrets of Spark's catalog, without `spark.sql.catalog.NAME.` before them: for the driver only."""
+    """Return the secrets of Spark's catalog, without `spark.sql.catalog.NAME.` before them: for the driver only."""
     return of_java(secret_properties(platform))
 
 
 def secret_properties(platform: Platform) -> dict[str, str]:
-    """Returns the properties whose values the environment has."""
+    """Return the properties whose values the environment has."""
     return {
         name: platform.env[variable]
         for name, variable in secret_variables(platform).items()
@@ -199,7 +199,7 @@ def secret_properties(platform: Platform) -> dict[str, str]:
 
 
 def secret_variables(platform: Platform) -> dict[str, str]:
-    """Returns property -> the variable that has its value: those of every platform of this type, and those that
+    """Return property -> the variable that has its value: those of every platform of this type, and those that
     platform.catalog.secrets names. Of a catalog that is only read none but the latter: its server is not who the
     platform's own login is for."""
     if isinstance(platform.catalog, SourceCatalog):
@@ -225,13 +225,13 @@ def _sqlite_jdbc(platform: Platform) -> str:
 
 
 def _plain(uri: str | None) -> str:
-    """Returns the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
+    """Return the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
     scheme, _, rest = (uri or "").partition("://")
     return f"{scheme.split('+')[0]}://{rest}"
 
 
 def _sql_uri(platform: Platform) -> str:
-    """Returns the address of the database for SQLAlchemy, of a server with user and password. It is never shown, so
+    """Return the address of the database for SQLAlchemy, of a server with user and password. It is never shown, so
     quoting is all it needs."""
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"

@@ -55,7 +55,7 @@ class Statistics:
         self._chunks = {name: chunks[path] for name, path in in_file.items() if path is not None}
 
     def range(self, column: str) -> tuple[Any, Any] | None:
-        """Returns the lowest and the highest value; None if they are not known, or there is none."""
+        """Return the lowest and the highest value; None if they are not known, or there is none."""
         if column not in self._places:
             return None
         if column not in self._chunks:
@@ -67,7 +67,7 @@ class Statistics:
         return min(each.min for each in of_column), max(each.max for each in of_column)
 
     def nulls(self, column: str) -> int | None:
-        """Returns how many records have a null; None if that is not known."""
+        """Return how many records have a null; None if that is not known."""
         if column not in self._places:
             return None
         if column not in self._chunks:
@@ -81,7 +81,7 @@ class Statistics:
         return sum(int(each.null_count) for each in of_column)
 
     def millis(self, column: str) -> tuple[int, int] | None:
-        """Returns the bounds of times in Unix ms; whole numbers count them."""
+        """Return the bounds of times in Unix ms; whole numbers count them."""
         if column not in self._chunks:
             ends = self.range(column)
             return None if ends is None else (_constant_ms(ends[0]), _constant_ms(ends[1]))
@@ -105,7 +105,7 @@ def _raw_in_ms(raw: int, kind: Any) -> int:
 
 
 def _constant_ms(value: Any) -> int:
-    """Returns a constant: a timestamp, or whole Unix ms."""
+    """Return a constant: a timestamp, or whole Unix ms."""
     if isinstance(value, int):
         return value
     import pyarrow as pa
@@ -114,7 +114,7 @@ def _constant_ms(value: Any) -> int:
 
 
 def null_count(table: Table, file: Any, path: str) -> int | None:
-    """Returns how many records of a file have a null there, by its manifest, its partition or its footer; None if none
+    """Return how many records of a file have a null there, by its manifest, its partition or its footer; None if none
     of them says."""
     counted = layout_of_paths(table, [path])[path].null_count(file.null_value_counts or {})
     if counted is not None:
@@ -123,7 +123,7 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
 
 
 def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Statistics:
-    """Returns what a file's footer says of columns. `paths`: name -> path."""
+    """Return what a file's footer says of columns. `paths`: name -> path."""
     import pyarrow.parquet as pq
 
     by_path = layout_of_paths(table, paths.values())
@@ -135,7 +135,7 @@ def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Stat
 
 
 def columns_in(group: Any) -> Iterator[Any]:
-    """Yields the column chunks of a row group."""
+    """Yield the column chunks of a row group."""
     for index in range(group.num_columns):
         yield group.column(index)
 
@@ -162,7 +162,7 @@ class Part:
 
 
 def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_LINEAGES) -> tuple[Part, ...]:
-    """Returns the logs in an adopted table's file: from the manifest, else its footer, else its records. Raises
+    """Return the logs in an adopted table's file: from the manifest, else its footer, else its records. Raises
     TableError where records have neither offsets nor row ids."""
     if not columns.has_offsets:
         return _by_lineage(table, file, columns, lineages)
@@ -170,14 +170,14 @@ def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_
 
 
 def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -> tuple[Part, ...]:
-    """Returns the logs with the file's bounds of offsets, which are those of each of its logs."""
+    """Return the logs with the file's bounds of offsets, which are those of each of its logs."""
     lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
     low, high = offset_range(file.record_count, lineage, file.file_path, spans_of(table, file))
     return tuple(replace(part, lower_offset=low, upper_offset=high) for part in _by_offset(table, file, columns))
 
 
 def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
-    """Returns the logs; what they have of offsets is 0 where the table has none."""
+    """Return the logs; what they have of offsets is 0 where the table has none."""
     mapping = str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns)))
     key = (file.file_path, mapping, table.schema().schema_id, table.properties.get(NAME_MAPPING))
     if (known := _parts_by_file.get(key)) is None:
@@ -193,14 +193,14 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
 
 
 def _require_times(file: Any, columns: Columns, parts: Iterable[Part]) -> None:
-    """Raises TableError for whole numbers that are mapped to timestamp and cannot be Unix ms."""
+    """Raise TableError for whole numbers that are mapped to timestamp and cannot be Unix ms."""
     ends = (end for part in parts for end in (part.min_timestamp_ms, part.max_timestamp_ms))
     if any(abs(end) > MOST_MS for end in ends):
         raise TableError(f"{file.file_path}: {beyond_ms(str(columns.timestamp))}")
 
 
 def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Returns the parts with how many records are marked as deletes, by reading that column: of several logs each is
+    """Return the parts with how many records are marked as deletes, by reading that column: of several logs each is
     taken to have its share, as with deleted records."""
     from cleantail.lake.records.log_records import marked_records
 
@@ -209,7 +209,7 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Returns the one log that the manifest's bounds and the file's partition tell of; None where they say that there
+    """Return the one log that the manifest's bounds and the file's partition tell of; None if they say that there
     are several logs, or leave something open that the file tells."""
     layout = _layout(table, columns)
     ids = {name: path.leaf.id for name, path in layout.items()}
@@ -241,13 +241,13 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _layout(table: Table, columns: Columns) -> Layout:
-    """Returns where the files have the columns, and parts of one, of the mapping."""
+    """Return where the files have the columns, and parts of one, of the mapping."""
     by_path = layout_of_paths(table, columns.paths.values())
     return {name: by_path[path] for name, path in columns.paths.items()}
 
 
 def _whole(bound: bytes) -> int:
-    """Returns the number of a bound in Iceberg's single-value serialization, whose length is the type's when the file
+    """Return the number of a bound in Iceberg's single-value serialization, whose length is the type's when the file
     was written."""
     return int.from_bytes(bound, "little", signed=True)
 
@@ -256,24 +256,24 @@ Ends = tuple[int, int] | None
 
 
 def _ends_of(name: str, columns: Columns, ends: Callable[[str], Ends]) -> Ends:
-    """Returns the range of a column; of partition and offset 0 where no column has them
+    """Return the range of a column; of partition and offset 0 where no column has them
     (cleantail.log.adopted_table)."""
     return ends(name) if columns.of(name) else None if name == TIMESTAMP else (0, 0)
 
 
 def _null_keys(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Returns how many keys are null, if known: of a key of several parts it is none where a part is never null."""
+    """Return how many keys are null, if known: of a key of several parts it is none where a part is never null."""
     parts = [nulls(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
     return (0 if 0 in parts else None) if parts else nulls(KEY)
 
 
 def _null_values(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Returns how many values are null, if known; with a mark of deletes no value says what a record is."""
+    """Return how many values are null, if known; with a mark of deletes no value says what a record is."""
     return 0 if columns.deleted or not columns.of(VALUE) else nulls(VALUE)
 
 
 def _in_ms(table: Table, columns: Columns, stamps: Ends) -> Ends:
-    """Returns bounds of the timestamp column in Unix ms."""
+    """Return bounds of the timestamp column in Unix ms."""
     if stamps is None or columns.timestamp is None:
         return None
     kind = layout_of_paths(table, [columns.timestamp])[columns.timestamp].kind
@@ -289,7 +289,7 @@ def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int,
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Returns the one log that the footer's statistics tell of; None where the footer has no statistics of a column, or
+    """Return the one log that the footer's statistics tell of; None if the footer has no statistics of a column, or
     they say that there are several logs."""
     statistics = footer_statistics(table, file, columns.paths)
 
@@ -309,7 +309,7 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
-    """Returns the figures of two lots of records as those of all of them."""
+    """Return the figures of two lots of records as those of all of them."""
     import pyarrow as pa
 
     of_all = pa.concat_tables([some, more]).group_by(PARTITION).aggregate(measured)
@@ -317,7 +317,7 @@ def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """Yields one part for each log, by reading what says where records are; keys only where some are null, values only
+    """Yield one part for each log, by reading what says where records are; keys only where some are null, values only
     where neither manifest nor footer counts the null ones."""
     import pyarrow.compute as pc
 
@@ -464,5 +464,5 @@ def _long(bound: bytes | None, path: str) -> int:
 
 
 def _millis(bound: bytes | None) -> int:
-    """Returns a bound in Kafka's milliseconds: Iceberg keeps microseconds."""
+    """Return a bound in Kafka's milliseconds: Iceberg keeps microseconds."""
     return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000

@@ -44,13 +44,13 @@ OLDEST_MS = 3_600_000
 
 
 def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
-    """Returns the clock by which snapshots and branches expire: the one that is given, and never ahead of the real one,
+    """Return the clock by which snapshots and branches expire: the one that is given, and never ahead of the real one,
     which `clock_ms` reads. With platform.allow_clock the one that is given."""
     return now_ms if platform.allow_clock else min(now_ms, clock_ms)
 
 
 def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
-    """Raises CleantailError where a run is asked to begin by another clock than the real one, and the platform does
+    """Raise CleantailError where a run is asked to begin by another clock than the real one, and the platform does
     not say that it may. A clock behind is no more harmless than one ahead: horizons of tombstones and the memory of
     late versions are counted from it, and branches that are kept for a while are named by it."""
     require_past(platform, now_ms, clock_ms)
@@ -63,7 +63,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
 
 
 def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
-    """Raises CleantailError where a run is to go by a clock ahead of the real one, and the platform does not say that
+    """Raise CleantailError where a run is to go by a clock ahead of the real one, and the platform does not say that
     it may."""
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
@@ -74,7 +74,7 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
 
 
 def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
-    """Raises CleantailError where the clock of a plan is ahead of the real one, and HeldError where it is from before
+    """Raise CleantailError where the clock of a plan is ahead of the real one, and HeldError where it is from before
     its run began. `began_ms`: when Airflow began the run; None for a job that was started by hand."""
     require_past(platform, now_ms, clock_ms, SKEW_MS)
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
@@ -98,7 +98,7 @@ def evaluate_topic(
     kept: KeptFacts | None = None,
     unconverted: bool = False,
 ) -> RunPlan:
-    """Plans a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
+    """Plan a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
     resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
     `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
     Raises TableError when catalog or table is not usable."""
@@ -117,8 +117,8 @@ def evaluate_topic(
 
 
 def read_facts(topic: Topic, unconverted: bool = False) -> TableFacts | None:
-    """Fetches the table's metadata as it stands, with what its namespace says of it: positions of readers, and
-    releases. Returns None where nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
+    """Fetch the table's metadata as it stands, with what its namespace says of it: positions of readers, and
+    releases. Returns None if nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
     passed over, so that what they delete counts as if it were there."""
     catalog = kept_catalog(topic.platform)
     table = load_table(catalog, topic)
@@ -130,7 +130,7 @@ def read_facts(topic: Topic, unconverted: bool = False) -> TableFacts | None:
 
 
 def log_states(topic: Topic, facts: TableFacts | None, now_ms: int) -> tuple[LogState, ...]:
-    """Returns every log of the table, by partition number."""
+    """Return every log of the table, by partition number."""
     if facts is None:
         return ()
     return tuple(
@@ -159,7 +159,7 @@ def plan_run(
     later_round: bool = False,
     until_ms: int | None = None,
 ) -> RunPlan:
-    """Plans a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
+    """Plan a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
     `now_ms` where none is given. Raises TableError for a partition that the table does not have."""
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
@@ -196,12 +196,12 @@ def plan_run(
 
 
 def _share_files(files: Sequence[DataFile]) -> bool:
-    """Returns whether a data file has records of several logs: then it is there once for each."""
+    """Return whether a data file has records of several logs: then it is there once for each."""
     return len({file.path for file in files}) < len(files)
 
 
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
-    """Returns what is to be done, most urgent first; logs of which only retention is due come last, without those whose
+    """Return what is to be done, most urgent first; logs of which only retention is due come last, without those whose
     round a person has rejected."""
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}
@@ -245,7 +245,7 @@ CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
 def parsed_unit(text: str) -> WorkUnit:
-    """Parses the unit that compact was handed. Raises HeldError where it is none."""
+    """Parse the unit that compact was handed. Raises HeldError where it is none."""
     try:
         return WORK_UNIT_JSON.value(text, "the work unit")
     except TableError as e:
@@ -253,7 +253,7 @@ def parsed_unit(text: str) -> WorkUnit:
 
 
 def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
-    """Returns the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
+    """Return the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
     real clock.
 
     Raises HeldError where the one that was handed over has other bounds, another name, a snapshot that `main` never was
@@ -266,14 +266,14 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
 
 
 def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
-    """Raises HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
+    """Raise HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
     counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock says nothing."""
     if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
         raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
 
 
 def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
-    """Returns the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
+    """Return the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
     read."""
     plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
     planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
@@ -287,7 +287,7 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
 
 
 def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """Returns what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
+    """Return what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
     candidates = [works[work.partition] for works in planned_works if work.partition in works]
     if not candidates:
         raise _refused(f"there is nothing to do in partition {work.partition}")

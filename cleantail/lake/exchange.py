@@ -18,17 +18,17 @@ OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "D
 
 
 def is_address(text: str) -> bool:
-    """Returns whether a document's place is an address in a store rather than a path."""
+    """Return whether a document's place is an address in a store rather than a path."""
     return "://" in text
 
 
 def folder_of(exchange: str, identity: Sequence[object]) -> str:
-    """Returns the folder of one task, whatever its try."""
+    """Return the folder of one task, whatever its try."""
     return f"{exchange.rstrip('/')}/{digest_of(map(str, identity))}"
 
 
 def write_document(platform: Platform, address: str, text: str) -> None:
-    """Writes a document, in the place of one that is there."""
+    """Write a document, in the place of one that is there."""
     from pyiceberg.io import load_file_io
 
     with load_file_io(_store(platform), address).new_output(address).create(overwrite=True) as stream:
@@ -36,7 +36,7 @@ def write_document(platform: Platform, address: str, text: str) -> None:
 
 
 def read_document(platform: Platform, address: str) -> str | None:
-    """Returns a document, None where there is none."""
+    """Return a document, None if there is none."""
     from pyiceberg.io import load_file_io
 
     try:
@@ -47,7 +47,7 @@ def read_document(platform: Platform, address: str) -> str | None:
 
 
 def remove_document(platform: Platform, address: str) -> None:
-    """Removes a document where there is one."""
+    """Remove a document where there is one."""
     from pyiceberg.io import load_file_io
 
     io = load_file_io(_store(platform), address)

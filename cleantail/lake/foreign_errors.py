@@ -62,7 +62,7 @@ _TEXTS = (
 
 
 def cause(error: BaseException) -> str:
-    """Returns one of the texts above, or the names of the exceptions where none fits."""
+    """Return one of the texts above, or the names of the exceptions where none fits."""
     chain = list(_chain(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     for text, kinds in _KINDS:
@@ -76,7 +76,7 @@ def cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields the error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the
+    """Yield the error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the
     arguments."""
     waiting, visited = [error], set[int]()
     while waiting:
@@ -143,7 +143,7 @@ FULL_DISK = (
 
 
 def explained(error: Exception) -> CleantailError | None:
-    """Returns the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
+    """Return the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
     if os.environ.get(DEBUG_VARIABLE):
         return None
     if _FULL.search(_whole_text(error)):
@@ -161,7 +161,7 @@ def explained(error: Exception) -> CleantailError | None:
 
 
 def stack_of(error: BaseException) -> str:
-    """Returns the frames of an error, and of those that led to it, with their names and without a message that may
+    """Return the frames of an error, and of those that led to it, with their names and without a message that may
     quote a record: ours are kept. The first one that was raised comes first, as Python prints them."""
     chain: list[BaseException] = []
     last: BaseException | None = error
@@ -192,7 +192,7 @@ def _os_text(error: OSError) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Returns what may be shown of an error: of a Java exception its own message, not the name of the call that met
+    """Return what may be shown of an error: of a Java exception its own message, not the name of the call that met
     it."""
     java = getattr(error, "java_exception", None)
     if java is not None:
@@ -206,13 +206,13 @@ def _text(error: Exception) -> str:
 
 
 def _of_file(text: str) -> str | None:
-    """Returns what a Python worker says of a file that it could not open, None if it failed of something else."""
+    """Return what a Python worker says of a file that it could not open, None if it failed of something else."""
     found = _FILE_ERROR.search(text)
     return f"a task of Spark: {found[0][:_CHARS]}" if found else None
 
 
 def _java_text(text: str) -> str:
-    """Returns what may be shown of a Java exception. `text`: class and message, as Java prints an exception. Where a
+    """Return what may be shown of a Java exception. `text`: class and message, as Java prints an exception. Where a
     task of Spark failed, what it failed of counts: nothing of a record can stand before the name of that."""
     task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))

@@ -47,7 +47,7 @@ class Jar:
 
 
 def listed(file: Path = LIST) -> Iterator[Jar]:
-    """Yields the jars of the list, in its order."""
+    """Yield the jars of the list, in its order."""
     for fields in _rows(file):
         if fields[0] != _FROM:
             kind, sha256, size, name = fields
@@ -55,7 +55,7 @@ def listed(file: Path = LIST) -> Iterator[Jar]:
 
 
 def packages(kinds: Collection[str], file: Path = LIST) -> list[str]:
-    """Returns the Maven packages from which the jars of these kinds come, as `group:name:version`."""
+    """Return the Maven packages from which the jars of these kinds come, as `group:name:version`."""
     return [fields[2] for fields in _rows(file) if fields[0] == _FROM and fields[1] in kinds]
 
 
@@ -65,7 +65,7 @@ def _rows(file: Path) -> list[list[str]]:
 
 @cache
 def spark_version() -> str:
-    """Returns the version of Spark that is installed, as `4.1`; the tested one where there is no PySpark."""
+    """Return the version of Spark that is installed, as `4.1`; the tested one where there is no PySpark."""
     for package in ("pyspark", "pyspark-client"):
         try:
             return ".".join(version(package).split(".")[:2])
@@ -75,7 +75,7 @@ def spark_version() -> str:
 
 
 def mixed_versions() -> str | None:
-    """Returns what to say where PySpark and its client, which Airflow's provider brings, are of two versions: they have
+    """Return what to say where PySpark and its client, which Airflow's provider brings, are of two versions: they have
     files of the same names, and whichever was installed last has overwritten the other's."""
     try:
         spark, client = version("pyspark"), version("pyspark-client")
@@ -87,7 +87,7 @@ def mixed_versions() -> str | None:
 
 
 def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ...]:
-    """Returns the kinds of jars that an application of this version of Spark needs. Raises CleantailError for one of
+    """Return the kinds of jars that an application of this version of Spark needs. Raises CleantailError for one of
     which no jars are listed, as Iceberg has none for it."""
     by_version = f"{SPARK}-{spark}"
     if not packages([by_version]):
@@ -97,7 +97,7 @@ def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ..
 
 
 def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
-    """Returns the listed jars of Spark's applications that are in the directory; none where there is none of them.
+    """Return the listed jars of Spark's applications that are in the directory; none if there is none of them.
 
     Raises CleantailError where only some are there, and where one has another size than is listed.
     """
@@ -125,7 +125,7 @@ CHECKOUT_JARS = INSTALLED_IN / ".cleantail" / "jars"
 
 
 def jars_directory(home: Path, env: Mapping[str, str]) -> Path:
-    """Returns CLEANTAIL_JARS, else `jars` under the home, else those of the checkout, else the cache."""
+    """Return CLEANTAIL_JARS, else `jars` under the home, else those of the checkout, else the cache."""
     if env.get(JARS_VARIABLE):
         return Path(env[JARS_VARIABLE])
     there = (folder for folder in (home / "jars", CHECKOUT_JARS) if folder.is_dir())
@@ -133,7 +133,7 @@ def jars_directory(home: Path, env: Mapping[str, str]) -> Path:
 
 
 def cache_directory(env: Mapping[str, str], spark: str) -> Path:
-    """Returns the folder that the XDG Base Directory Specification gives to what can be fetched again, by the version
+    """Return the folder that the XDG Base Directory Specification gives to what can be fetched again, by the version
     of Spark."""
     named = Path(env.get("XDG_CACHE_HOME") or "")
     caches = named if named.is_absolute() else Path.home() / ".cache"
@@ -145,17 +145,17 @@ TAIL_LINES = 12
 
 
 def listed_jars(kinds: Collection[str]) -> list[Jar]:
-    """Returns the listed jars of these kinds."""
+    """Return the listed jars of these kinds."""
     return [jar for jar in listed() if jar.kind in kinds]
 
 
 def problems(directory: Path, kinds: Collection[str]) -> list[str]:
-    """Returns what is missing in the directory, or is another file than was listed: all bytes are read."""
+    """Return what is missing in the directory, or is another file than was listed: all bytes are read."""
     return [problem for jar in listed_jars(kinds) if (problem := _problem(directory / jar.name, jar))]
 
 
 def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
-    """Copies the listed jars from a folder. Raises CleantailError, and copies nothing, where one is missing or is
+    """Copy the listed jars from a folder. Raises CleantailError, and copies nothing, where one is missing or is
     another file."""
     if wrong := problems(source, kinds):
         raise CleantailError(f"{source}: {'; '.join(wrong)}")
@@ -172,7 +172,7 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
 def fetch(
     directory: Path, kinds: Collection[str], repositories: Sequence[str] = (), env: Mapping[str, str] = os.environ
 ) -> None:
-    """Fetches the jars of these kinds into the directory. Raises OutsideError where they cannot be had, and
+    """Fetch the jars of these kinds into the directory. Raises OutsideError where they cannot be had, and
     CleantailError where another file came than was listed."""
     with TemporaryDirectory(prefix="cleantail-jars-") as folder:
         downloads = _resolved(Path(folder), packages(kinds), repositories, env)
@@ -191,7 +191,7 @@ def _problem(file: Path, jar: Jar) -> str | None:
 
 
 def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], env: Mapping[str, str]) -> Path:
-    """Returns the folder into which the resolver has put the jars."""
+    """Return the folder into which the resolver has put the jars."""
     nothing = folder / "nothing.py"
     nothing.write_text("pass\n", encoding="utf-8")
     options = ["--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", f"spark.jars.ivy={folder}"]
@@ -216,7 +216,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
 
 
 def _spark_submit() -> Path:
-    """Returns Spark's own script. Raises CleantailError where PySpark is not installed."""
+    """Return Spark's own script. Raises CleantailError where PySpark is not installed."""
     spec = find_spec("pyspark")
     script = Path(spec.origin).parent / "bin" / "spark-submit" if spec and spec.origin else None
     if script is None or not script.is_file():
@@ -225,6 +225,6 @@ def _spark_submit() -> Path:
 
 
 def _tail(said: str) -> Iterator[str]:
-    """Yields the last lines that are not of a Java stack."""
+    """Yield the last lines that are not of a Java stack."""
     lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     yield from lines[-TAIL_LINES:]

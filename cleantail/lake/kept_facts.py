@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @cache
 def code_digest() -> str:
-    """Returns the digest of PyIceberg's version and of all modules of the package `cleantail`: a few hundred files,
+    """Return the digest of PyIceberg's version and of all modules of the package `cleantail`: a few hundred files,
     which a process reads once."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256(version("pyiceberg").encode())
@@ -51,7 +51,7 @@ def code_digest() -> str:
 
 
 def partitioned_by_values(topic: Topic, table: Table) -> bool:
-    """Returns whether a partition of the table, now or before, is made of another column than a record's log, offset
+    """Return whether a partition of the table, now or before, is made of another column than a record's log, offset
     and time: Iceberg writes partition values into manifests, and mostly into the paths of files."""
     paths = topic.columns.paths if topic.columns else {name: name for name in (PARTITION, OFFSET, TIMESTAMP)}
     harmless = {paths[name] for name in (PARTITION, OFFSET, TIMESTAMP) if name in paths}
@@ -78,7 +78,7 @@ class KeptFacts:
         self._last: tuple[Topic | None, TableFacts | None] = (None, None)
 
     def of(self, topic: Topic) -> TableFacts | None:
-        """Returns what read_facts does: the facts of the topic's table, None where nothing was ingested yet."""
+        """Return what read_facts does: the facts of the topic's table, None if nothing was ingested yet."""
         if self._last[0] is not topic:
             facts = self._of_table(topic)
             self._last = (topic, None if facts is None else self._namespace(topic).applied(topic, facts))
@@ -127,7 +127,7 @@ class _Namespace:
         self._releases: Mapping[str, Releases] = releases_in(properties)
 
     def applied(self, topic: Topic, facts: TableFacts) -> TableFacts:
-        """Returns the facts with the topic's readers and releases. Raises TableError for a position of a reader of the
+        """Return the facts with the topic's readers and releases. Raises TableError for a position of a reader of the
         topic that is none."""
         if topic.topic in self._broken:
             raise TableError(self._broken[topic.topic])
@@ -135,6 +135,6 @@ class _Namespace:
 
 
 def _key(topic: Topic, location: str) -> str:
-    """Returns what the facts follow from: this code, whose table it is and which columns it has, and its metadata."""
+    """Return what the facts follow from: this code, whose table it is and which columns it has, and its metadata."""
     owner = topic.model_dump_json(include={"topic", "table", "columns"})
     return f"{hashlib.sha256(f'{code_digest()} {owner}'.encode()).hexdigest()[:32]} {location}"

@@ -36,7 +36,7 @@ REWRITE = (
     "Iceberg itself takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
 )
-"""Once writes the data files anew, and the next commit of this kind finds that the deletes are of none any more."""
+"""Once writes the data files again, and the next commit of this kind finds that the deletes are of none any more."""
 
 
 EQUALITY = 2
@@ -53,7 +53,7 @@ DAMAGE = (
 
 @contextmanager
 def named_if_damaged(table: Table, path: str) -> Iterator[None]:
-    """Raises TableError, with table and file, for a file of the table that is missing or cannot be read. A network or a
+    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read. A network or a
     store that fails is no damage: its error is raised as it is."""
     name = ".".join(table.name()[-2:])
     try:
@@ -69,13 +69,13 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    """Returns the manifests of a snapshot. Raises TableError as above."""
+    """Return the manifests of a snapshot. Raises TableError as above."""
     with named_if_damaged(table, snapshot.manifest_list):
         return list(snapshot.manifests(table.io))
 
 
 def content_of(file: ManifestFile | IcebergFile) -> int:
-    """Returns DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
+    """Return DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
     return int(getattr(file.content, "value", file.content))
 
 
@@ -91,7 +91,7 @@ class ForeignDelete:
 
 
 def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = False) -> Iterator[DeleteFile]:
-    """Yields the delete files of a manifest. Those that are not of one data file are passed over, as if their records
+    """Yield the delete files of a manifest. Those that are not of one data file are passed over, as if their records
     were still there, where `pass_foreign` says so. Raises TableError for them else."""
     for delete in entries_of_deletes(table, manifest):
         if isinstance(delete, ForeignDelete):
@@ -114,7 +114,7 @@ def _refusal(delete: ForeignDelete, table: str) -> str:
 
 
 def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile | ForeignDelete]:
-    """Yields all delete files of a manifest.
+    """Yield all delete files of a manifest.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
     vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
@@ -152,12 +152,12 @@ _spans_by_file: dict[str, Spans] = {}
 
 
 def lineages_where_needed(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Returns lineages_of an adopted table whose offsets are made of them; nothing of any other."""
+    """Return lineages_of an adopted table whose offsets are made of them; nothing of any other."""
     return lineages_of(table, snapshot) if _makes_offsets(table) else NO_LINEAGES
 
 
 def lacks_row_ids(table: Table, snapshot: Snapshot) -> bool:
-    """Returns whether the table's offsets are made of row ids, and its records had none yet at that snapshot."""
+    """Return whether the table's offsets are made of row ids, and its records had none yet at that snapshot."""
     return _makes_offsets(table) and snapshot.first_row_id is None
 
 
@@ -167,7 +167,7 @@ def _makes_offsets(table: Table) -> bool:
 
 
 def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Returns data file -> what its records inherit, for the files of a snapshot: of a file that is registered more
+    """Return data file -> what its records inherit, for the files of a snapshot: of a file that is registered more
     than once as it came first."""
     if snapshot is None:
         return {}
@@ -180,7 +180,7 @@ def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
 
 
 def _manifests_of(table: Table, snapshot: Snapshot) -> Iterator[Any]:
-    """Yields the manifests of data files, with all that version 3 has of them."""
+    """Yield the manifests of data files, with all that version 3 has of them."""
     from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile, PartitionFieldSummary
 
     schema = MANIFEST_LIST_FILE_SCHEMAS[3]
@@ -204,7 +204,7 @@ def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
 
 
 def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
-    """Yields each live data file of a manifest. One without a row id of its own has the next one after those before it
+    """Yield each live data file of a manifest. One without a row id of its own has the next one after those before it
     (Iceberg's specification, First Row ID Inheritance)."""
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
@@ -224,7 +224,7 @@ def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lin
 
 
 def spans_of(table: Table, file: Any) -> Spans:
-    """Returns what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
+    """Return what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
     process."""
     path = str(file.file_path)
     if (known := _spans_by_file.get(path)) is None:
@@ -237,13 +237,13 @@ def spans_of(table: Table, file: Any) -> Spans:
 
 
 def read_spans(table: Table, files: Iterable[Any]) -> None:
-    """Reads what spans_of will say of these files, several at a time."""
+    """Read what spans_of will say of these files, several at a time."""
     with ThreadPoolExecutor(MANIFEST_READERS) as threads:
         list(threads.map(lambda file: spans_of(table, file), files))
 
 
 def _spans_in_file(io: FileIO, path: str) -> Spans:
-    """Returns the same by the columns themselves."""
+    """Return the same by the columns themselves."""
     import pyarrow.parquet as pq
 
     with io.new_input(path).open() as source:
@@ -253,7 +253,7 @@ def _spans_in_file(io: FileIO, path: str) -> Spans:
 
 
 def _lineage_names(schema: Any) -> dict[str, str]:
-    """Returns the names of the columns of lineage that a file has, by their field ids."""
+    """Return the names of the columns of lineage that a file has, by their field ids."""
     names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in schema}
     return {name: names[number] for name, number in LINEAGE_IDS.items() if number in names}
 
@@ -275,7 +275,7 @@ def _span(file: Any, name: str | None) -> Span | None:
 
 
 def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:
-    """Returns the columns of lineage that a file has itself, all records of them, deleted ones included."""
+    """Return the columns of lineage that a file has itself, all records of them, deleted ones included."""
     import pyarrow.parquet as pq
 
     with io.new_input(path).open() as source:

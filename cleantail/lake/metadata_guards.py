@@ -52,7 +52,7 @@ _limits = LimitConfigs()
 
 
 def bound_reads(limits: LimitConfigs) -> None:
-    """Makes PyIceberg's reads of metadata end at these limits, from now on and in the whole process."""
+    """Make PyIceberg's reads of metadata end at these limits, from now on and in the whole process."""
     global _limits
     _limits, Codec.most_unpacked_bytes = limits, limits.metadata_max_bytes
     import pyiceberg.manifest
@@ -63,13 +63,13 @@ def bound_reads(limits: LimitConfigs) -> None:
 
 
 def most_delete_bytes(io: Any = None) -> int:
-    """Returns the limit of delete files. A task finds it among the properties of its FileIO."""
+    """Return the limit of delete files. A task finds it among the properties of its FileIO."""
     own = io.properties.get(DELETES_PROPERTY) if io is not None else None
     return int(own) if own else _limits.deletes_max_bytes
 
 
 def metadata_text(input_file: Any) -> bytes:
-    """Returns what a metadata file unpacks to. Raises TableError where that is more than metadata.max.bytes."""
+    """Return what a metadata file unpacks to. Raises TableError where that is more than metadata.max.bytes."""
     with input_file.open() as stream:
         # as packed as unpacked: a file of empty pieces would be read for ever
         packed = up_to(stream.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
@@ -80,12 +80,12 @@ def metadata_text(input_file: Any) -> bytes:
 
 
 def parsing(text: bytes) -> Any:
-    """Returns a context in which a metadata file is parsed."""
+    """Return a context in which a metadata file is parsed."""
     return _parsing if len(text) > LARGE_BYTES else nullcontext()
 
 
 def up_to(read: Callable[[int], bytes], limit: int, setting: str, where: str) -> bytes:
-    """Reads to the end. Raises TableError, naming the file and the setting, where that is beyond the limit."""
+    """Read to the end. Raises TableError, naming the file and the setting, where that is beyond the limit."""
     pieces, size = [], 0
     while piece := read(PIECE_BYTES):
         pieces.append(bytes(piece))
@@ -96,7 +96,7 @@ def up_to(read: Callable[[int], bytes], limit: int, setting: str, where: str) ->
 
 
 def bounded_response(response: Any, *_: object, **__: object) -> Any:
-    """Reads the answer of a REST catalog, a hook of `requests`: before it, no byte of the body was read."""
+    """Read the answer of a REST catalog, a hook of `requests`: before it, no byte of the body was read."""
     if not response._content_consumed:
         pieces = response.iter_content(PIECE_BYTES)
         body = up_to(
@@ -117,7 +117,7 @@ def _table_metadata(input_file: Any, encoding: str = "utf-8") -> Any:
 
 @cache
 def avro_file() -> Any:
-    """Returns the class of PyIceberg that reads manifests, and lists of them, with the limit."""
+    """Return the class of PyIceberg that reads manifests, and lists of them, with the limit."""
     from pyiceberg.avro.decoder import new_decoder
     from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block, D
 
@@ -157,7 +157,7 @@ class _Whole:
 
 
 def _unpacked(codec: Any, packed: bytes, limit: int) -> bytes | None:
-    """Returns what a block unpacks to, None where that is more than the limit. `codec`: PyIceberg's, None for none."""
+    """Return what a block unpacks to, None if that is more than the limit. `codec`: PyIceberg's, None for none."""
     name = codec.__name__ if codec else ""
     if name == "DeflateCodec":
         unpacked = zlib.decompressobj(-15).decompress(packed, limit + 1)
@@ -184,7 +184,7 @@ def _unpacked_zstd(packed: bytes, limit: int) -> bytes:
 
 
 def _snappy_bytes(packed: bytes) -> int:
-    """Returns how much a block of Snappy unpacks to, with which it begins, seven bits at a time."""
+    """Return how much a block of Snappy unpacks to, with which it begins, seven bits at a time."""
     size = 0
     for at, byte in enumerate(packed[:5]):
         size |= (byte & 0x7F) << (7 * at)
@@ -202,11 +202,11 @@ NAMES_CODE = re.compile(
 """Names of properties by which a writer loads a class, or finds files and logins: those of PyIceberg and Iceberg, and
 those of Hadoop. Iceberg's writers of Parquet and ORC copy a table's properties into Hadoop's configuration."""
 _OF_PLATFORM = re.compile(r"py-.*|(auth|ssl)(\..*)?|botocore_session|" + NAMES_CODE.pattern, NAMES_CODE.flags)
-"""Names that a REST catalog's server may not give a value: its `auth` would name a class as well."""
+"""Names that a REST catalog's server may not give a value: its `auth` would name a class too."""
 
 
 def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Catalog:
-    """Opens a catalog by PyIceberg, which reads no more of a table's metadata than the limits. Raises whatever its
+    """Open a catalog by PyIceberg, which reads no more of a table's metadata than the limits. Raises whatever its
     driver raises."""
     bound_reads(limits)
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
@@ -223,7 +223,7 @@ def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Ca
 
 
 def require_data_alone(table: str, names: Iterable[str]) -> None:
-    """Raises TableError where one of the table's properties names code, or a store, to whoever writes the table."""
+    """Raise TableError where one of the table's properties names code, or a store, to whoever writes the table."""
     if named := sorted(name for name in names if NAMES_CODE.fullmatch(name)):
         raise TableError(
             f"table {table} has the property {one_line(named[0])}, which names code or a store for its writers: "
@@ -234,7 +234,7 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
 
 @lru_cache
 def _trusted(kind: type[Catalog]) -> type[Catalog]:
-    """Returns a catalog of that kind which gives a FileIO nothing that a table says."""
+    """Return a catalog of that kind which gives a FileIO nothing that a table says."""
 
     class Trusted(kind):  # type: ignore[misc, valid-type]
         properties: dict[str, Any]
@@ -264,7 +264,7 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
             return table
 
         def _vended(self, response: Any) -> Any:
-            """Returns a FileIO of what the server of a REST catalog sends with a table. Credentials of a folder win."""
+            """Return a FileIO of what the server of a REST catalog sends with a table. Credentials of a folder win."""
             location = response.metadata_location
             credentials = self._resolve_storage_credentials(response.storage_credentials, location)
             sent = {k: v for k, v in {**response.config, **credentials}.items() if not _OF_PLATFORM.fullmatch(k)}

@@ -43,7 +43,7 @@ _NAMED = 3
 
 
 def may_delete_files(properties: Mapping[str, str]) -> bool:
-    """Returns whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
+    """Return whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
     return properties.get(GC_ENABLED, "true").strip().lower() == "true"
 
 
@@ -57,7 +57,7 @@ class Neighbour:
 
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
-    """Raises TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
+    """Raise TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
     where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
     Tables of `platform.source_catalogs` count. It costs one query of each SQL catalog, and reads the metadata file of
     every other table, 16 at a time."""
@@ -84,7 +84,7 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
 
 
 def require_inner_paths(name: str, location: str, properties: Mapping[str, str]) -> None:
-    """Raises TableError where a property puts files of the table outside its location."""
+    """Raise TableError where a property puts files of the table outside its location."""
     root = folder_location(location)
     for key in PATHS:
         path = properties.get(key)
@@ -97,7 +97,7 @@ def require_inner_paths(name: str, location: str, properties: Mapping[str, str])
 
 
 def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
-    """Raises TableError where one of the files lies outside the location."""
+    """Raise TableError where one of the files lies outside the location."""
     if foreign_files := files_outside(files, location):
         more = f" and {len(foreign_files) - _NAMED} more" if len(foreign_files) > _NAMED else ""
         raise TableError(
@@ -109,7 +109,7 @@ def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
 
 
 def named_by_metadata(table: Table) -> list[str]:
-    """Returns files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
+    """Return files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
     metadata = table.metadata
     lists = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
     statistics = [s.statistics_path for s in (*metadata.statistics, *metadata.partition_statistics)]
@@ -117,7 +117,7 @@ def named_by_metadata(table: Table) -> list[str]:
 
 
 def named_files(table: Table) -> Iterator[str]:
-    """Yields every file that any snapshot of the table names, or that the metadata does. Raises TableError for a
+    """Yield every file that any snapshot of the table names, or that the metadata does. Raises TableError for a
     manifest or a list of manifests that is damaged."""
 
     def entries_in(manifest: ManifestFile) -> list[ManifestEntry]:
@@ -134,7 +134,7 @@ def named_files(table: Table) -> Iterator[str]:
 
 
 def _require_below(name: str, location: str, platform: Platform) -> None:
-    """Raises TableError for a table in whose folder all tables or all of Cleantail's state are or will be, or that lies
+    """Raise TableError for a table in whose folder all tables or all of Cleantail's state are or will be, or that lies
     among what else Cleantail keeps, or where files to ingest are."""
     table_folder, home = folder_location(location), folder_location(str(platform.home))
     shared = {"CLEANTAIL_HOME": str(platform.home)}
@@ -160,7 +160,7 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
 
 
 def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Returns all others of the catalog, and what of it could not be looked at. `own`: the name of the table's catalog
+    """Return all others of the catalog, and what of it could not be looked at. `own`: the name of the table's catalog
     if that is this one, whatever this one was opened as."""
     from pyiceberg.catalog.sql import SqlCatalog
 
@@ -170,7 +170,7 @@ def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
 
 
 def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[list[Neighbour], str]:
-    """Returns the tables of another catalog, by its name there, and what of it could not be read."""
+    """Return the tables of another catalog, by its name there, and what of it could not be read."""
     try:
         catalog = open_catalog(platform.reading(name))
         uri = catalog.properties.get("uri")
@@ -181,7 +181,7 @@ def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[lis
 
 
 def _of_database(catalog: Any, table: Table, own: str | None) -> list[Neighbour]:
-    """Returns the tables of every catalog in the database: they may share a store."""
+    """Return the tables of every catalog in the database: they may share a store."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -209,7 +209,7 @@ def _identifier(table: Table) -> tuple[str, str]:
 
 
 def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Returns what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
+    """Return what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
     names, refused = _listed(catalog)
     own_name, prefix = (_identifier(table), "") if own else (None, f"{catalog.name}.")
     with ThreadPoolExecutor(READ_THREADS) as pool:
@@ -220,7 +220,7 @@ def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
 
 
 def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
-    """Returns (namespace, name) of all tables, and how many listings were refused."""
+    """Return (namespace, name) of all tables, and how many listings were refused."""
     names: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]
     refused = 0

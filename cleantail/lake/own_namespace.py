@@ -3,7 +3,7 @@
 Any client of the catalog writes one quickly, without a commit to the table itself. Catalogs bound the length of a
 property's name, and mostly that of its value, so a name ends in a hash and the value says what it is of.
 
-A person may take a log out of quarantine: the next run tries it at once, and counts its attempts anew.
+A person may take a log out of quarantine: the next run tries it at once, and counts its attempts again.
 
 Nothing of the table is written: the release is a word beside it, which whoever reads the log's state reads too
 (cleantail.log.quarantine). A round may put the log into quarantine again in the same moment. What the person is told
@@ -42,7 +42,7 @@ _OWNER_JSON: Codec[_Owned] = Codec(_Owned)
 
 
 def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
-    """Reads them in one call; there are none where there is no such namespace."""
+    """Read them in one call; there are none where there is no such namespace."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
@@ -52,7 +52,7 @@ def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
 
 
 def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str], removals: set[str]) -> None:
-    """Writes and removes properties, none of them both. The namespace is made where there is none, and only there: a
+    """Write and remove properties, none of them both. The namespace is made if there is none, and only there: a
     catalog may forbid it to whoever may change its properties."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
@@ -67,12 +67,12 @@ def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str
 
 
 def property_name(prefix: str, *identity: object) -> str:
-    """Returns the prefix and a hash of what the value is about, so that no two topics meet whatever their names."""
+    """Return the prefix and a hash of what the value is about, so that no two topics meet whatever their names."""
     return prefix + digest_of(identity)
 
 
 def topic_of_value(text: str) -> str | None:
-    """Returns the topic that a value names, also where the rest of it cannot be read."""
+    """Return the topic that a value names, also where the rest of it cannot be read."""
     try:
         return _OWNER_JSON.value(text, "").topic
     except TableError:
@@ -87,7 +87,7 @@ READER_JSON: Codec[Reader] = Codec(Reader)
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
-    """Forgets a reader, in one log or in all; returns the positions that it had."""
+    """Forget a reader, in one log or in all; returns the positions that it had."""
     removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
     if removed:
         write_properties(catalog, topic.own_namespace, {}, {property_of(r) for r in removed})
@@ -95,12 +95,12 @@ def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = No
 
 
 def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """Returns the topic's readers by partition and name. Raises TableError as readers_of does."""
+    """Return the topic's readers by partition and name. Raises TableError as readers_of does."""
     return readers_of(topic, namespace_properties(catalog, topic.own_namespace))
 
 
 def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
-    """Returns the topic's readers by partition and name, from its namespace's properties. Raises TableError for a
+    """Return the topic's readers by partition and name, from its namespace's properties. Raises TableError for a
     property of this topic that is not a position; one that says no topic, or another's, is passed over with a
     warning."""
     readers, broken = readers_in(properties)
@@ -112,7 +112,7 @@ def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...
 
 
 def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
-    """Returns topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what
+    """Return topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what
     is wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
     positions: dict[str, list[Reader]] = {}
     broken: dict[str, str] = {}
@@ -133,7 +133,7 @@ def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, .
 
 
 def _position(text: str, where: str) -> Reader:
-    """Parses a position. Raises TableError, naming `where`, for what is none."""
+    """Parse a position. Raises TableError, naming `where`, for what is none."""
     try:
         reader = READER_JSON.value(text, where)
     except TableError as e:
@@ -144,7 +144,7 @@ def _position(text: str, where: str) -> Reader:
 
 
 def property_of(reader: Reader) -> str:
-    """Returns the name of the property that keeps the reader's position."""
+    """Return the name of the property that keeps the reader's position."""
     return property_name(PROPERTY_READER, reader.topic, reader.name, reader.partition)
 
 
@@ -156,7 +156,7 @@ RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
-    """Returns topic -> the last release of each of its logs, of every topic of a namespace that has any.
+    """Return topic -> the last release of each of its logs, of every topic of a namespace that has any.
 
     A text that is no release lifts nothing: what it may have been about stays in quarantine, with a warning.
     """
@@ -175,23 +175,23 @@ def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
 
 
 def releases_of(topic: Topic, properties: Mapping[str, str]) -> Releases:
-    """Returns the topic's releases, from its namespace's properties."""
+    """Return the topic's releases, from its namespace's properties."""
     return releases_in(properties).get(topic.topic, NO_RELEASES)
 
 
 def current_releases(catalog: Catalog, topic: Topic) -> Releases:
-    """Returns the topic's releases as they are now, in one call to the catalog."""
+    """Return the topic's releases as they are now, in one call to the catalog."""
     return releases_of(topic, namespace_properties(catalog, topic.own_namespace))
 
 
 def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
-    """Keeps the release in the place of the log's last one; outdated ones of other logs go with the same call."""
+    """Keep the release in the place of the log's last one; outdated ones of other logs go with the same call."""
     removals = {_property_of(other) for other in outdated}
     write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
 
 
 def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
-    """Removes releases of logs whose states were written anew, so that none is ever taken for a word about the new
+    """Remove releases of logs whose states were written again, so that none is ever taken for a word about the new
     state: a task that is cleared has its round's clock, and may leave a quarantine of the very same times.
 
     One that a person has given meanwhile stays. Nothing that goes wrong here makes a round fail that was published.
@@ -220,7 +220,7 @@ BY_CHARS = 40
 
 
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
-    """Lifts the quarantine of one log and returns what it was; nothing else of the log's state changes.
+    """Lifts the quarantine of one log and return what it was; nothing else of the log's state changes.
 
     `by` is the user's name, for the log. Raises CleantailError where the log is not in quarantine, TableError where
     there is no such table or partition, OvertakenError when rounds were faster every time.
@@ -255,7 +255,7 @@ def _try(catalog: Catalog, topic: Topic, partition: int, by: str, now_ms: int) -
 
 
 def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], str]:
-    """Returns the states as the table's properties have them, and the table's UUID."""
+    """Return the states as the table's properties have them, and the table's UUID."""
     table = load_table(catalog, topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing is in quarantine")
@@ -263,6 +263,6 @@ def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], 
 
 
 def _outdated(releases: Releases, word: Release, states: Mapping[int, PartitionState]) -> list[Release]:
-    """Returns the releases of other logs of the topic that lift nothing any more."""
+    """Return the releases of other logs of the topic that lift nothing any more."""
     others = (release for p, release in releases.items() if p != word.partition)
     return [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, word.table_uuid)]

@@ -46,14 +46,14 @@ _NOTHING = "nothing was appended"
 
 
 def table_source_of(topic: Topic) -> TableSource:
-    """Returns what the topic's YAML says of its source table. Raises CleantailError where it has none."""
+    """Return what the topic's YAML says of its source table. Raises CleantailError where it has none."""
     if topic.source.table is None:
         raise CleantailError(f"topic {topic.topic} has no source.table in its YAML; {_NOTHING}")
     return topic.source.table
 
 
 def described_source(topic: Topic) -> SourceTable:
-    """Returns the source's snapshots as they are now. Raises SourceError, TableError where its metadata cannot be read,
+    """Return the source's snapshots as they are now. Raises SourceError, TableError if its metadata cannot be read,
     and OutsideError where its catalog is out of reach."""
     source = table_source_of(topic)
     catalog, name = source.catalog or topic.platform.catalog.name, source.named_in(topic.platform.catalog.name)
@@ -131,7 +131,7 @@ _ANOTHER_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OwnPosition:
-    """Describes one moment of the topic's own table. `text` is the position as it stands, None where there is none."""
+    """Describes one moment of the topic's own table. `text` is the position as it stands, None if there is none."""
 
     text: str | None = None
     position: SnapshotPosition | None = None
@@ -140,7 +140,7 @@ class OwnPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """Says what a read would bring now, None where nothing is new, with what it was planned on."""
+    """Says what a read would bring now, None if nothing is new, with what it was planned on."""
 
     at: OwnPosition
     source: SourceTable
@@ -159,12 +159,12 @@ def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
 
 
 def is_table_read(topic: Topic, now_ms: int) -> bool:
-    """Returns whether the topic has all that its source table has. Raises as planned_read does."""
+    """Return whether the topic has all that its source table has. Raises as planned_read does."""
     return planned_read(topic, now_ms).plan is None
 
 
 def own_position(topic: Topic) -> OwnPosition:
-    """Returns where the topic's table is. Raises SourceError for one that was read from Kafka."""
+    """Return where the topic's table is. Raises SourceError for one that was read from Kafka."""
     return _own_position(topic, load_table(kept_catalog(topic.platform), topic))
 
 
@@ -183,7 +183,7 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
 
 
 def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
-    """Raises SourceError where files have brought what is still to come from the source: it may have been cleaned
+    """Raise SourceError where files have brought what is still to come from the source: it may have been cleaned
     since, and would come a second time."""
     known = position.next_offsets if position else {}
     beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
@@ -196,7 +196,7 @@ def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPos
 
 
 def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
-    """Returns the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
+    """Return the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
     in evaluate_topic.
 
     A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError where the
@@ -215,13 +215,13 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
 
 
 def _gone_folder(topic: Topic) -> Path | None:
-    """Returns the folder in which source.path begins to look, where there is none."""
+    """Return the folder in which source.path begins to look, if there is none."""
     folder = folder_of(topic.source.path or "", topic.platform.home)
     return None if folder.is_dir() else folder
 
 
 def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
-    """Returns the digests of the files that the table has. They are among its properties: no manifest is read."""
+    """Return the digests of the files that the table has. They are among its properties: no manifest is read."""
     if kept is not None:
         facts = kept.of(topic)
         return facts.ingested if facts is not None else frozenset()
@@ -230,7 +230,7 @@ def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
 
 
 def _digest(cache: DigestCache, file: Path) -> str | None:
-    """Returns the digest of the file's content, None where it cannot be read."""
+    """Return the digest of the file's content, None if it cannot be read."""
     try:
         return cache.digest(file, int(time.time() * 1000))
     except CleantailError:

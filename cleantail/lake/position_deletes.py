@@ -44,7 +44,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 
 
 def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int) -> int:
-    """Returns what the pages of these columns unpack to, by their headers; of that which is beyond the limit, a number
+    """Return what the pages of these columns unpack to, by their headers; of that which is beyond the limit, a number
     beyond it. Raises ValueError where a header cannot be read, or a column does not lie in the file."""
     size = 0
     for number in range(footer.num_row_groups):
@@ -63,7 +63,7 @@ def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int)
 
 
 def _page_header(text: bytes) -> tuple[int, int, int]:
-    """Returns what a page unpacks to, its bytes in the file, and the length of its header."""
+    """Return what a page unpacks to, its bytes in the file, and the length of its header."""
     header = _Thrift(text)
     fields = header.struct()
     unpacked, packed = fields.get(2), fields.get(3)
@@ -84,7 +84,7 @@ class _Thrift:
         self._text, self.at = text, 0
 
     def struct(self, depth: int = 8) -> dict[int, Any]:
-        """Returns field -> number, or struct."""
+        """Return field -> number, or struct."""
         if depth == 0:
             raise ValueError("a header that is nested too deep")
         values, field = dict[int, Any](), 0
@@ -162,13 +162,13 @@ class DeleteFile:
 
 
 def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
-    """Returns the data file that position deletes are of by their bounds, where both say the same."""
+    """Return the data file that position deletes are of by their bounds, where both say the same."""
     low, high = ((bounds or {}).get(PATH_ID) for bounds in (lower, upper))
     return low.decode() if low is not None and low == high else None
 
 
 def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> int:
-    """Returns how many of the `records` of one data file its delete files hide. A deletion vector has all of them. Of
+    """Return how many of the `records` of one data file its delete files hide. A deletion vector has all of them. Of
     several files of position deletes, as two engines leave them that wrote at the same time, some may have the same
     positions.
 
@@ -189,7 +189,7 @@ def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequen
 
 
 def lost_positions(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> BitMap64:
-    """Returns the positions that lost_records counts. All are below `records`."""
+    """Return the positions that lost_records counts. All are below `records`."""
     import numpy as np
 
     if vectors := [d for d in deletes if d.format == VECTORS]:
@@ -207,7 +207,7 @@ def lost_positions(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequ
 
 
 def read_vector(io: FileIO, path: str, start: int, length: int) -> BitMap64:
-    """Returns the positions of a deletion vector. Raises TableError, naming it, if it is damaged or too long."""
+    """Return the positions of a deletion vector. Raises TableError, naming it, if it is damaged or too long."""
     name = vector_name(path, start)
     require_bytes(length, most_delete_bytes(io), f"the {name}")
     if start < 0 or length < 0:
@@ -218,18 +218,18 @@ def read_vector(io: FileIO, path: str, start: int, length: int) -> BitMap64:
 
 
 def require_bytes(size: int, limit: int, name: str) -> None:
-    """Raises TableError for a delete file, or a deletion vector, that takes more bytes than the limit."""
+    """Raise TableError for a delete file, or a deletion vector, that takes more bytes than the limit."""
     if size > limit:
         raise TableError(f"{name} has, or unpacks to, more than {limit} bytes; {limit_text(DELETES_BYTES)}")
 
 
 def vector_name(path: str, start: int) -> str:
-    """Returns how errors name a deletion vector."""
+    """Return how errors name a deletion vector."""
     return f"deletion vector in {path} at {start}"
 
 
 def miscounted(name: str, positions: int, count: int, records: int) -> str:
-    """Returns what is wrong with a delete file whose metadata say `count`, of a data file of so many records."""
+    """Return what is wrong with a delete file whose metadata say `count`, of a data file of so many records."""
     return (
         f"the {name} has {counted(positions, 'position')}, its metadata say {count} of a file of "
         f"{counted(records, 'record')}"
@@ -237,7 +237,7 @@ def miscounted(name: str, positions: int, count: int, records: int) -> str:
 
 
 def vector_positions(blob: bytes, where: str) -> BitMap64:
-    """Returns the positions in a deletion vector's blob. Raises TableError, naming `where`, when it is damaged."""
+    """Return the positions in a deletion vector's blob. Raises TableError, naming `where`, when it is damaged."""
     from pyroaring import BitMap64
 
     body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
@@ -250,7 +250,7 @@ def vector_positions(blob: bytes, where: str) -> BitMap64:
 
 
 def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
-    """Returns the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
+    """Return the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
     one of numpy element by element."""
     import numpy as np
     from pyroaring import BitMap64
@@ -261,7 +261,7 @@ def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
 
 
 def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:
-    """Returns data file -> its deletion vectors."""
+    """Return data file -> its deletion vectors."""
     by_file: dict[str, list[DeleteFile]] = {}
     for delete in deletes:
         if delete.format == VECTORS:
@@ -270,7 +270,7 @@ def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]
 
 
 def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> None:
-    """Raises TableError where a data file has two deletion vectors, or one that is older than the file: engines that
+    """Raise TableError where a data file has two deletion vectors, or one that is older than the file: engines that
     follow Iceberg's specification read no record of such a table."""
     file = vectors[0].data_file
     if len(vectors) > 1:
@@ -285,7 +285,7 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
 
 
 def puffin_problem(io: FileIO, path: str) -> str | None:
-    """Returns why PyIceberg cannot read a file of deletion vectors; None if it can. Raises TableError if it is beyond
+    """Return why PyIceberg cannot read a file of deletion vectors; None if it can. Raises TableError if it is beyond
     the limit."""
     try:
         _puffin_file(io, path)
@@ -298,7 +298,7 @@ def puffin_problem(io: FileIO, path: str) -> str | None:
 
 
 def _puffin_file(io: FileIO, path: str) -> Any:
-    """Returns PyIceberg's object. Raises ValueError if it is not a Puffin file."""
+    """Return PyIceberg's object. Raises ValueError if it is not a Puffin file."""
     from pyiceberg.table.puffin import PuffinFile
 
     with io.new_input(path).open() as file:
@@ -314,7 +314,7 @@ def _require_footer(size: int, most: int, where: str) -> None:
 
 
 def positions_of_file(source: Any, data_file: str, where: str, limit: int, records: int | None = None) -> BitMap64:
-    """Returns the positions of a data file in position deletes. `limit`: of their bytes; `records`: of the data file,
+    """Return the positions of a data file in position deletes. `limit`: of their bytes; `records`: of the data file,
     None if it is not known. Raises TableError, naming `where`, when they are damaged or beyond either."""
     import numpy as np
     import pyarrow.compute as pc
@@ -334,7 +334,7 @@ def positions_of_file(source: Any, data_file: str, where: str, limit: int, recor
 
 
 def shared_positions(source: Any, where: str, limit: int) -> dict[str, BitMap64]:
-    """Returns data file -> its positions in a file of position deletes. Raises TableError as positions_of_file does."""
+    """Return data file -> its positions in a file of position deletes. Raises TableError as positions_of_file does."""
     import numpy as np
 
     found: dict[str, BitMap64] = {}
@@ -351,7 +351,7 @@ def shared_positions(source: Any, where: str, limit: int) -> dict[str, BitMap64]
 
 
 def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
-    """Yields (file_path, pos) of position deletes in batches; the names are a dictionary: a delete file has one for
+    """Yield (file_path, pos) of position deletes in batches; the names are a dictionary: a delete file has one for
     every position, and is as a rule of one data file."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -386,7 +386,7 @@ def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
 
 
 def bound_deletes() -> None:
-    """Makes PyIceberg read delete files by the functions above, from now on and in the whole process."""
+    """Make PyIceberg read delete files by the functions above, from now on and in the whole process."""
     import pyiceberg.io.pyarrow
 
     pyiceberg.io.pyarrow._read_deletes = _read_deletes

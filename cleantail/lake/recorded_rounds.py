@@ -46,7 +46,7 @@ def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
 
 
 def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:
-    """Returns the rows that meet the condition. Raises TableError for a file of the table that is damaged."""
+    """Return the rows that meet the condition. Raises TableError for a file of the table that is damaged."""
     with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
         rows: list[EvidenceRow] = (
             table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().to_pylist()
@@ -55,7 +55,7 @@ def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[
 
 
 def read_evidence(table: Table, topic: str) -> list[Round]:
-    """Returns the topic's rounds, newest first."""
+    """Return the topic's rounds, newest first."""
     from pyiceberg.expressions import EqualTo
 
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
@@ -82,12 +82,12 @@ READ_COLUMNS = (
 
 
 def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
-    """Returns what checks found of the round, and what became of it; empty where the evidence has no such round."""
+    """Return what checks found of the round, and what became of it; empty if the evidence has no such round."""
     return _evidence(catalog, platform, {"topic": topic, "round": round_id, "kind": kind})
 
 
 def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
-    """Returns the rows that have all these values; none where the table is an earlier version's, which has not all of
+    """Return the rows that have all these values; none where the table is an earlier version's, which has not all of
     these columns."""
     from pyiceberg.expressions import And, EqualTo
 
@@ -103,14 +103,14 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
 
 
 def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> CheckedRound:
-    """Returns the last check of the round that a task names. Raises HeldError as `recorded` does."""
+    """Return the last check of the round that a task names. Raises HeldError as `recorded` does."""
     return recorded(topic, round_id, kind, evidence_of_round(catalog, topic.platform, topic.topic, round_id, kind))
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:
     """Describes a round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that
-    it was rejected, or None where nobody was asked. `publication`: what the table says became of it, None where it says
+    it was rejected, or None if nobody was asked. `publication`: what the table says became of it, None if it says
     nothing."""
 
     checked: CheckedRound
@@ -120,7 +120,7 @@ class AnsweredRound:
 
 
 def answered_round(topic: Topic, reference: RoundReference, kind: str) -> AnsweredRound:
-    """Returns the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
+    """Return the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
     catalog = open_catalog(topic.platform)
     evidence = evidence_of_round(catalog, topic.platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
@@ -139,9 +139,9 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
 def recorded_publication(
     topic: Topic, dag_id: str, run_id: str, told_heads: Collection[int] = ()
 ) -> RoundResult | None:
-    """Returns what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
+    """Return what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
     passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots of the check that the task
-    before has told of, which is another one where the round had to be made anew: what it held back is `red_before`.
+    before has told of, which is another one where the round had to be made again: what it held back is `red_before`.
 
     It goes by the evidence and the table alone. Raises TableError, and OutsideError where the catalog is out of reach.
     """
@@ -161,8 +161,8 @@ def recorded_publication(
 
 
 def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:
-    """Returns what the topic's table says of a compaction: that it is on `main`, or that its failed logs are in
-    quarantine and nothing passed. None where it says neither."""
+    """Return what the topic's table says of a compaction: that it is on `main`, or that its failed logs are in
+    quarantine and nothing passed. None if it says neither."""
     checked, retaining = recorded.checked, recorded.retaining
     snapshot_id = _commit_of(table, checked)
     if snapshot_id is None:
@@ -175,7 +175,7 @@ def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> 
 
 
 def _commit_of(table: Table, checked: CheckedRound) -> int | None:
-    """Returns the snapshot on `main` that has published the round; None where there is none."""
+    """Return the snapshot on `main` that has published the round; None if there is none."""
     name = identity_of(checked).items()
     for snapshot in ancestry(table, table.current_snapshot()):
         if snapshot.summary is not None and name <= snapshot.summary.additional_properties.items():

@@ -50,7 +50,7 @@ class DamagedVectors:
 
 
 def damaged_vectors(table: Table) -> DamagedVectors:
-    """Returns the damaged deletion vectors of the table's current snapshot. Deletes that are not of one data file are
+    """Return the damaged deletion vectors of the table's current snapshot. Deletes that are not of one data file are
     passed over."""
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
@@ -71,7 +71,7 @@ def damaged_vectors(table: Table) -> DamagedVectors:
 
 
 def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
-    """Returns what is wrong with the vectors of a data file; empty where nothing is."""
+    """Return what is wrong with the vectors of a data file; empty if nothing is."""
     try:
         require_readable(vectors, sequence_number)
     except TableError as e:
@@ -93,7 +93,7 @@ class ForeignDeletes:
 
 
 def foreign_deletes(table: Table) -> ForeignDeletes:
-    """Returns what the current snapshot has of them, from its manifests alone."""
+    """Return what the current snapshot has of them, from its manifests alone."""
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
     entries = (e for m in manifests if content_of(m) == DELETES for e in entries_of_deletes(table, m))
@@ -103,7 +103,7 @@ def foreign_deletes(table: Table) -> ForeignDeletes:
 
 
 def require_parquet_files(table: Table) -> None:
-    """Raises TableError for data files of the current snapshot that are not Parquet."""
+    """Raise TableError for data files of the current snapshot that are not Parquet."""
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
     for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]):
@@ -111,7 +111,7 @@ def require_parquet_files(table: Table) -> None:
 
 
 def require_own_deletes(table: Table) -> None:
-    """Raises TableError where the current snapshot has deletes that a round could not replace, with the way out."""
+    """Raise TableError where the current snapshot has deletes that a round could not replace, with the way out."""
     snapshot = table.current_snapshot()
     for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:

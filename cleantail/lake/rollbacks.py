@@ -61,7 +61,7 @@ class LogWithout:
 
 
 def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
-    """Returns the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
+    """Return the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
     table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
@@ -70,7 +70,7 @@ def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, 
 
 
 def done_already(topic: Topic, request: str) -> Commit | None:
-    """Returns the rollback in main's history that the same request asked for."""
+    """Return the rollback in main's history that the same request asked for."""
     table = load_table(open_catalog(topic.platform), topic)
     return answer_to(list(history_of(table)), request) if table is not None else None
 
@@ -78,7 +78,7 @@ def done_already(topic: Topic, request: str) -> Commit | None:
 def preview_ingestion(
     topic: Topic, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
-    """Returns the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
+    """Return the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
     it before. Raises as plan_undo does."""
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
@@ -118,7 +118,7 @@ def _logs_without(
 
 
 def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Returns up to where the topic was read at its source, now and without the ingestion; nothing for one that never
+    """Return up to where the topic was read at its source, now and without the ingestion; nothing for one that never
     was."""
     name, read = ".".join(table.name()), plan.sources.read
     properties = properties_that_count(table)
@@ -133,7 +133,7 @@ def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Ma
 def _bounds(
     files: Iterable[DataFile], best: Callable[[int, int], int], bound: Callable[[DataFile], int]
 ) -> dict[int, int]:
-    """Returns partition -> the best bound of its files."""
+    """Return partition -> the best bound of its files."""
     bounds: dict[int, int] = {}
     for file in files:
         bounds[file.partition] = best(bounds.get(file.partition, bound(file)), bound(file))
@@ -172,7 +172,7 @@ class ChangedLogs:
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
     """Describes the result of a rollback that was done now. `undone`: the rounds that are taken back; `earlier`: those
-    that stay and that a rollback could undo as well; `appends_kept`: commits since whose records stay;
+    that stay and that a rollback could undo too; `appends_kept`: commits since whose records stay;
     `rewrites_undone`: commits of reclaim that were undone with the rounds. `published` and `checkpoints` are those of
     ChangedLogs."""
 
@@ -191,7 +191,7 @@ class RollbackResult:
 
     @classmethod
     def of(cls, plan: RollbackPlan, logs: Sequence[LogUndo], snapshot_id: int, changed: ChangedLogs) -> RollbackResult:
-        """Returns the result of carrying out `plan` as snapshot `snapshot_id`."""
+        """Return the result of carrying out `plan` as snapshot `snapshot_id`."""
         return cls(
             to_snapshot_id=plan.to_snapshot_id,
             to_at_ms=plan.to_at_ms,
@@ -221,7 +221,7 @@ class RepeatedRollback:
 
     @classmethod
     def of(cls, done: Commit, changed: ChangedLogs) -> RepeatedRollback:
-        """Returns the result of a request that commit `done` had answered before."""
+        """Return the result of a request that commit `done` had answered before."""
         return cls(done.snapshot_id, done.summary.get(UNDONE), changed.published, changed.checkpoints)
 
 
@@ -229,7 +229,7 @@ ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackR
 
 
 def changed_logs(topic: Topic, undone: Iterable[int] | None = None) -> ChangedLogs:
-    """Reads the clean points from the table. `undone`: the logs that the undone rounds touched; None where that is not
+    """Read the clean points from the table. `undone`: the logs that the undone rounds touched; None if that is not
     known any more, since the rollback was done before: then any log may have changed."""
     facts = read_facts(topic)
     states = facts.states if facts else {}

@@ -69,12 +69,12 @@ class ReclaimPlan:
 
     @property
     def due(self) -> bool:
-        """Returns whether there is anything to rewrite, to expire or to drop."""
+        """Return whether there is anything to rewrite, to expire or to drop."""
         return bool(self.groups or self.expired_snapshots or self.branches)
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """Returns what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). Where the table's
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). Where the table's
     gc.enabled is false no snapshot expires: files would go with it.
 
     Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
@@ -101,7 +101,7 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
 
 
 def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
-    """Returns neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
+    """Return neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
     segment.bytes.
 
     A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
@@ -122,7 +122,7 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
 
 
 def rewrite_batches(groups: Sequence[Group]) -> list[tuple[Group, ...]]:
-    """Returns the groups that share a task and a commit (rule 6), in their order."""
+    """Return the groups that share a task and a commit (rule 6), in their order."""
     batches: list[list[Group]] = []
     for group in groups:
         if batches and _fits(batches[-1], group):
@@ -142,7 +142,7 @@ def _fits(batch: Sequence[Group], group: Group) -> bool:
 
 
 def kept_number(group: Group) -> int:
-    """Returns the sequence number that the new files of a group keep."""
+    """Return the sequence number that the new files of a group keep."""
     return max(file.data_sequence_number for file in group)
 
 
@@ -161,7 +161,7 @@ def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequen
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
     """Holds the state of a log and what was decided for it. `keyless`: what will become of its records without a key,
-    in words; empty where it has none."""
+    in words; empty if it has none."""
 
     log: LogState
     decision: Decision
@@ -170,11 +170,11 @@ class PlannedLog:
 
     @property
     def action(self) -> str:
-        """Returns compact, retain (only the log start moves) or none."""
+        """Return compact, retain (only the log start moves) or none."""
         return "compact" if self.decision.compact else "retain" if self.retention.due else "none"
 
     def as_json(self) -> dict[str, Any]:
-        """Returns numbers and texts of our own making: what a task may pass on through XCom."""
+        """Return numbers and texts of our own making: what a task may pass on through XCom."""
         return {
             "action": self.action,
             **asdict(self.decision),
@@ -184,7 +184,7 @@ class PlannedLog:
         }
 
     def lines(self) -> list[str]:
-        """Returns the decision on one line, and a line for each warning: for the log of a task."""
+        """Return the decision on one line, and a line for each warning: for the log of a task."""
         name = f"  partition {self.log.partition:>3}"
         span = f"[{self.decision.first_dirty_offset}, {self.decision.end_offset})"
         warnings = [f"{name}  warning  {text}" for text in self.log.warnings]
@@ -220,18 +220,18 @@ class RunPlan:
 
     @property
     def due(self) -> bool:
-        """Returns whether there is anything to compact, to retain or to sweep."""
+        """Return whether there is anything to compact, to retain or to sweep."""
         return bool(self.units or self.sweep)
 
     @property
     def by_log(self) -> tuple[PlannedLog, ...]:
-        """Returns what is planned for each log, by partition number."""
+        """Return what is planned for each log, by partition number."""
         decided = zip(self.logs, self.decisions, self.retentions, strict=True)
         return tuple(PlannedLog(log, d, r, self.keyless.get(log.partition, "")) for log, d, r in decided)
 
     @property
     def repairs(self) -> dict[int, PartitionState]:
-        """Returns states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        """Return states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
         return {
             log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
@@ -240,13 +240,13 @@ class RunPlan:
         }
 
     def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
-        """Returns the same plan with these works packed into units."""
+        """Return the same plan with these works packed into units."""
         base = self.units[0].base_snapshot_id if self.units else 0
         unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Returns numbers and texts of our own making: what a task may pass on through XCom."""
+        """Return numbers and texts of our own making: what a task may pass on through XCom."""
         fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
         sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
         return {
@@ -265,7 +265,7 @@ class RunPlan:
         }
 
     def table(self) -> str:
-        """Returns the plan as text, for the log of a task."""
+        """Return the plan as text, for the log of a task."""
         lines = [line for planned in self.by_log for line in planned.lines()]
         rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
         rest += [f"  reconcile: {self.reconcile.reason}"] if self.reconcile.reason != NO_SOURCE else []
@@ -284,7 +284,7 @@ class NewInput:
 def due_topic(
     plan: RunPlan, new: NewInput, configs: KafkaConfigs, left_since_ms: int | None = None, force: bool = False
 ) -> DueTopic | None:
-    """Returns what is due, None where nothing is. `left_since_ms`: since when runs have left the topic over (Unix ms);
+    """Return what is due, None if nothing is. `left_since_ms`: since when runs have left the topic over (Unix ms);
     `force`: whether a person asks for what is not due by ratio or lag."""
     upkeep = plan.repairs or plan.reclaim.due or plan.reconcile.due
     if not (plan.due or upkeep or new.bytes is not None):
@@ -301,7 +301,7 @@ def due_topic(
 
 
 def _read_bytes(plan: RunPlan, new: NewInput, configs: KafkaConfigs, force: bool) -> int:
-    """Returns what the stations of the topic read, by the rules of the module docstring."""
+    """Return what the stations of the topic read, by the rules of the module docstring."""
     new_bytes = new.bytes or 0
     planned = {work.partition: work.read_bytes for unit in plan.units for work in unit.partitions}
     may_follow = {log.partition for log in plan.logs if new_bytes and (force or _may_be_due(log, new_bytes, configs))}
@@ -315,7 +315,7 @@ def _read_bytes(plan: RunPlan, new: NewInput, configs: KafkaConfigs, force: bool
 
 
 def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:
-    """Returns whether a log may be compacted once this much has come into it."""
+    """Return whether a log may be compacted once this much has come into it."""
     dirty = log.cleanable_bytes + log.uncleanable_bytes + new_bytes
     above = dirty > configs.min_cleanable_dirty_ratio * (log.clean_bytes + dirty)
     return configs.compacts and (above or configs.max_compaction_lag_ms < LONG_MAX)

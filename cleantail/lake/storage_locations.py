@@ -309,7 +309,7 @@ class StorageLocation:
 
 
 def location_of(location: str) -> StorageLocation:
-    """Returns the storage location of a folder or a file. Links of local folders are followed; a missing folder is
+    """Return the storage location of a folder or a file. Links of local folders are followed; a missing folder is
     where it would be."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
@@ -341,12 +341,12 @@ VIEW = "\0view"
 
 
 def _is_access_point(authority: str) -> bool:
-    """Returns whether a bucket's name is that of an access point, which says nothing of the bucket behind it."""
+    """Return whether a bucket's name is that of an access point, which says nothing of the bucket behind it."""
     return authority.startswith("arn:") or authority.endswith(("-s3alias", "--ol-s3"))
 
 
 def _of_address(scheme: str, host: str, path: str) -> tuple[str, str, str]:
-    """Returns store, authority and path that an http address of a known store means; any other is as it is written."""
+    """Return store, authority and path that an http address of a known store means; any other is as it is written."""
     host = _PORT.sub("", host)
     store = next((store for pattern, store in _ADDRESSES if re.fullmatch(pattern, host)), scheme)
     if store == scheme:
@@ -363,7 +363,7 @@ def _parts(path: str) -> Parts:
 
 
 def _local(path: str) -> Parts:
-    """Returns the parts of a local path with the links of its folder followed, but not one that a file itself is:
+    """Return the parts of a local path with the links of its folder followed, but not one that a file itself is:
     deleting that deletes the link."""
     folder, _, name = path.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
@@ -377,12 +377,12 @@ def _real(folder: str) -> str:
 
 
 def folder_location(location: str) -> StorageLocation:
-    """Returns the storage location of a folder, where a link that the folder itself is counts as what it points to."""
+    """Return the storage location of a folder, where a link that the folder itself is counts as what it points to."""
     return location_of(location.rstrip("/") + "/.")
 
 
 def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
-    """Returns whether `inner` is `outer` or may lie in it, in any of the ways to read their paths.
+    """Return whether `inner` is `outer` or may lie in it, in any of the ways to read their paths.
 
     A host of HDFS has many names, so equal paths may be one folder on any two hosts. A mount of ViewFs shows a folder
     by another path, of which the last part stays.
@@ -403,12 +403,12 @@ def _may_begin(folder: Parts, path: Parts) -> bool:
 
 
 def overlap(one: StorageLocation, other: StorageLocation) -> bool:
-    """Returns whether one is, or may be, the other or in it."""
+    """Return whether one is, or may be, the other or in it."""
     return contains(one, other) or contains(other, one)
 
 
 def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
-    """Returns whether a file lies in the folder and below it, in every way to read its path."""
+    """Return whether a file lies in the folder and below it, in every way to read its path."""
     return (
         file.store == folder.store
         and file.authority == folder.authority
@@ -417,13 +417,13 @@ def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
 
 
 def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, StorageLocation]:
-    """Returns where a table's files may be: its location, and the folders that its properties name."""
+    """Return where a table's files may be: its location, and the folders that its properties name."""
     named = [location, *(properties[name] for name in PATHS if properties.get(name))]
     return {text: folder_location(text) for text in named}
 
 
 def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
-    """Returns the folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the
+    """Return the folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the
     location, or what its properties put in their place within it."""
     root = folder_location(location)
     base = location.rstrip("/")
@@ -444,13 +444,13 @@ def files_outside(files: Iterable[str], location: str) -> list[str]:
 
 
 def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
-    """Returns the folder of a metadata file, by its text."""
+    """Return the folder of a metadata file, by its text."""
     folder = posixpath.dirname(metadata_location)
     return {folder: folder_location(folder)} if folder else {}
 
 
 def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Returns where the table of a metadata file may have files; where the file cannot be read, those of most tables: a
+    """Return where the table of a metadata file may have files; where the file cannot be read, those of most tables: a
     table that is broken is in nobody's way but by its folder. `properties`: of the catalog, for its FileIO."""
     try:
         return _locations_in(tuple(sorted(properties.items())), metadata_location)
@@ -462,7 +462,7 @@ def known_locations(properties: Mapping[str, str], metadata_location: str) -> Ma
 
 @lru_cache(maxsize=20_000)
 def _locations_in(properties: tuple[tuple[str, str], ...], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Returns where the table of a metadata file may have files. Each process reads such a file once: it is never
+    """Return where the table of a metadata file may have files. Each process reads such a file once: it is never
     changed."""
     from pyiceberg.io import load_file_io
 

@@ -92,7 +92,7 @@ class TableFacts:
     """Describes one moment of a topic table: snapshot, live data files, what arrived since each last round, state.
 
     `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
-    `position` is how far the topic was read at its source, None where no read has filled it.
+    `position` is how far the topic was read at its source, None if no read has filled it.
     """
 
     table: str
@@ -112,29 +112,29 @@ class TableFacts:
 
     @property
     def source(self) -> SourcePosition | None:
-        """Returns how far the topic was read in Kafka, None where it never was."""
+        """Return how far the topic was read in Kafka, None if it never was."""
         return self.position if isinstance(self.position, SourcePosition) else None
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
-        """Returns the facts with what the table's namespace says now."""
+        """Return the facts with what the table's namespace says now."""
         return replace(self, readers=readers, states=lifted(self.states, releases, self.table_uuid))
 
     @property
     def partitions(self) -> list[int]:
-        """Returns the partitions that have a file or a state."""
+        """Return the partitions that have a file or a state."""
         return sorted({f.partition for f in self.files} | set(self.states))
 
     def files_of(self, partition: int) -> list[DataFile]:
-        """Returns the live data files of one log."""
+        """Return the live data files of one log."""
         return [f for f in self.files if f.partition == partition]
 
     def arrived_of(self, partition: int) -> list[DataFile]:
-        """Returns what arrived in one log since its last round."""
+        """Return what arrived in one log since its last round."""
         return [f for f in self.arrived if f.partition == partition]
 
 
 def require_partition(topic: Topic, partition: int | None, partitions: Collection[int]) -> None:
-    """Raises TableError for a partition that the topic does not have."""
+    """Raise TableError for a partition that the topic does not have."""
     if partition is not None and partitions and partition not in partitions:
         existing = ", ".join(map(str, sorted(partitions)))
         raise TableError(f"topic {topic.topic} has no partition {partition}: it has {existing}")
@@ -147,7 +147,7 @@ def table_facts(
     releases: Releases = NO_RELEASES,
     pass_foreign: bool = False,
 ) -> TableFacts:
-    """Fetches everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
+    """Fetch everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
     None; the logs' states are those of now, as `releases` let them count. `pass_foreign`: as in deletes_of. Raises
     TableError for an unknown snapshot."""
     from pyiceberg.table.refs import MAIN_BRANCH
@@ -178,7 +178,7 @@ def table_facts(
 
 
 def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:
-    """Returns the data files of a snapshot, with how many of their records are deleted there."""
+    """Return the data files of a snapshot, with how many of their records are deleted there."""
     manifests = manifests_of(table, snapshot)
     data, deletes = [m for m in manifests if content_of(m) == DATA], dict[str, list[DeleteFile]]()
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
@@ -198,7 +198,7 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
 
 
 def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Returns the files; those without timestamps get the time of their append, by its sequence number.
+    """Return the files; those without timestamps get the time of their append, by its sequence number.
 
     A snapshot that has expired was older than the next one that is kept, whatever branch it is on.
     """
@@ -217,7 +217,7 @@ def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFil
 
 
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
-    """Yields the entries of manifests whose files are in the table."""
+    """Yield the entries of manifests whose files are in the table."""
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         for entries in pool.map(lambda m: _entries(table, m), manifests):
             yield from entries
@@ -231,7 +231,7 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
-    """Returns the files with records that each log's last round had not seen. A file that was merged since counts as
+    """Return the files with records that each log's last round had not seen. A file that was merged since counts as
     new where the snapshots are gone that tell which of its records are: that costs a cleaning and loses nothing."""
     # 1. files above the round's sequence number came later
     last_round = {p: s.known_sequence_number for p, s in states.items()}
@@ -252,7 +252,7 @@ def _arrived(
 
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
-    """Returns data files that appends added after `sequence_number` up to the snapshot; None where that part of the
+    """Return data files that appends added after `sequence_number` up to the snapshot; None if that part of the
     history has expired, has files that cannot be read, or is from before the table's records had the row ids that their
     offsets are made of."""
     added: list[DataFile] = []
@@ -270,7 +270,7 @@ def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) 
 
 
 def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    """Yields the snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a
+    """Yield the snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a
     snapshot."""
     from pyiceberg.table.snapshots import ancestors_of
 
@@ -279,7 +279,7 @@ def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
 
 
 def history_of(table: Table) -> Iterator[Commit]:
-    """Yields the ancestry of `main`, newest first, as far as it is kept."""
+    """Yield the ancestry of `main`, newest first, as far as it is kept."""
     for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
@@ -296,7 +296,7 @@ class _SnapshotsById:
 
 
 def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    """Returns data files with new records: those of an append. What a rewrite adds was there before."""
+    """Return data files with new records: those of an append. What a rewrite adds was there before."""
     appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
     return _added_by(table, snapshot) if appends else []
 
@@ -309,24 +309,24 @@ def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
-    """Returns data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    """Return data files that a snapshot's own commit added. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _added_by(table, snapshot) if snapshot else []
 
 
 def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
-    """Returns data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    """Return data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
     snapshot = _snapshot(table, snapshot_id)
     return _live_files(table, snapshot) if snapshot else ()
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Returns partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
+    """Return partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
 def snapshot_id_of(table: Table, text: str) -> int:
-    """Returns the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
+    """Return the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
     neither."""
     if (number := whole_number(text.removeprefix("-"))) is not None:
         return -number if text.startswith("-") else number

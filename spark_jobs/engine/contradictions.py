@@ -37,7 +37,7 @@ COLUMNS = (PARTITION, OFFSET, *COMPARED, PART)
 
 
 def spans_twice(records: DataFrame) -> DataFrame:
-    """Returns (partition, low, high): for each log the range, to the next 64 offsets, outside of which no offset of a
+    """Return (partition, low, high): for each log the range, to the next 64 offsets, outside of which no offset of a
     candidate occurs more than once. Reads neither keys nor values."""
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
     bits_of_offsets = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
@@ -53,12 +53,12 @@ def _twice(records: DataFrame) -> DataFrame:
 
 
 def at_repeated_offsets(records: DataFrame) -> DataFrame:
-    """Returns the records whose offset another one has as well, and a candidate is one of them."""
+    """Return the records whose offset another one has too, and a candidate is one of them."""
     return records.join(_twice(records), [PARTITION, OFFSET], "left_semi")
 
 
 def contradicting(records: DataFrame) -> DataFrame:
-    """Returns one row for each offset with two different records, of which one is a candidate: (partition, offset, for
+    """Return one row for each offset with two different records, of which one is a candidate: (partition, offset, for
     each of COMPARED whether they differ in it, part: the highest). `records`: COLUMNS."""
     digests = records.select(PARTITION, OFFSET, PART, *(_digest(name).alias(name) for name in COMPARED))
     by_offset = digests.groupBy(PARTITION, OFFSET).agg(
@@ -71,7 +71,7 @@ def contradicting(records: DataFrame) -> DataFrame:
 
 
 def _digest(name: str) -> Column:
-    """Returns a text that is equal for equal fields and only for those. A null has the empty text, which no digest
+    """Return a text that is equal for equal fields and only for those. A null has the empty text, which no digest
     is."""
     column = F.col(name)
     text = {
@@ -84,7 +84,7 @@ def _digest(name: str) -> Column:
 
 
 def first_by_log(contradictions: DataFrame) -> DataFrame:
-    """Returns (partition, offsets: how many, first: the row of the lowest offset), one row for each log with a
+    """Return (partition, offsets: how many, first: the row of the lowest offset), one row for each log with a
     contradiction."""
     first = F.min(F.struct(OFFSET, *COMPARED, PART))
     return contradictions.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))
@@ -96,7 +96,7 @@ LateFiles = Sequence[tuple[int, int, Sequence[str]]]
 
 
 def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradiction]:
-    """Returns the contradictions by log, in the order of the logs' numbers. `records`: COLUMNS;
+    """Return the contradictions by log, in the order of the logs' numbers. `records`: COLUMNS;
     `few`: whether they are known to be few.
 
     Few records are compared by one plan of one task. Of others one plan reads offsets, and only where one of them
@@ -114,12 +114,12 @@ def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradicti
 
 
 def all_candidates(records: DataFrame) -> DataFrame:
-    """Marks all records as candidates: each is compared with the others of its offset."""
+    """Mark all records as candidates: each is compared with the others of its offset."""
     return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
 
 
 def with_parts(records: DataFrame, passed: Column) -> DataFrame:
-    """Marks records by the part that they have in a comparison: deleted ones are hidden, living ones that an earlier
+    """Mark records by the part that they have in a comparison: deleted ones are hidden, living ones that an earlier
     round has `passed` are live, and the other living ones are candidates. `records`: with `_deleted`."""
     # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
     part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
@@ -127,7 +127,7 @@ def with_parts(records: DataFrame, passed: Column) -> DataFrame:
 
 
 def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
-    """Returns where this round looks again at offsets that an earlier one has passed over."""
+    """Return where this round looks again at offsets that an earlier one has passed over."""
     spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
     ranges = [
         (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
@@ -139,11 +139,11 @@ def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: Pa
 def of_round(
     table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool, base: SnapshotFiles
 ) -> dict[int, Contradiction]:
-    """Returns the contradictions in the dirty part of a compaction: among the living records, and where records are
+    """Return the contradictions in the dirty part of a compaction: among the living records, and where records are
     late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
     an offset occurs twice among the living; `base`: the files that the round has read.
 
-    In a topic that was created anew the first offsets are of records that were removed long ago. Without the hidden
+    In a topic that was created again the first offsets are of records that were removed long ago. Without the hidden
     ones the new records would pass for late ones, and lose.
     """
     if has_copies:
@@ -164,7 +164,7 @@ def of_round(
 
 
 def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, int]:
-    """Returns partition -> the snapshot of its last round, of those logs since whose round another engine deleted or
+    """Return partition -> the snapshot of its last round, of those logs since whose round another engine deleted or
     updated records: an UPDATE deletes a record and appends its successor at the same offset. If the round expired it is
     the oldest snapshot that is kept."""
     left, since, foreign = set(logs), dict[int, int](), False
@@ -182,7 +182,7 @@ def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, in
 
 
 def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed: Column) -> DataFrame:
-    """Returns the records that were hidden at a snapshot, at offsets that had no living record: where one lived it was
+    """Return the records that were hidden at a snapshot, at offsets that had no living record: where one lived it was
     deleted since by another engine, and what that engine wrote there is the record of the offset."""
     records = table.with_hidden_at(snapshot_id).where(_inside(spans)).where(passed)
     alive = records.where(~F.col(DELETED)).select(PARTITION, OFFSET)
@@ -190,7 +190,7 @@ def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed:
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
-    """Returns the condition for records that an earlier round has read: in files that were there for it, at offsets at
+    """Return the condition for records that an earlier round has read: in files that were there for it, at offsets at
     which this round looks again."""
     spans = [
         (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
@@ -203,14 +203,14 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
 def of_expiry(
     table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], base: SnapshotFiles
 ) -> dict[int, Contradiction]:
-    """Returns the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
+    """Return the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
     another record of its offset. `base`: as in of_round."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), unit, base)
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
-    """Returns the contradictions in everything that readers see, head included. `starts`: partition -> log start."""
+    """Return the contradictions in everything that readers see, head included. `starts`: partition -> log start."""
     past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 

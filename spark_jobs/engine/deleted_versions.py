@@ -41,7 +41,7 @@ def ledger_table(table: TopicTable) -> str:
 
 
 def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
-    """Returns the side table's files of these logs. A task knows by each row whether it is still in force."""
+    """Return the side table's files of these logs. A task knows by each row whether it is still in force."""
     name = ledger_table(table)
     if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
         return Remembered()
@@ -54,7 +54,7 @@ def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
 
 
 def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
-    """Writes the ranks of the tombstones that an expiry is about to publish as gone.
+    """Write the ranks of the tombstones that an expiry is about to publish as gone.
 
     A crash before that publish leaves entries of tombstones that are still there: they are not above themselves, so
     nothing is lost by it.
@@ -71,7 +71,7 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
 
 
 def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
-    """Returns the tombstones that the base has and the unit's branch no longer has."""
+    """Return the tombstones that the base has and the unit's branch no longer has."""
     works = [w for w in unit.partitions if w.partition in green]
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
     after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
@@ -96,14 +96,14 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
 
 
 def ensure_ledger(table: TopicTable) -> None:
-    """Makes the side table where there is none."""
+    """Make the side table if there is none."""
     columns = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
     properties = "'format-version'='2', 'commit.retry.num-retries'='20'"
     table.ensure_side_table(ledger_table(table), columns, properties)
 
 
 def forget_all(table: TopicTable) -> None:
-    """Drops all entries: the tombstones that they are of may never have been in what the table has now."""
+    """Drop all entries: the tombstones that they are of may never have been in what the table has now."""
     if table.spark.catalog.tableExists(ledger_table(table)):
         _drop_where(table, "content = 0")
 

@@ -46,7 +46,7 @@ class OffsetSet:
             self._ordered = np.sort(offsets)
 
     def among(self, offsets: Longs) -> Booleans:
-        """Returns which of the offsets are in the set."""
+        """Return which of the offsets are in the set."""
         if len(self._ordered):
             at = np.searchsorted(self._ordered, offsets).clip(max=len(self._ordered) - 1)
             members: Booleans = self._ordered[at] == offsets
@@ -73,7 +73,7 @@ class DirtyOffsets:
     records: dict[int, int] = field(default_factory=dict)
 
     def add(self, file: LogFile, records: Records) -> None:
-        """Adds records of one file, in the file's order."""
+        """Add records of one file, in the file's order."""
         for log in records.logs():
             offsets = records.offset[records.log == log]
             bitmap, name = bitmap_of(offsets), (log, file.hash, file.piece)
@@ -88,18 +88,18 @@ class DirtyOffsets:
             self.records[log] = self.records.get(log, 0) + len(offsets)
 
     def __or__(self, other: DirtyOffsets) -> DirtyOffsets:
-        """Returns this and what another task has collected of other files."""
+        """Return this and what another task has collected of other files."""
         records = Counter(self.records) + Counter(other.records)
         return DirtyOffsets(self.offsets | other.offsets, self.repeated | other.repeated, dict(records))
 
     def packed(self) -> DirtyOffsets:
-        """Returns the same, with neighbouring offsets as runs: a dirty part has few gaps."""
+        """Return the same, with neighbouring offsets as runs: a dirty part has few gaps."""
         for offsets in self.offsets.values():
             offsets.run_optimize()
         return self
 
     def copies(self, files: Iterable[LogFile]) -> Copies:
-        """Returns which records are later copies. `files`: all that were added."""
+        """Return which records are later copies. `files`: all that were added."""
         seen: dict[int, BitMap64] = {}
         earlier: dict[FileOfLog, BitMap64] = {}
         ordered = [(file.hash, file.piece) for file in sorted(files, key=arrival)]
@@ -115,7 +115,7 @@ class DirtyOffsets:
 
 
 def arrival(file: LogFile) -> tuple[int, int, str, int]:
-    """Returns what files are ordered by, in the order in which they came."""
+    """Return what files are ordered by, in the order in which they came."""
     return file.arrived, -1 if file.first_row_id is None else file.first_row_id, file.path, file.piece
 
 
@@ -132,11 +132,11 @@ class Copies:
 
     @property
     def logs(self) -> set[int]:
-        """Returns the places of the logs, among the task's works, in which an offset occurs twice."""
+        """Return the places of the logs, among the task's works, in which an offset occurs twice."""
         return {log for log, _, _ in (*self.earlier, *self.repeated)}
 
     def of(self, file: LogFile) -> CopiesInFile:
-        """Returns what tells the copies of a file whose records are gone through in their order."""
+        """Return what tells the copies of a file whose records are gone through in their order."""
         return CopiesInFile(
             {log: _longs(bits) for (log, *name), bits in self.earlier.items() if name == [file.hash, file.piece]},
             {log: _longs(bits) for (log, *name), bits in self.repeated.items() if name == [file.hash, file.piece]},
@@ -156,7 +156,7 @@ class CopiesInFile:
     _met: dict[int, set[int]] = field(default_factory=dict)
 
     def among(self, records: Records, dirty: Booleans) -> Booleans:
-        """Returns which of the records are later copies. `dirty`: which lie in the dirty part; others are none."""
+        """Return which of the records are later copies. `dirty`: which lie in the dirty part; others are none."""
         copies = np.zeros(len(records), np.bool_)
         for log, offsets in self.earlier.items():
             copies |= (records.log == log) & np.isin(records.offset, offsets)
@@ -174,7 +174,7 @@ FileName = tuple[int, int]
 
 
 def name_of(file: LogFile) -> FileName:
-    """Returns by what a file is known in this task."""
+    """Return by what a file is known in this task."""
     return file.hash, file.piece
 
 
@@ -204,22 +204,22 @@ class DirtyPart:
 
     @property
     def best(self) -> Ranks | None:
-        """Returns the best rank of each touched key, where it is known."""
+        """Return the best rank of each touched key, where it is known."""
         return None if self.last is None else ranks_by_offset(self.last.offsets)
 
     def decides(self, file: LogFile, keep: Booleans) -> bool:
-        """Returns whether it is known which records of a file win: all that `keep` has are dirty, and were met."""
+        """Return whether it is known which records of a file win: all that `keep` has are dirty, and were met."""
         met = None if self.last is None else self.last.files.get(name_of(file))
         return met is not None and sum(map(len, met)) == np.count_nonzero(keep)
 
     def may_touch(self, file: LogFile) -> bool:
-        """Returns whether the file can have a touched key, by its bounds. Where several logs have one task their keys
+        """Return whether the file can have a touched key, by its bounds. Where several logs have one task their keys
         begin with the log, and bounds say nothing of them."""
         return len(self.task.works) > 1 or file.may_hold_keys(self.touched.low, self.touched.high)
 
 
 def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
-    """Reads the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
+    """Read the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
     first = _FirstPass(task, io)
     touched = keys.number(first.batches())
     if task.max_keys is not None and first.last_keyed >= 0:
@@ -235,7 +235,7 @@ def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
 
 
 class _FirstPass:
-    """Reads the dirty records once, and keeps what later steps ask of them.
+    """Reads the dirty records once, and keep what later steps ask of them.
 
     `last_keyed`: the highest offset of a record with a key, where the map may be full; -1 without any. `by_offset`: the
     last dirty record of each key wins. `files`: as LastRecords has them.
@@ -247,7 +247,7 @@ class _FirstPass:
         self._task, self._io = task, io
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the keys and the offsets of the records, as TaskKeys takes them."""
+        """Yield the keys and the offsets of the records, as TaskKeys takes them."""
         for file, records in dirty_records(self._task, self._io):
             if len(records):
                 self._keep(file, records)
@@ -264,14 +264,14 @@ class _FirstPass:
 
 
 def _by_offset(task: LogTask) -> bool:
-    """Returns whether the last dirty record of a key wins, and its offset names it, as far as the task tells: in one
+    """Return whether the last dirty record of a key wins, and its offset names it, as far as the task tells: in one
     log, by `offset`, with no remembered deletions and no map that may be full before the end."""
     by_offset = task.configs.compaction_strategy == "offset" and not task.remembered.files
     return by_offset and len(task.works) == 1 and task.max_keys is None
 
 
 def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
-    """Returns whether all records of the file are dirty, by its bounds."""
+    """Return whether all records of the file are dirty, by its bounds."""
     [work] = task.works
     return file.log is not None and file.lies_in(work.first_dirty_offset, work.end_offset)
 
@@ -279,7 +279,7 @@ def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
 def decided_records(
     dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
 ) -> Iterator[tuple[Records, Booleans]]:
-    """Yields the records of a file that the dirty part decides, without their keys, and which of them win. The file is
+    """Yield the records of a file that the dirty part decides, without their keys, and which of them win. The file is
     read again only where it has `tombstones` that are asked for."""
     assert dirty.last is not None, "decides(file, keep) was asked"
     met: Iterable[Records] = dirty.last.files[name_of(file)]
@@ -291,7 +291,7 @@ def decided_records(
 
 
 def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]]:
-    """Yields the records of the dirty part that the base has, batch by batch."""
+    """Yield the records of the dirty part that the base has, batch by batch."""
     bounds = Bounds.of(task)
     low, end = int(bounds.first.min()), int(bounds.end.max())
     for _, file in task.numbered_files():
@@ -302,7 +302,7 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
 
 
 def is_dirty(records: Records, bounds: Bounds) -> Booleans:
-    """Returns which records lie in the dirty part."""
+    """Return which records lie in the dirty part."""
     inside: Booleans = np.logical_and(
         records.offset >= bounds.first[records.log], records.offset < bounds.end[records.log]
     )

@@ -1,4 +1,4 @@
-"""Says what one task finds that an expiry removes, and counts once it has: due tombstones, but for those that guard a
+"""Says what one task finds that an expiry removes, and count once it has: due tombstones, but for those that guard a
 key.
 
 A log of several tasks is gone through by shares of its files, each on its own: a tombstone is compared with no other.
@@ -30,7 +30,7 @@ from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in
 
 
 def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> LogRemovals:
-    """Returns the tombstones in the ledgers' spans, without those that guard a key."""
+    """Return the tombstones in the ledgers' spans, without those that guard a key."""
     io = load_file_io(dict(properties), task.location)
     removed = Removed()
     with task_keys(task) as numbers:
@@ -43,7 +43,7 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
 
 
 def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple[int, Records]]:
-    """Yields the tombstones of the base that lie in the ledgers' spans."""
+    """Yield the tombstones of the base that lie in the ledgers' spans."""
     for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
@@ -61,7 +61,7 @@ def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
 
 
 def _looked_at(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
-    """Returns which of the chosen records lie in the ledgers' spans."""
+    """Return which of the chosen records lie in the ledgers' spans."""
     inside = np.zeros(len(records), np.bool_)
     for log in records.logs():
         of_log = chosen & (records.log == log)
@@ -75,7 +75,7 @@ Guards = Mapping[int, np.ndarray[Any, Any]]
 
 
 def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> Guards:
-    """Returns the tombstones for whose sake a key stays deleted: a record above the clean point has the lower rank."""
+    """Return the tombstones for whose sake a key stays deleted: a record above the clean point has the lower rank."""
     if not versioned(task):
         return {}
 
@@ -97,7 +97,7 @@ def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> 
 
 
 def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> Ranks:
-    """Returns the lowest rank of each numbered key among the records above the clean point."""
+    """Return the lowest rank of each numbered key among the records above the clean point."""
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
@@ -120,7 +120,7 @@ def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordB
 
 
 def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:
-    """Returns which records are among the guards."""
+    """Return which records are among the guards."""
     positions = guards.get(file_number)
     if positions is None:
         return np.zeros(len(records), np.bool_)
@@ -128,7 +128,7 @@ def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -
 
 
 def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Returns the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. `copies` is 1 where an
+    """Return the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. `copies` is 1 where an
     offset occurs twice among the records that are below the end and in the ledger's spans, among them all due ones."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
@@ -155,7 +155,7 @@ def _judge_records(
     looked_at: Booleans,
     guards: Booleans,
 ) -> None:
-    """Counts what depends on a record alone. `looked_at`: which records of the base lie in the ledgers' spans."""
+    """Count what depends on a record alone. `looked_at`: which records of the base lie in the ledgers' spans."""
     assert records.tombstone is not None, "tombstones were asked for"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]

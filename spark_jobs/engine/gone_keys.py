@@ -87,7 +87,7 @@ class GoneKeys:
 def find_gone(
     bounds: Mapping[int, LogBounds], memory_bytes: int, messages: Iterator[tuple[int, Message]]
 ) -> Iterator[Any]:
-    """Yields what is gone of one bucket, and before it what went wrong where the messages were made."""
+    """Yield what is gone of one bucket, and before it what went wrong where the messages were made."""
     with task_database(1, memory_bytes) as database:
         results = _fill(database, bounds, messages)
         yield from results
@@ -101,7 +101,7 @@ def find_gone(
 def judge_gone(
     bounds: Mapping[int, LogBounds], memory_bytes: int, messages: Iterator[tuple[int, Message]]
 ) -> Iterator[Any]:
-    """Yields the counts of one bucket that depend on keys, one LogCounts a log; before them, what was counted where the
+    """Yield the counts of one bucket that depend on keys, one LogCounts a log; before them, what was counted where the
     messages were made, or went wrong there."""
     with task_database(1, memory_bytes) as database:
         yield from _fill(database, bounds, messages)
@@ -111,7 +111,7 @@ def judge_gone(
 
 
 def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
-    """Returns what all buckets have found."""
+    """Return what all buckets have found."""
     positions: dict[tuple[int, int], BitMap64] = {}
     keys, cut_off = Counter[int](), Counter[int]()
     for part in parts:
@@ -123,7 +123,7 @@ def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
 
 
 def _fill(database: Any, bounds: Mapping[int, LogBounds], messages: Iterable[tuple[int, Message]]) -> Sequence[Any]:
-    """Puts the messages into the tables `source` and `archive`, and returns the results among them. The database goes
+    """Put the messages into the tables `source` and `archive`, and return the results among them. The database goes
     to disk where they are larger than its memory."""
     rows = [(log, b.end, b.source_start, b.seen_to, b.checked_start) for log, b in bounds.items()]
     names = ("log", "end_offset", "source_start", "seen_to", "checked_start")
@@ -195,7 +195,7 @@ GROUP BY r.log
 
 
 def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> list[LogMeasure]:
-    """Returns the measures of each log of the unit. Raises CleantailError where the brokers cannot be read."""
+    """Return the measures of each log of the unit. Raises CleantailError where the brokers cannot be read."""
     change, base, branch = files_of_round(table, unit, table.load())
     planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
     again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
@@ -227,7 +227,7 @@ def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedU
 
 
 def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> None:
-    """Raises ConflictError where what is left may have gone between the round and its check: its branch is dropped."""
+    """Raise ConflictError where what is left may have gone between the round and its check: its branch is dropped."""
     configs = source.brokers.cleaner_configs(table.topic.kafka_topic)
     passed_ms = int(time.time() * 1000) - (unit.began_ms or 0)
     if configs is not None and passed_ms > configs.delete_retention_ms:
@@ -239,7 +239,7 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
 
 
 def tally_of(task: LogTask) -> tuple[Counting, Callable[[], list[LogCounts]]]:
-    """Returns what counts, batch by batch, all that does not depend on the brokers' keys, and what gives the counts."""
+    """Return what counts, batch by batch, all that does not depend on the brokers' keys, and what gives the counts."""
     tally, bounds = Tally(task, {}), Bounds.of(task)
 
     def count(_: LogTask, records: Records, before: Booleans, after: Booleans) -> None:

@@ -1,6 +1,6 @@
 """Says what one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
 
-1. The winners are found anew, on the base, and every record of the base is looked at: whether the branch has it, and
+1. The winners are found again, on the base, and every record of the base is looked at: whether the branch has it, and
    whether it should.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
    were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) starts from nothing.
@@ -42,7 +42,7 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 
 
 def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Returns, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
+    """Return, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
     deleted. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
@@ -58,7 +58,7 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
 def read_share(
     dirty: DirtyPart, io: FileIO, ledgers: Ledgers
 ) -> tuple[Iterator[pa.RecordBatch], Callable[[], list[LogCounts]]]:
-    """Returns what a share finds: records whose key decides, and, once they are read, the counts of all others. The
+    """Return what a share finds: records whose key decides, and, once they are read, the counts of all others. The
     dirty records are counted by the first share alone."""
     tally = Tally(dirty.task, ledgers)
     if dirty.task.is_first_share:
@@ -75,14 +75,14 @@ def decide_bucket(
     *,
     ledgers: Ledgers,
 ) -> list[LogCounts]:
-    """Returns the counts that depend on which record of a bucket's keys wins. `best`: as in verdict_of."""
+    """Return the counts that depend on which record of a bucket's keys wins. `best`: as in verdict_of."""
     tally = Tally(task, ledgers)
     judge_touched(tally, records, count, remembered, best)
     return tally.result()
 
 
 def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yields the records with a key that are below the end, and counts all that does not depend on keys."""
+    """Yield the records with a key that are below the end, and count all that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():
         before = read_deletes_in_task(io, file.before, file)
@@ -114,7 +114,7 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
-    """Counts what depends on a record alone. `missing_winners` counts every record that is gone here; those that had to
+    """Count what depends on a record alone. `missing_winners` counts every record that is gone here; those that had to
     go are taken off by judge_touched."""
     head = records.offset >= bounds.end[records.log]
     past = records.offset < bounds.start[records.log]
@@ -138,7 +138,7 @@ def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Boolean
 def judge_touched(
     tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> None:
-    """Counts what depends on which record of a key wins."""
+    """Count what depends on which record of a key wins."""
     verdict = verdict_of(records, count, remembered, best)
     live, past = records.has(LIVE), records.has(PAST)
     touched = verdict.known & ~past
@@ -157,7 +157,7 @@ def judge_touched(
 def _count_decided(
     dirty: DirtyPart, io: FileIO, tally: Tally, file: LogFile, keep: Booleans, alive_after: Booleans
 ) -> None:
-    """Counts the records of a file that is dirty as a whole, whose keys were read with the dirty part."""
+    """Count the records of a file that is dirty as a whole, whose keys were read with the dirty part."""
     for records, wins in decided_records(dirty, io, file, keep, tombstones=True):
         live, everyone = alive_after[records.pos], np.ones(len(records), np.bool_)
         tally.add_tombstones(records, live)
@@ -172,7 +172,7 @@ def _count_decided(
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:
-    """Counts the records of a file that is as it was, all of them below the end, by its metadata: once for all of its
+    """Count the records of a file that is as it was, all of them below the end, by its metadata: once for all of its
     pieces."""
     assert file.log is not None, "a file of several logs is read"
     [place] = [i for i, work in enumerate(tally.task.works) if work.partition == file.log]
@@ -188,7 +188,7 @@ def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> No
 
 
 def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -> None:
-    """Counts records that only the branch has: deleted in the base, and back again."""
+    """Count records that only the branch has: deleted in the base, and back again."""
     if not foreign.any():
         return
     for records in records_of(io, tally.task, file, foreign, keys=False):
@@ -197,7 +197,7 @@ def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -
 
 
 def _as_it_was(file: LogFile, dirty: DirtyPart) -> bool:
-    """Returns whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
+    """Return whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
     if file.log is None or file.before != file.after or file.lost or file.null_keys != 0 or dirty.copies:
         return False
     [work] = [work for work in dirty.task.works if work.partition == file.log]

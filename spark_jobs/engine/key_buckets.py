@@ -53,17 +53,17 @@ class KeyFilter:
 
     @classmethod
     def for_keys(cls, keys: int) -> KeyFilter:
-        """Returns an empty filter for at most so many keys."""
+        """Return an empty filter for at most so many keys."""
         size = 1 << max(min(keys * BITS_PER_KEY, MOST_BITS) - 1, 7).bit_length()
         return cls(np.zeros(size // 8, np.uint8))
 
     def add(self, hashes: Hashes) -> None:
-        """Puts keys in."""
+        """Put keys in."""
         byte, bit = self._place(hashes)
         np.bitwise_or.at(self.bits, byte, bit)
 
     def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Returns which of the keys may have been put in."""
+        """Return which of the keys may have been put in."""
         byte, bit = self._place(hashes)
         through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
         return through
@@ -102,7 +102,7 @@ class DirtyShare:
 
 
 def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare:
-    """Reads the dirty records of a share."""
+    """Read the dirty records of a share."""
     io = load_file_io(dict(properties), task.location)
     keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
 
@@ -122,7 +122,7 @@ def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare
 
 
 def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
-    """Returns what the shares of a task have read together."""
+    """Return what the shares of a task have read together."""
     nothing = DirtyShare(KeyFilter.for_keys(task.dirty_records), None, None, DirtyOffsets())
     whole = reduce(or_, shares, nothing)
     touched = TouchedKeys(task.dirty_records, whole.low, whole.high)
@@ -144,7 +144,7 @@ def to_buckets(
     shared: SharedDirtyPart,
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
 ) -> Iterator[tuple[int, Message]]:
-    """Goes through a share's files, and yields messages to the buckets: the records that pass the filter, what is
+    """Goes through a share's files, and yield messages to the buckets: the records that pass the filter, what is
     remembered, and to the first bucket the share's own result.
 
     `read` returns the records with a key (batches of schema_of), and what gives the share's result once they are read.
@@ -163,7 +163,7 @@ def to_buckets(
 
 
 def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches without records that have no key, with `h`, a hash of the key."""
+    """Yield the batches without records that have no key, with `h`, a hash of the key."""
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
         yield from (batch for batch in rows.to_arrow_reader(BATCH_RECORDS) if batch.num_rows)
@@ -172,7 +172,7 @@ def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
 def blobs(
     batches: Iterable[pa.RecordBatch], passes: Callable[[Hashes], Booleans], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (bucket, records whose hash passes as an Arrow stream). `batches`: with `h`, the hash of the key."""
+    """Yield (bucket, records whose hash passes as an Arrow stream). `batches`: with `h`, the hash of the key."""
     waiting, records = list[pa.RecordBatch](), 0
     for batch in batches:
         passing = batch.filter(pa.array(passes(batch.column("h").to_numpy())))
@@ -197,13 +197,13 @@ def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[in
 
 
 def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
-    """Returns the bucket of each hash, by its highest bits: the lowest are the filter's."""
+    """Return the bucket of each hash, by its highest bits: the lowest are the filter's."""
     bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
     return bucket
 
 
 def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    """Yields each bucket that occurs, with the places where it does; none where a share's records are all deleted."""
+    """Yield each bucket that occurs, with the places where it does; none where a share's records are all deleted."""
     order: Longs = np.argsort(buckets, kind="stable")
     names, starts = np.unique(buckets[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)][: len(names)]
@@ -212,7 +212,7 @@ def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
 
 
 def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Returns the records of a bucket with their keys numbered, how many keys there are, what is remembered of them,
+    """Return the records of a bucket with their keys numbered, how many keys there are, what is remembered of them,
     and the results of shares."""
     tables: dict[str, list[pa.Table]] = {RECORDS: [], RANKS: []}
     results = []
@@ -242,5 +242,5 @@ def _columns(table: pa.Table) -> dict[str, Any]:
 
 
 def _one_array(keys: pa.ChunkedArray) -> pa.Array:
-    """Returns the keys as one array; large, as more than 2 GiB of them may come together."""
+    """Return the keys as one array; large, as more than 2 GiB of them may come together."""
     return keys.cast(pa.large_binary()).combine_chunks()

@@ -34,7 +34,7 @@ class Remembered:
     layout: Layout = field(default_factory=dict)
 
     def of(self, works: Sequence[PartitionWork]) -> Remembered:
-        """Returns what is remembered of these logs."""
+        """Return what is remembered of these logs."""
         logs = {work.partition for work in works}
         return replace(self, files=tuple(file for file in self.files if file.log in logs))
 
@@ -70,33 +70,33 @@ class LogTask:
     ships_map: bool = False
 
     def numbered_files(self) -> Iterator[tuple[int, LogFile]]:
-        """Yields the files that this task reads, each with its number among all."""
+        """Yield the files that this task reads, each with its number among all."""
         for number in range(len(self.files)) if self.share is None else self.share:
             yield number, self.files[number]
 
     @property
     def is_first_share(self) -> bool:
-        """Returns whether this task does what is to be done once for all shares."""
+        """Return whether this task does what is to be done once for all shares."""
         return self.share is None or 0 in self.share
 
     @property
     def buckets(self) -> int:
-        """Returns to how many tasks records of touched keys are shuffled."""
+        """Return to how many tasks records of touched keys are shuffled."""
         return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes, self.key_bytes)
 
     @property
     def key_bytes(self) -> int:
-        """Returns how many bytes the keys in the task's files take."""
+        """Return how many bytes the keys in the task's files take."""
         return sum({file.path: file.key_bytes for file in self.files}.values())
 
     @property
     def is_small(self) -> bool:
-        """Returns whether opening a database would be most of the task's work."""
+        """Return whether opening a database would be most of the task's work."""
         return sum(file.records for file in self.files) <= SMALL_RECORDS and self.key_bytes <= SMALL_KEY_BYTES
 
     @property
     def dirty_records(self) -> int:
-        """Returns at most how many records the dirty part has."""
+        """Return at most how many records the dirty part has."""
         return sum(work.dirty_records for work in self.works)
 
 
@@ -170,7 +170,7 @@ class LogCounts:
 
 
 def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
-    """Returns what several tasks have found together, each of them a part of the same logs."""
+    """Return what several tasks have found together, each of them a part of the same logs."""
     positions: dict[str, dict[tuple[int, int], bytes]] = {}
     keyless: dict[int, tuple[int, int]] = {}
     ends: dict[int, int] = {}
@@ -190,7 +190,7 @@ def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
 
 
 def merged_counts(parts: Iterable[LogCounts]) -> list[LogCounts]:
-    """Returns one entry for each log: the sums of what several tasks have counted of it."""
+    """Return one entry for each log: the sums of what several tasks have counted of it."""
     counts: dict[int, Counter[str]] = {}
     tombstones: dict[int, dict[int | None, EntryCounts]] = {}
     for part in parts:

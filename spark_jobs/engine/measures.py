@@ -54,7 +54,7 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end
 
 LATE_LIMIT = 2_000
-"""So many late tombstones get a horizon of their own; beyond it all of the log's are set anew, never too early."""
+"""So many late tombstones get a horizon of their own; beyond it all of the log's are set again, never too early."""
 
 
 def ledgers_of(
@@ -63,7 +63,7 @@ def ledgers_of(
     next_ledgers: Mapping[int, tuple[Horizon, ...]],
     expiring: bool,
 ) -> dict[int, TombstoneLedger]:
-    """Returns what tasks know of the tombstones of each log. They look where live ones can be: in entries of the ledger
+    """Return what tasks know of the tombstones of each log. They look where live ones can be: in entries of the ledger
     that had some, and in what no round has read."""
     ledgers = {}
     for work in unit.partitions:
@@ -84,7 +84,7 @@ def ledgers_of(
 def with_tombstones(
     measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Mapping[int | None, EntryCounts]
 ) -> LogMeasure:
-    """Returns the measures of a log with those of its tombstones: `by_entry` are counted for each entry of the ledger.
+    """Return the measures of a log with those of its tombstones: `by_entry` are counted for each entry of the ledger.
 
     An entry is swept no further than to its first guard, a due tombstone that a record below it still needs.
     """
@@ -116,7 +116,7 @@ def next_ledger(
     late_by_log: Mapping[int, LateFiles],
     expiring: bool,
 ) -> tuple[Horizon, ...]:
-    """Returns the ledger of horizons as it is once this round is published. The clock of a tombstone that the round is
+    """Return the ledger of horizons as it is once this round is published. The clock of a tombstone that the round is
     the first to keep starts now (semantics.md 1.5)."""
     if expiring:
         return swept(work, state.horizons, unit.now_ms)
@@ -128,7 +128,7 @@ def next_ledger(
 
 
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, ranges: LateFiles) -> list[int]:
-    """Returns the offsets of live tombstones below the ledger's end that this round is the first to pass over: their
+    """Return the offsets of live tombstones below the ledger's end that this round is the first to pass over: their
     clock starts now."""
     if not ranges:
         return []
@@ -143,7 +143,7 @@ NO_COUNTS = LogCounts(-1, {}, {})
 
 
 def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: Any = None) -> list[LogMeasure]:
-    """Returns the measures of each log of the unit: violations of each rule, and what publish puts into its state.
+    """Return the measures of each log of the unit: violations of each rule, and what publish puts into its state.
     `iceberg`: the table, where it was loaded for this round's check already."""
     iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
@@ -189,7 +189,7 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
 
 
 def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
-    """Returns the work of a check: it counts what a round has done."""
+    """Return the work of a check: it counts what a round has done."""
     return Work(
         "count what a round has done",
         partial(judge, ledgers=ledgers),
@@ -200,14 +200,14 @@ def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
 
 
 def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
-    """Returns one entry for each log, of what several tasks have counted."""
+    """Return one entry for each log, of what several tasks have counted."""
     return merged_counts(log for part in parts for log in part)
 
 
 def files_of_round(
     table: TopicTable, unit: WorkUnit, iceberg: Any
 ) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
-    """Reads what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
+    """Read what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
     time. `iceberg`: the table as it was loaded."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
@@ -217,12 +217,12 @@ def files_of_round(
 
 
 def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> LogTask:
-    """Returns the task with what is deleted of its files on the branch."""
+    """Return the task with what is deleted of its files on the branch."""
     return replace(task, files=tuple(with_branch(task.files, deletes)))
 
 
 def _proven(table: TopicTable, unit: StagedUnit, proofs: Mapping[int, int]) -> dict[int, KeyCounts]:
-    """Returns partition -> its keys, of the logs whose full proof is due."""
+    """Return partition -> its keys, of the logs whose full proof is due."""
     works = [w for w in unit.partitions if w.partition in proofs]
     return prove_keys(table.at_branch(unit.branch), works) if works else {}
 
@@ -257,7 +257,7 @@ def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, 
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Returns partition -> end of the logs of which all keys were last proven unique too long ago."""
+    """Return partition -> end of the logs of which all keys were last proven unique too long ago."""
     interval_ms = configs.cleantail_full_proof_interval_ms
     return {
         w.partition: w.end_offset
@@ -267,7 +267,7 @@ def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, Partiti
 
 
 def _all_dirty(work: PartitionWork) -> bool:
-    """Returns whether the round reads the whole log as dirty: such a round proves every key by itself."""
+    """Return whether the round reads the whole log as dirty: such a round proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
 
 
@@ -282,7 +282,7 @@ def measure_of_log(
     unit: StagedUnit,
     data_files_changed: int,
 ) -> LogMeasure:
-    """Returns the measures of one log: `counts` by measure, and the keys that a proof has met twice."""
+    """Return the measures of one log: `counts` by measure, and the keys that a proof has met twice."""
     measures = {name: count for name, count in counts.items() if name != COPIES}
     fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **measures, PARTITION: work.partition}
     measure = LogMeasure(**fields)
@@ -297,7 +297,7 @@ def measure_of_log(
 
 
 def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
-    """Counts what further registrations of files show again, `before` the round and `after` it: none may be left."""
+    """Count what further registrations of files show again, `before` the round and `after` it: none may be left."""
     return replace(
         measure,
         records_in=measure.records_in + before,

@@ -25,7 +25,7 @@ REGISTERED_TWICE = "registered_twice"
 
 
 def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> list[LogFile]:
-    """Returns the files of the tasks that a round registers once, each of them once; none that has only logs that are
+    """Return the files of the tasks that a round registers once, each of them once; none that has only logs that are
     `held` back."""
     files = {
         file.hash: file
@@ -37,12 +37,12 @@ def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> li
 
 
 def removed_with(files: Collection[LogFile], records: Mapping[int, int]) -> dict[str, Mapping[int, int]]:
-    """Returns what goes with the further registrations of the files, by reason; nothing where there are none."""
+    """Return what goes with the further registrations of the files, by reason; nothing if there are none."""
     return {REGISTERED_TWICE: records} if files else {}
 
 
 def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[int] = ()) -> dict[int, int]:
-    """Returns partition -> the records that readers see beyond the first time, in files that are registered more than
+    """Return partition -> the records that readers see beyond the first time, in files that are registered more than
     once; of logs that are not `held` back."""
     doubled = [_only(task, [file for file in task.files if file.again]) for task in tasks]
     doubled = [task for task in doubled if task.files]
@@ -53,14 +53,14 @@ def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[
 
 
 def on_branch(tasks: Sequence[LogTask], branch: Mapping[str, FileDeletes]) -> list[LogTask]:
-    """Returns the tasks with the registrations that the branch has of their files. `branch`: path -> deletes."""
+    """Return the tasks with the registrations that the branch has of their files. `branch`: path -> deletes."""
     return [
         _only(task, [replace(f, again=branch[f.path].again) for f in task.files if f.path in branch]) for task in tasks
     ]
 
 
 def count_again(properties: Mapping[str, str], task: LogTask) -> dict[int, int]:
-    """Returns partition -> the records of the task's files beyond the first time that readers see them."""
+    """Return partition -> the records of the task's files beyond the first time that readers see them."""
     io = load_file_io(dict(properties), task.location)
     counts: Counter[int] = Counter()
     for file in task.files:

@@ -60,7 +60,7 @@ class Removed:
             self.add(reason, positions_by_place(place, records.pos[chosen]))
 
     def add_last(self, records: Records, chosen: Booleans) -> None:
-        """Notes how far the chosen records reach."""
+        """Note how far the chosen records reach."""
         gone = records.where(chosen)
         for log in gone.logs():
             highest = int(gone.offset[gone.log == log].max())
@@ -73,7 +73,7 @@ class Removed:
             self.keyless[log] = (count + len(offsets), min(first, int(offsets.min())))
 
     def result(self, task: LogTask, planned: LogTask) -> LogRemovals:
-        """Returns what was collected, named as the driver knows it."""
+        """Return what was collected, named as the driver knows it."""
         positions = {reason: _by_log_and_file(task, by_place) for reason, by_place in self.positions.items()}
         keyless = {task.works[log].partition: records for log, records in self.keyless.items()}
         ends = {
@@ -86,7 +86,7 @@ class Removed:
 
 
 def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tuple[int, int], bytes]:
-    """Returns the positions by partition and hash of the file's name; those of its pieces together."""
+    """Return the positions by partition and hash of the file's name; those of its pieces together."""
     files, by_name = len(task.files), dict[tuple[int, int], BitMap64]()
     for place, positions in by_place.items():
         name = task.works[place // files].partition, task.files[place % files].hash
@@ -95,7 +95,7 @@ def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tu
 
 
 def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
-    """Returns what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
+    """Return what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
     secrets."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
@@ -108,7 +108,7 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
 
 
 def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], Callable[[], LogRemovals]]:
-    """Returns what a share finds: records whose key decides, and, once they are read, what goes for another reason."""
+    """Return what a share finds: records whose key decides, and, once they are read, what goes for another reason."""
     removed = Removed()
     return competing(dirty, dirty.task, io, removed), lambda: removed.result(dirty.task, dirty.task)
 
@@ -116,7 +116,7 @@ def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], 
 def decide_bucket(
     task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> LogRemovals:
-    """Returns which records of a bucket are superseded. `best`: as in verdict_of."""
+    """Return which records of a bucket are superseded. `best`: as in verdict_of."""
     removed = Removed()
     add_superseded(removed, records, count, remembered, best)
     return removed.result(task, task)
@@ -125,14 +125,14 @@ def decide_bucket(
 def add_superseded(
     removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> None:
-    """Adds the touched records that do not win."""
+    """Add the touched records that do not win."""
     verdict = verdict_of(records, count, remembered, best)
     loses = verdict.known & ~verdict.winner
     removed.add(SUPERSEDED, positions_by_place(records.place[loses], records.pos[loses]))
 
 
 def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) -> Iterator[pa.RecordBatch]:
-    """Yields the records with a key that are below the end, and adds to `removed` what goes for another reason."""
+    """Yield the records with a key that are below the end, and add to `removed` what goes for another reason."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
     for number, file in task.numbered_files():
         if not _may_lose(file, dirty, bounds, int(ends.max())):
@@ -160,7 +160,7 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds, planned_end: int) -> bool:
-    """Returns whether the file can hold a record that goes, or holds its log back, by its metadata. A record without a
+    """Return whether the file can hold a record that goes, or holds its log back, by its metadata. A record without a
     key does that before the first of several rounds, also beyond where that one ends."""
     return (
         file.may_hold(0, int(bounds.retained.max()))

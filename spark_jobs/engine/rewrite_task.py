@@ -54,7 +54,7 @@ class Source:
     updated: int
 
     def lineage(self, positions: Longs) -> dict[str, pa.Array]:
-        """Returns what the file says of the records at these positions: row ids, and the sequence number of their last
+        """Return what the file says of the records at these positions: row ids, and the sequence number of their last
         change. A file from before format version 3 has neither; they get new ones then, as anything that is written."""
         if self.file.first_row_id is None:
             return dict.fromkeys((ROW_ID, LAST_UPDATED), pa.nulls(len(positions), pa.int64()))
@@ -69,7 +69,7 @@ class OffsetOrder:
         self._last = -1
 
     def require(self, offsets: Longs, path: str) -> None:
-        """Raises RefusedError where they do."""
+        """Raise RefusedError where they do."""
         if not len(offsets):
             return
         if offsets[0] < self._last or bool((offsets[1:] < offsets[:-1]).any()):
@@ -79,7 +79,7 @@ class OffsetOrder:
 
 @contextmanager
 def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
-    """Opens the file with pyarrow. Raises TableError when it has not as many records as its metadata say."""
+    """Open the file with pyarrow. Raises TableError when it has not as many records as its metadata say."""
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream, buffer_size=STREAM_BYTES)
         if parquet.metadata.num_rows != file.records:
@@ -92,7 +92,7 @@ def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
 def live_batches(
     parquet: Any, live: Booleans, batch_bytes: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[Longs, pa.RecordBatch]]:
-    """Yields (positions, records) of the live records of a file. A row group of which nothing lives is not read.
+    """Yield (positions, records) of the live records of a file. A row group of which nothing lives is not read.
     `batch_bytes`: read at a time, by what the footer says they are without compression. Of values that a dictionary
     packs the footer does not tell the size: there are few records in such a batch. `columns`: those that are read, all
     where None."""
@@ -111,13 +111,13 @@ def live_batches(
 
 
 def _packs_values(group: Any) -> bool:
-    """Returns whether a row group has a dictionary for texts or bytes."""
+    """Return whether a row group has a dictionary for texts or bytes."""
     columns = (group.column(number) for number in range(group.num_columns))
     return any(c.physical_type == "BYTE_ARRAY" and c.has_dictionary_page for c in columns)
 
 
 def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
-    """Returns the offsets of the records. Raises RefusedError where they have none."""
+    """Return the offsets of the records. Raises RefusedError where they have none."""
     array = Projection(batch.schema, layout, (OFFSET,), (), path).arrays(batch).get(OFFSET)
     if array is None or array.null_count == len(array) > 0:
         raise RefusedError(f"{path} has no column for the offset, by the table's field ids")
@@ -160,7 +160,7 @@ class Rewritten:
 
 
 def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-    """Rewrites several groups of files, one after the other. After an error, or a refusal, which is then the last
+    """Rewrite several groups of files, one after the other. After an error, or a refusal, which is then the last
     result, no further one is begun. After an error no new file is left."""
     done: list[Rewritten] = []
     try:
@@ -182,7 +182,7 @@ def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
 
 
 def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten:
-    """Writes the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError for a
+    """Write the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError for a
     file that is not what its metadata say."""
     io = load_file_io(dict(properties), task.location)
     new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
@@ -198,7 +198,7 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten
 
 
 def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> int:
-    """Returns how many records live in the file."""
+    """Return how many records live in the file."""
     file = source.file
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     with opened(io, file) as parquet:

@@ -90,7 +90,7 @@ class ShippedMap:
 
 
 def read_map_share(properties: Mapping[str, str], task: LogTask) -> MapShare:
-    """Reads the dirty records of a share."""
+    """Read the dirty records of a share."""
     io, offsets = load_file_io(dict(properties), task.location), DirtyOffsets()
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def _stream_of(keys: pa.Table) -> bytes:
 
 
 def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
-    """Returns what the shares of a task have read together."""
+    """Return what the shares of a task have read together."""
     whole = reduce(or_, shares, MapShare((), DirtyOffsets()))
     no_bounds = TouchedKeys(task.dirty_records, None, None)
     dirty = DirtyPart(replace(task, files=()), no_bounds, whole.offsets.copies(task.files), whole.offsets.records)
@@ -126,7 +126,7 @@ def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
 
 
 def _highest(streams: Sequence[bytes], memory_bytes: int) -> pa.Table:
-    """Returns each key once, with its highest offset. The database uses all cores of the driver."""
+    """Return each key once, with its highest offset. The database uses all cores of the driver."""
     if not streams:
         return KEY_AND_OFFSET.empty_table()
     with task_database(os.cpu_count() or 1, memory_bytes) as database:
@@ -135,7 +135,7 @@ def _highest(streams: Sequence[bytes], memory_bytes: int) -> pa.Table:
 
 
 def put_into(database: Any, keys: pa.Table) -> TouchedKeys:
-    """Makes the shipped keys the database's table `touched`, each with its number."""
+    """Make the shipped keys the database's table `touched`, each with its number."""
     database.register("touched", keys.select(["key"]).append_column("number", pa.array(np.arange(len(keys)))))
     ends = pc.min_max(keys["key"]).as_py()
     return TouchedKeys(len(keys), ends["min"], ends["max"])
@@ -148,7 +148,7 @@ def by_numbers(
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
-    """Goes through a share's files, and yields messages to the buckets. `read`: as in key_buckets.to_buckets."""
+    """Goes through a share's files, and yield messages to the buckets. `read`: as in key_buckets.to_buckets."""
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
@@ -167,7 +167,7 @@ def by_numbers(
 
 
 def _bounds(count: int, buckets: int) -> list[int]:
-    """Returns where the buckets begin, and the end of the last: each has a range of the numbers."""
+    """Return where the buckets begin, and the end of the last: each has a range of the numbers."""
     return [count * n // buckets for n in range(buckets + 1)]
 
 
@@ -203,7 +203,7 @@ def _ranks_to_buckets(ranks: Ranks | None, buckets: int) -> Iterator[tuple[int, 
 
 
 def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Returns the records of a bucket, how many numbers it has, what is remembered of them, and results of shares."""
+    """Return the records of a bucket, how many numbers it has, what is remembered of them, and results of shares."""
     parts, ranks, results, count = [], [], list[Any](), 0
     for kind, content in messages:
         if kind == NUMBERED:
@@ -236,7 +236,7 @@ class Work(Generic[R]):
 
 
 def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
-    """Does the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
+    """Do the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
     with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
         parts = [threads.submit(_run_shared, table, work, task) for task in shared]
@@ -245,8 +245,8 @@ def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list
 
 
 def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
-    """Returns how many logs of several tasks are gone through beside each other: the driver has the maps of all of
-    them, and takes no more for these than a task does."""
+    """Return how many logs of several tasks are gone through beside each other: the driver has the maps of all of
+    them, and take no more for these than a task does."""
     fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
     return max(min(len(tasks), MOST_LOGS, fitting), 1)
 
@@ -278,7 +278,7 @@ def _run_shared(table: TopicTable, work: Work[R], task: LogTask) -> R:
 def _merged_dirty_part(
     context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
 ) -> Any:
-    """Returns what all shares have read of the dirty part, as merged_map or key_buckets.merged has it.
+    """Return what all shares have read of the dirty part, as merged_map or key_buckets.merged has it.
 
     Groups of shares are merged in Spark, and then the groups: the driver gets one part, however many shares there are.
     """
@@ -314,7 +314,7 @@ def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered
 
 
 def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Yields one part, of all that have come to this task; nothing where none has."""
+    """Yield one part, of all that have come to this task; nothing if none has."""
     contents = (part for _, part in parts)
     first = next(contents, None)
     if first is not None:

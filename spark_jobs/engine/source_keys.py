@@ -59,7 +59,7 @@ class SourceKeys:
     ends: Mapping[int, int]
 
     def release(self) -> None:
-        """Gives the executors' disks back."""
+        """Give the executors' disks back."""
         for each in self.passes:
             each.unpersist()
 
@@ -67,7 +67,7 @@ class SourceKeys:
 def read_source_keys(
     context: Any, source: SourceTopic, broker: BrokerTopic, logs: Iterable[int], buckets: int, memory_bytes: int
 ) -> SourceKeys:
-    """Reads the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
+    """Read the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
     it was found to be the table's own. Raises CleantailError, which names partition and offset where a read has failed,
     also where the topic was recreated meanwhile."""
     passes = list[Any]()
@@ -105,7 +105,7 @@ def _is_result(message: Message) -> bool:
 def messages_of_ranges(
     open_reader: Callable[[], RangeReader], buckets: int, memory_bytes: int, ranges: Sequence[Range]
 ) -> Iterator[tuple[int, Message]]:
-    """Yields (bucket, keys of the ranges); or what went wrong, to the first bucket."""
+    """Yield (bucket, keys of the ranges); or what went wrong, to the first bucket."""
     try:
         reader = open_reader()
         try:
@@ -121,7 +121,7 @@ def messages_of_ranges(
 def in_buckets(
     database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records
+    """Yield (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records
     wait for one another than of short ones: BLOB_BYTES bounds them."""
     waiting, size = list[pa.RecordBatch](), 0
     with reading(database, "record", schema, batches):
@@ -181,7 +181,7 @@ def messages_of_share(
     counting: Callable[[LogTask], tuple[Counting, Callable[[], Any]]] | None,
     share: tuple[int, tuple[int, ...]],
 ) -> Iterator[tuple[int, Message]]:
-    """Yields (bucket, records below the end of their log), and to the first bucket what a check has counted of all of
+    """Yield (bucket, records below the end of their log), and to the first bucket what a check has counted of all of
     them, or what went wrong. `share`: which of the broadcast tasks, and the numbers of its files."""
     number, files = share
     task = task_of_share(tasks.value[number], files)
@@ -235,12 +235,12 @@ Decide = Callable[[int, Iterator[tuple[int, Message]]], Iterator[Any]]
 
 
 def comparable(table: TopicTable, source: SourceTopic) -> BrokerTopic:
-    """Returns what the brokers have of the topic that the table was read from. Raises as require_comparable does."""
+    """Return what the brokers have of the topic that the table was read from. Raises as require_comparable does."""
     return source.require_comparable(position_of(texts(table.load().properties()), table.name))
 
 
 def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int, cores: int) -> int:
-    """Returns to how many tasks the keys of both sides are shuffled."""
+    """Return to how many tasks the keys of both sides are shuffled."""
     records = sum(work.records for task in tasks for work in task.works)
     return bucket_count(records + source_offsets, max(cores, 1), memory_bytes, 0)
 
@@ -248,7 +248,7 @@ def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int,
 def compared(
     table: TopicTable, tasks: Sequence[LogTask], source: SourceKeys, buckets: int, decide: Decide, counting: Any = None
 ) -> list[Any]:
-    """Returns what every bucket has decided, and what `counting` says of every share of the table's files."""
+    """Return what every bucket has decided, and what `counting` says of every share of the table's files."""
     context = table.spark.sparkContext
     store: Mapping[str, str] = file_io_properties(table.topic)
     require_python(context, table.platform)
@@ -273,7 +273,7 @@ def compared(
 
 
 def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
-    """Returns a task for each log of those that were packed together: where a task has several logs its keys begin with
+    """Return a task for each log of those that were packed together: where a task has several logs its keys begin with
     the log, and the brokers' do not."""
     return [
         replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))

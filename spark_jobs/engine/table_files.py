@@ -1,7 +1,7 @@
 """Says how a table wants its files written, and what it is told of those that tasks have written: counts, sizes and
 bounds of their columns, out of the files' footers.
 
-1. Iceberg's own library would open each file once more, and read Hadoop's configuration anew for each.
+1. Iceberg's own library would open each file once more, and read Hadoop's configuration again for each.
 2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. What is in lists and maps has none: a
    count of it would be none of records.
 3. Bounds are worked out here. A column has none where one of its row groups has values and no bounds, as Parquet leaves
@@ -92,7 +92,7 @@ class FileMetrics:
 
     @classmethod
     def of(cls, schema: str, properties: Mapping[str, str], sorted_by: Collection[int] = ()) -> FileMetrics:
-        """Returns those of a table: its schema as Iceberg writes it in JSON, its properties, and the field ids by which
+        """Return those of a table: its schema as Iceberg writes it in JSON, its properties, and the field ids by which
         it is sorted, which have bounds also where others have none."""
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
@@ -101,7 +101,7 @@ class FileMetrics:
         return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Returns the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
+        """Return the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
         column otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
@@ -117,7 +117,7 @@ class FileMetrics:
         }
 
     def _bounds(self, footer: FileMetaData) -> dict[int, tuple[bytes, bytes | None]]:
-        """Returns field id -> lower and upper bound; no text that is cut short may have an upper one."""
+        """Return field id -> lower and upper bound; no text that is cut short may have an upper one."""
         by_field_id: dict[int, tuple[bytes, bytes | None]] = {}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         for position in range(footer.num_columns if groups else 0):
@@ -133,7 +133,7 @@ class FileMetrics:
 def _collector(
     schema: Schema, path: str, number: int, properties: Mapping[str, str], sorted_by: Collection[int]
 ) -> StatisticsCollector:
-    """Returns what is kept of a column. PyIceberg's own plan has no bounds of a field of a struct, and adopted tables
+    """Return what is kept of a column. PyIceberg's own plan has no bounds of a field of a struct, and adopted tables
     have partition and offset there."""
     if number in LINEAGE_IDS.values():
         return StatisticsCollector(number, LongType(), NO_METRICS, path)
@@ -152,7 +152,7 @@ def _only_counts(column: StatisticsCollector) -> StatisticsCollector:
 
 
 def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
-    """Returns the least and the greatest value of a column's chunks, as Parquet stores them; None where it has none but
+    """Return the least and the greatest value of a column's chunks, as Parquet stores them; None if it has none but
     nulls, or where they are not known of each."""
     lows, highs = [], []
     for chunk in chunks:
@@ -168,7 +168,7 @@ def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _serialized(kind: PrimitiveType, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
-    """Returns both as the specification serializes them, cut to `length` characters or bytes; None for a type that
+    """Return both as the specification serializes them, cut to `length` characters or bytes; None for a type that
     has no bounds here."""
     if isinstance(kind, OF_ONE_SIZE):
         return to_bytes(kind, low), to_bytes(kind, high)
@@ -205,14 +205,14 @@ WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-recor
 
 
 def offset_paths(columns: Columns | None) -> dict[str, str]:
-    """Returns where a table has the offset; nothing where no column holds it."""
+    """Return where a table has the offset; nothing if no column holds it."""
     if columns is None:
         return {OFFSET: OFFSET}
     return {} if columns.offset is None else {OFFSET: columns.offset}
 
 
 def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSettings:
-    """Returns how a table of these properties has its files written; a row group takes a quarter of the task's memory
+    """Return how a table of these properties has its files written; a row group takes a quarter of the task's memory
     at most. Raises RefusedError for a property that asks for something else. Files are Parquet even if
     write.format.default is another format: rounds read no other."""
     asked = {name.removeprefix(PARQUET): text for name, text in properties.items() if name.startswith(PARQUET)}
@@ -238,7 +238,7 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
 def new_data_files(
     table: TopicTable, iceberg: Any, spec: Any, written: Iterable[tuple[Any, Sequence[WrittenFile]]]
 ) -> list[Any]:
-    """Returns Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
+    """Return Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
     `written`: Iceberg's partition by the spec, and the files that were written for it."""
     partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
     sorted_by = [int(number) for number in ask(each(iceberg.sortOrder().fields()), "sourceId")]
@@ -260,7 +260,7 @@ def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:
 
 
 def _order_id(table: TopicTable, iceberg: Any) -> int:
-    """Returns the id of the table's sort order, where that is the order of offsets in which the files are; else that of
+    """Return the id of the table's sort order, where that is the order of offsets in which the files are; else that of
     none."""
     order, columns = iceberg.sortOrder(), table.topic.columns
     offset: Layout = layout_of(iceberg, offset_paths(columns))

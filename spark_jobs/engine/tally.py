@@ -25,7 +25,7 @@ class TombstoneLedger:
     spans        offsets [from, to) where live tombstones can be; elsewhere none are looked for
     entries      the ledger as it is once the round is published: by its ends they are counted
     due          the ledger as this run is to take it: by its horizons they are due, below `clean_to`
-    hold_offset  tombstones from here on are due `hold_cap_ms` later, for a reader; None where no reader holds any
+    hold_offset  tombstones from here on are due `hold_cap_ms` later, for a reader; None if no reader holds any
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -36,7 +36,7 @@ class TombstoneLedger:
     hold_cap_ms: int = 0
 
     def looked_at(self, offsets: Longs) -> Booleans:
-        """Returns which of the offsets lie in the spans."""
+        """Return which of the offsets lie in the spans."""
         merged = _merged(self.spans)
         if not merged:
             return np.zeros(len(offsets), np.bool_)
@@ -45,12 +45,12 @@ class TombstoneLedger:
         return (place >= 0) & (offsets < ends[np.maximum(place, 0)])
 
     def entry_ends(self, offsets: Longs) -> Longs:
-        """Returns the end of the entry that each offset is in: the first round whose end is above it; LONG_MAX above
+        """Return the end of the entry that each offset is in: the first round whose end is above it; LONG_MAX above
         the last."""
         return _entry_values(self.entries, offsets, [h.end_offset for h in self.entries])
 
     def past_horizon(self, offsets: Longs, now_ms: int) -> Booleans:
-        """Returns whose horizon has come, below the clean point; of those that a reader has not read, once the cap of
+        """Return whose horizon has come, below the clean point; of those that a reader has not read, once the cap of
         its hold has passed, too."""
         horizon_ms = _entry_values(self.due, offsets, [h.horizon_ms for h in self.due])
         if self.hold_offset is not None:
@@ -66,7 +66,7 @@ def _entry_values(entries: Sequence[Horizon], offsets: Longs, values: Sequence[i
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the spans in order, those that touch or overlap as one."""
+    """Return the spans in order, those that touch or overlap as one."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -83,7 +83,7 @@ class EntryTally:
     counts: dict[int, EntryCounts] = field(default_factory=dict)
 
     def add(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
-        """Adds tombstones of the base: which of them the branch still has, and which are due but guard a key."""
+        """Add tombstones of the base: which of them the branch still has, and which are due but guard a key."""
         for end in np.unique(ends).tolist():
             inside = ends == end
             of_guards = offsets[inside & guards]
@@ -96,7 +96,7 @@ class EntryTally:
             self.counts[end] = self.counts.get(end, EntryCounts()) + added
 
     def by_entry(self) -> dict[int | None, EntryCounts]:
-        """Returns the counts by the entry's end, None above the last entry."""
+        """Return the counts by the entry's end, None above the last entry."""
         return {None if end == LONG_MAX else end: counts for end, counts in self.counts.items()}
 
 
@@ -120,26 +120,26 @@ class Tally:
         self.logs = [LogTally() for _ in task.works]
 
     def add(self, records: Records, measures: Mapping[str, Booleans]) -> None:
-        """Adds to each measure how many records it names, by log."""
+        """Add to each measure how many records it names, by log."""
         for log in records.logs():
             of_log = records.log == log if len(self.logs) > 1 else slice(None)
             for name, named in measures.items():
                 self.logs[log].counts[name] += int(np.count_nonzero(named[of_log]))
 
     def add_places(self, place: np.ndarray[Any, Any], measures: Mapping[str, Booleans], sign: int = 1) -> None:
-        """Does the same for touched records. `place`: number of the log x files of the task + number of the file."""
+        """Do the same for touched records. `place`: number of the log x files of the task + number of the file."""
         log = place // max(len(self.task.files), 1)
         for name, named in measures.items():
             for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):
                 self.logs[number].counts[name] += sign * count
 
     def count_dirty(self, records_by_log: Mapping[int, int]) -> None:
-        """Counts the records of the dirty part."""
+        """Count the records of the dirty part."""
         for log, records in records_by_log.items():
             self.logs[log].counts["map_records"] += records
 
     def add_tombstones(self, records: Records, live: Booleans, guards: Booleans | None = None) -> None:
-        """Counts the tombstones among the records, where the ledgers say that there can be any."""
+        """Count the tombstones among the records, where the ledgers say that there can be any."""
         if records.tombstone is None or not records.tombstone.any():
             return
         for log in records.logs():

@@ -51,7 +51,7 @@ class KeyNumbers(Protocol):
     """Knows the number of each touched key, from 0 to their count, which none has."""
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
-        """Yields the records whose key is touched: their columns without the key, and `number`, that of their key. All
+        """Yield the records whose key is touched: their columns without the key, and `number`, that of their key. All
         batches are read, also where no key is touched: records are counted as they are read. `schema`: of the batches,
         with `key`."""
 
@@ -68,7 +68,7 @@ class KeysInMemory:
 
     @classmethod
     def of(cls, batches: Sequence[pa.RecordBatch]) -> KeysInMemory:
-        """Returns the keys of the batches (KEY_AND_OFFSET). Records without a key are passed over."""
+        """Return the keys of the batches (KEY_AND_OFFSET). Records without a key are passed over."""
         rows = pa.Table.from_batches(batches, KEY_AND_OFFSET)
         rows = rows.filter(pc.is_valid(rows["key"])) if rows["key"].null_count else rows
         keys = rows["key"].combine_chunks().dictionary_encode()
@@ -80,21 +80,21 @@ class KeysInMemory:
         return cls(keys.dictionary, first, last)
 
     def touched(self) -> TouchedKeys:
-        """Returns how many keys there are, and their bounds."""
+        """Return how many keys there are, and their bounds."""
         ends = pc.min_max(self._keys).as_py()
         return TouchedKeys(len(self._keys), ends["min"], ends["max"])
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
         return int(np.sort(self._first)[nth - 1]) if nth <= len(self._first) else None
 
     def below(self, offset: int) -> KeysInMemory:
-        """Returns only the keys that occur below the offset, numbered anew."""
+        """Return only the keys that occur below the offset, numbered again."""
         chosen = self._first < offset
         return KeysInMemory(self._keys.filter(pa.array(chosen)), self._first[chosen], self._last[chosen])
 
     def last_offsets(self) -> Longs:
-        """Returns the highest offset of each key, by the key's number."""
+        """Return the highest offset of each key, by the key's number."""
         return self._last
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
@@ -123,7 +123,7 @@ and opens no file and no address but what it spills into its own folder."""
 
 @contextmanager
 def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
-    """Opens a database that takes `memory_bytes` at most, and goes to disk beyond it."""
+    """Open a database that takes `memory_bytes` at most, and goes to disk beyond it."""
     import duckdb  # here, since most drivers import this module and open no database
 
     folder = Path(tempfile.mkdtemp(prefix="cleantail-"))  # which nobody else may look into
@@ -163,7 +163,7 @@ class _Batches:
 
 @contextmanager
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """Makes the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
+    """Make the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
     it.
 
     All of them are read: records are counted as they are read, and the database asks for no more of them where it knows
@@ -193,7 +193,7 @@ class KeysInDatabase:
 
     @classmethod
     def of(cls, database: Any, batches: Iterable[pa.RecordBatch]) -> KeysInDatabase:
-        """Makes the table `touched` of the keys of the batches (KEY_AND_OFFSET), with the lowest and the highest offset
+        """Make the table `touched` of the keys of the batches (KEY_AND_OFFSET), with the lowest and the highest offset
         of each. Records without a key are passed over."""
         with reading(database, "dirty", KEY_AND_OFFSET, batches):
             database.execute(
@@ -203,25 +203,25 @@ class KeysInDatabase:
         return cls(database)
 
     def touched(self) -> TouchedKeys:
-        """Returns how many keys there are, and their bounds."""
+        """Return how many keys there are, and their bounds."""
         [(low, high, count)] = self._database.execute("SELECT min(key), max(key), count(*) FROM touched").fetchall()
         return TouchedKeys(count, low, high)
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
         ordered = "SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?"
         rows = self._database.execute(ordered, [nth - 1]).fetchall()
         return int(rows[0][0]) if rows else None
 
     def below(self, offset: int) -> KeysInDatabase:
-        """Returns only the keys that occur below the offset, numbered anew."""
+        """Return only the keys that occur below the offset, numbered again."""
         self._database.execute("CREATE TEMP TABLE fewer AS SELECT * FROM touched WHERE first < ?", [offset])
         self._database.execute("DROP TABLE touched")
         self._database.execute("ALTER TABLE fewer RENAME TO touched")
         return self
 
     def last_offsets(self) -> Longs:
-        """Returns the highest offset of each key, by the key's number."""
+        """Return the highest offset of each key, by the key's number."""
         rows = self._database.sql("SELECT rowid AS number, last FROM touched").to_arrow_table()
         last: Longs = np.empty(len(rows), np.int64)
         last[rows["number"].to_numpy()] = rows["last"].to_numpy()
@@ -236,7 +236,7 @@ class KeysInDatabase:
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    """Returns the columns of the batch."""
+    """Return the columns of the batch."""
     return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
 
 
@@ -256,7 +256,7 @@ class TaskKeys:
         self._keys: KeysInMemory | KeysInDatabase = KeysInMemory.of([])
 
     def number(self, batches: Iterable[pa.RecordBatch]) -> TouchedKeys:
-        """Gives each key of the batches (KEY_AND_OFFSET) a number. Records without a key are passed over."""
+        """Give each key of the batches (KEY_AND_OFFSET) a number. Records without a key are passed over."""
         held, more = held_batches(batches, self._held_bytes)
         if more is None:
             self._keys = KeysInMemory.of(held)
@@ -265,16 +265,16 @@ class TaskKeys:
         return self._keys.touched()
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Returns the offset of the record that brings the nth key; None where there are fewer keys."""
+        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
         return self._keys.offset_of_key(nth)
 
     def leave_below(self, offset: int) -> TouchedKeys:
-        """Leaves only the keys that occur below the offset, numbered anew."""
+        """Leave only the keys that occur below the offset, numbered again."""
         self._keys = self._keys.below(offset)
         return self._keys.touched()
 
     def last_offsets(self) -> Longs:
-        """Returns the highest offset of each key, by the key's number."""
+        """Return the highest offset of each key, by the key's number."""
         return self._keys.last_offsets()
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
@@ -283,20 +283,20 @@ class TaskKeys:
 
 @contextmanager
 def task_keys(task: LogTask) -> Iterator[TaskKeys]:
-    """Yields the keys of the task, which are forgotten with it."""
+    """Yield the keys of the task, which are forgotten with it."""
     with ExitStack() as stack:
         yield TaskKeys(held_bytes(task), lambda: stack.enter_context(task_database(task.threads, task.memory_bytes)))
 
 
 def held_bytes(task: LogTask) -> int:
-    """Returns how many bytes of its keys the task may hold in memory."""
+    """Return how many bytes of its keys the task may hold in memory."""
     return min(HELD_BYTES, task.memory_bytes // TIMES_HELD) if task.is_small else 0
 
 
 def held_batches(
     batches: Iterable[pa.RecordBatch], most_bytes: int
 ) -> tuple[Sequence[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """Returns the first batches, and an iterator of the others; None where the first are all, of `most_bytes` at
+    """Return the first batches, and an iterator of the others; None if the first are all, of `most_bytes` at
     most."""
     held, size, more = list[pa.RecordBatch](), 0, iter(batches)
     while size <= most_bytes:

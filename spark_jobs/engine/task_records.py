@@ -56,7 +56,7 @@ class Records:
         return len(self.offset)
 
     def where(self, chosen: Booleans) -> Records:
-        """Returns the chosen records."""
+        """Return the chosen records."""
         if chosen.all():
             return self
         mask = pa.array(chosen)
@@ -66,7 +66,7 @@ class Records:
         return Records(self.log[chosen], self.offset[chosen], self.pos[chosen], key, tombstone, *more)
 
     def logs(self) -> list[int]:
-        """Returns the places of the logs that there are records of."""
+        """Return the places of the logs that there are records of."""
         if not len(self):
             return []
         low, high = int(self.log.min()), int(self.log.max())
@@ -81,7 +81,7 @@ class Records:
         return null
 
     def versions(self, task: LogTask) -> Versions:
-        """Returns the records' versions by the topic's strategy."""
+        """Return the records' versions by the topic's strategy."""
         return versions_of(self.timestamps, self.headers, len(self), task.configs, task.now_ms, self.orders)
 
 
@@ -94,7 +94,7 @@ def records_of(
     versions: bool = False,
     tombstones: bool = False,
 ) -> Iterator[Records]:
-    """Yields the records of a file that `keep` has, and that are of the task's logs. Raises TableError for a file that
+    """Yield the records of a file that `keep` has, and that are of the task's logs. Raises TableError for a file that
     is not what its metadata say."""
     columns = [*(() if file.log is not None else (PARTITION,)), OFFSET, *((KEY,) if keys else ())]
     columns += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
@@ -107,14 +107,14 @@ def records_of(
 
 
 def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
-    """Raises TableError for records that no column puts into a log: the file lacks it, and nothing stands for it."""
+    """Raise TableError for records that no column puts into a log: the file lacks it, and nothing stands for it."""
     read = (OFFSET,) if file.log is not None else (OFFSET, PARTITION)
     if any(name not in arrays or (len(arrays[name]) and arrays[name].null_count == len(arrays[name])) for name in read):
         raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
 
 
 def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:
-    """Returns what has to be read to know tombstones: nothing where the metadata say that the file has none, and no
+    """Return what has to be read to know tombstones: nothing if the metadata say that the file has none, and no
     value where each record says by itself what it is."""
     if not tombstones or file.null_values == 0:
         return ()
@@ -136,7 +136,7 @@ def _records(
 
 
 def _logs(task: LogTask, file: LogFile, partitions: pa.Array | None, records: int) -> Any:
-    """Returns the place of each record's log among the works; -1 where it is none of the task's."""
+    """Return the place of each record's log among the works; -1 where it is none of the task's."""
     known: Longs = np.array([work.partition for work in task.works], np.int64)
     if partitions is None:
         [place] = np.flatnonzero(known == file.log)
@@ -152,7 +152,7 @@ def _numbers(array: pa.Array) -> Longs:
 
 
 def with_log(log: Numbers, key: pa.Array) -> pa.Array:
-    """Returns the keys with four bytes of their log before them; null stays null."""
+    """Return the keys with four bytes of their log before them; null stays null."""
     prefixes = _prefixes(log)
     return pc.binary_join_element_wise(prefixes, key, pa.scalar(b"", pa.binary()))
 
@@ -165,7 +165,7 @@ def _prefixes(log: Numbers) -> pa.Array:
 
 
 def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Booleans:
-    """Returns which records are tombstones: by the column that says so, else by values that are null; none where the
+    """Return which records are tombstones: by the column that says so, else by values that are null; none where the
     metadata say so, or where the mapping of an adopted table has no value."""
     if file.null_values == 0:
         return np.zeros(records, np.bool_)
@@ -192,7 +192,7 @@ REMEMBERED = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
 
 
 def schema_of(task: LogTask) -> pa.Schema:
-    """Returns the columns of records that are compared with the touched keys: without versions where the strategy has
+    """Return the columns of records that are compared with the touched keys: without versions where the strategy has
     none."""
     return pa.schema(FIELDS + (VERSION_FIELDS if versioned(task) else []))
 
@@ -202,7 +202,7 @@ def versioned(task: LogTask) -> bool:
 
 
 def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, versions: Versions) -> pa.RecordBatch:
-    """Returns the records as a batch of schema_of. `place` says log and file in one number."""
+    """Return the records as a batch of schema_of. `place` says log and file in one number."""
     place = records.log * len(task.files) + file_number
     arrays = [records.key, records.offset, place.astype(np.int32), records.pos, flags.astype(np.uint8)]
     if versioned(task):
@@ -211,7 +211,7 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, 
 
 
 def flags_of(task: LogTask, past: Booleans) -> Numbers:
-    """Returns which records compete for their key. By offset all do, as what is dirty is above all else; by a version
+    """Return which records compete for their key. By offset all do, as what is dirty is above all else; by a version
     those below the log start do not."""
     return np.where(past & versioned(task), 0, COMPETES)
 
@@ -239,12 +239,12 @@ class TouchedRecords:
 
 
 def touched_records(task: LogTask, keys: KeyNumbers, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
-    """Returns those of the records whose key is touched. `batches`: of schema_of."""
+    """Return those of the records whose key is touched. `batches`: of schema_of."""
     return collected(list(keys.numbered(schema_of(task), batches)))
 
 
 def collected(parts: Sequence[Rows]) -> TouchedRecords:
-    """Puts columns together that came in parts."""
+    """Put columns together that came in parts."""
 
     def column(name: str, kind: Any) -> Any:
         arrays = [part[name] for part in parts]
@@ -271,7 +271,7 @@ class Verdict:
 
     @property
     def winner(self) -> Booleans:
-        """Returns which records survive."""
+        """Return which records survive."""
         return self.best & ~self.buried
 
 
@@ -293,7 +293,7 @@ def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, be
 
 
 def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) -> Ranks | None:
-    """Returns the highest remembered rank of each touched key; None where nothing is remembered of these logs."""
+    """Return the highest remembered rank of each touched key; None if nothing is remembered of these logs."""
     if not task.remembered.files or not count:
         return None
     parts = list(keys.numbered(REMEMBERED, remembered_batches(task, io)))
@@ -301,14 +301,14 @@ def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) ->
 
 
 def ranks_of_parts(parts: Sequence[Rows], count: int) -> Ranks:
-    """Returns the highest rank of each key among `parts`: columns number, offset, has and version."""
+    """Return the highest rank of each key among `parts`: columns number, offset, has and version."""
     names = ("number", "offset", "has", "version")
     number, offset, has, version = (np.concatenate([part[name] for part in parts]) for name in names)
     return best_ranks(number, Versions(has.astype(np.bool_), version, np.zeros(len(has), np.bool_)), offset, count)
 
 
 def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
-    """Yields the remembered ranks of the task's logs that are in force (key, offset, has, version)."""
+    """Yield the remembered ranks of the task's logs that are in force (key, offset, has, version)."""
     columns = (PARTITION, KEY, "strategy", "has_version", "version", OFFSET, "forget_at_ms")
     known = {work.partition: place for place, work in enumerate(task.works)}
     units = remembered_units(task.configs)
@@ -331,7 +331,7 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
 
 
 def positions_by_place(place: Numbers, pos: Longs) -> dict[int, BitMap64]:
-    """Returns the positions of each log and file."""
+    """Return the positions of each log and file."""
     if not len(place):
         return {}
     order = np.argsort(place, kind="stable")

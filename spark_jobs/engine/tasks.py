@@ -39,7 +39,7 @@ Share = tuple[int, ...]
 
 
 def shares_of(task: LogTask) -> list[Share]:
-    """Returns the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
+    """Return the shares of a task: its files, largest first, each to the share that has the fewest records so far."""
     numbers: list[list[int]] = [[] for _ in range(task.shares)]
     records = [0] * task.shares
     for number, file in sorted(enumerate(task.files), key=lambda pair: -_records(pair[1])):
@@ -50,7 +50,7 @@ def shares_of(task: LogTask) -> list[Share]:
 
 
 def task_of_share(task: LogTask, share: Share) -> LogTask:
-    """Returns the task that goes through these files alone."""
+    """Return the task that goes through these files alone."""
     return replace(task, share=share)
 
 
@@ -61,7 +61,7 @@ def run_apart(
     tasks: Sequence[LogTask],
     what: str,
 ) -> list[R]:
-    """Runs each share of the tasks on its own, and returns one merged result for each task."""
+    """Run each share of the tasks on its own, and return one merged result for each task."""
     shares = [(number, share) for number, task in enumerate(tasks) for share in tasks_of_shares(task)]
     done = run_tasks(table, work, [share for _, share in shares], what)
     by_task: list[list[R]] = [[] for _ in tasks]
@@ -71,7 +71,7 @@ def run_apart(
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Returns one task for each share. It reads its own files; beside them it has those that reach above the clean
+    """Return one task for each share. It reads its own files; beside them it has those that reach above the clean
     point, where an expiry looks for records that a tombstone still guards their key against."""
     if task.shares == 1:
         return [task]
@@ -86,12 +86,12 @@ def tasks_of_shares(task: LogTask) -> list[LogTask]:
 
 
 def _name(file: LogFile) -> tuple[int, int]:
-    """Returns what tells a piece of a file from all others of the table."""
+    """Return what tells a piece of a file from all others of the table."""
     return file.hash, file.piece
 
 
 def _records(file: LogFile) -> int:
-    """Returns about how many records are in a piece."""
+    """Return about how many records are in a piece."""
     return file.records // file.pieces
 
 
@@ -105,7 +105,7 @@ class FooterTask:
 
 
 def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFile]:
-    """Returns the files with the bounds that their footers have. `properties`: of PyIceberg's FileIO."""
+    """Return the files with the bounds that their footers have. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
     files = []
     for file in task.files:
@@ -121,7 +121,7 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
 
 
 def _with_made_offsets(file: LogFile, bounded: LogFile, statistics: Statistics) -> LogFile:
-    """Returns the file with the bounds of offsets that row lineage gives, and what the manifest did not say of keys and
+    """Return the file with the bounds of offsets that row lineage gives, and what the manifest did not say of keys and
     values. Without statistics of lineage that the file has itself, its offsets have no bounds."""
     known = bounded if file.null_keys is None else file
     spans = [_span(file, statistics, name) for name in (ROW_ID, LAST_UPDATED)]
@@ -137,7 +137,7 @@ UNKNOWN = "unknown"
 
 
 def _span(file: LogFile, statistics: Statistics, column: str) -> Span | str | None:
-    """Returns what the file has itself of a column of lineage: None if it has nothing of it."""
+    """Return what the file has itself of a column of lineage: None if it has nothing of it."""
     bounds, nulls = statistics.range(column), statistics.nulls(column)
     if nulls == file.records:
         return None
@@ -161,7 +161,7 @@ def _with_bounds(file: LogFile, statistics: Statistics, layout: Layout) -> LogFi
 
 
 def _null_keys(statistics: Statistics, layout: Layout) -> int | None:
-    """Returns how many records have no key: of a key of several parts none if a part is never null."""
+    """Return how many records have no key: of a key of several parts none if a part is never null."""
     if parts := [statistics.nulls(name) for name in parts_in(layout, KEY)]:
         return 0 if 0 in parts else None
     return statistics.nulls(KEY)
@@ -172,7 +172,7 @@ T = TypeVar("T")
 
 
 def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False) -> list[LogTask]:
-    """Returns the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
+    """Return the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
 
     `by_rounds`: whether a round ends where its map is full; then every log is a task.
     """
@@ -211,18 +211,18 @@ PIECES_OF_SHARE = 4
 
 
 def in_pieces(files: Sequence[LogFile], records: int) -> tuple[LogFile, ...]:
-    """Returns the files, large ones as pieces of about so many records."""
+    """Return the files, large ones as pieces of about so many records."""
     return tuple(piece for file in files for piece in file.split(max(records, 1)))
 
 
 def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[int, int]:
-    """Returns at most how many records the dirty part has, and what its keys take in their files."""
+    """Return at most how many records the dirty part has, and what its keys take in their files."""
     dirty = {f.path: f.key_bytes for f in files for w in works if f.may_hold(w.first_dirty_offset, w.end_offset)}
     return sum(work.dirty_records for work in works), sum(dirty.values())
 
 
 def with_footers(table: TopicTable, files: Sequence[LogFile], layout: Layout, logs: set[int]) -> list[LogFile]:
-    """Returns the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
+    """Return the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
     footers say. Spark tasks read these, once for a file: it never changes."""
     place = repr(sorted(layout.items()))
     silent = {_of_footer(f, place) for f in files if f.lower_offset is None or f.upper_offset is None}
@@ -247,13 +247,13 @@ _footers: dict[FooterName, LogFile] = {}
 
 
 def _of_footer(file: LogFile, layout: str) -> FooterName:
-    """Returns what a footer is remembered by: bounds of offsets that are made of lineage change with the file's first
+    """Return what a footer is remembered by: bounds of offsets that are made of lineage change with the file's first
     row id, which is another one once a round has registered the file once."""
     return file.path, file.first_row_id, file.updated, layout
 
 
 def _with_footer(file: LogFile, footer: LogFile) -> LogFile:
-    """Returns the file with the bounds of its footer, and with the delete files and registrations that it has now."""
+    """Return the file with the bounds of its footer, and with the delete files and registrations that it has now."""
     return replace(
         footer,
         before=file.before,
@@ -267,7 +267,7 @@ def _with_footer(file: LogFile, footer: LogFile) -> LogFile:
 
 
 def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[LogFile, ...]:
-    """Returns the files that can have records of the logs."""
+    """Return the files that can have records of the logs."""
     logs = {work.partition for work in works}
     return tuple(file for file in files if file.log is None or file.log in logs)
 
@@ -275,14 +275,14 @@ def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
 def log_groups(
     works: Sequence[PartitionWork], files: Sequence[LogFile], sizes: TaskSizes
 ) -> list[tuple[PartitionWork, ...]]:
-    """Returns the logs that one task takes each: all of them where a file may have records of several."""
+    """Return the logs that one task takes each: all of them where a file may have records of several."""
     if any(file.log is None for file in files):
         return [tuple(sorted(works, key=lambda w: w.partition))]
     return sizes.packs(works)
 
 
 def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], tasks: Sequence[T], what: str) -> list[R]:
-    """Runs the tasks on Spark's executors, and returns what each of them returns, in their order. `what` names the
+    """Run the tasks on Spark's executors, and return what each of them returns, in their order. `what` names the
     Spark job for people."""
     return run_stored(table, with_store(table, work), tasks, what) if tasks else []
 
@@ -295,7 +295,7 @@ class StoredWork(Generic[T, R]):
 
 
 def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
-    """Returns the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
+    """Return the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
     require_python(table.spark.sparkContext, table.platform)
     return stored_work(work, file_io_properties(table.topic), table.met)
 
@@ -303,24 +303,24 @@ def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> 
 def stored_work(
     work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
 ) -> StoredWork[T, R]:
-    """Returns the work with the properties by which its tasks open files."""
+    """Return the work with the properties by which its tasks open files."""
     # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
     return StoredWork(partial(_done_or_failed, work, store, met))
 
 
 def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
-    """Runs the tasks as run_tasks does."""
+    """Run the tasks as run_tasks does."""
     return run_described(table.spark.sparkContext, work, tasks, f"{what} of {table.topic.topic}")
 
 
 def run_described(context: SparkContext, work: StoredWork[T, R], tasks: Sequence[T], description: str) -> list[R]:
-    """Runs the tasks as run_tasks does, for a table that need not be a topic's."""
+    """Run the tasks as run_tasks does, for a table that need not be a topic's."""
     with described(context, description):
         return require_done(context.parallelize(list(tasks), len(tasks)).map(work.run).collect())
 
 
 def require_python(context: SparkContext, platform: Platform) -> None:
-    """Raises CleantailError where Spark's workers lack what the tasks need."""
+    """Raise CleantailError where Spark's workers lack what the tasks need."""
     require_workers(context, platform, parallelism(platform.spark))
 
 
@@ -342,7 +342,7 @@ def _done_or_failed(
 
 
 def require_done(results: Iterable[R | Failed]) -> list[R]:
-    """Returns the results. Raises the error of the first task that failed."""
+    """Return the results. Raises the error of the first task that failed."""
     done = []
     for result in results:
         if isinstance(result, Failed):
@@ -353,7 +353,7 @@ def require_done(results: Iterable[R | Failed]) -> list[R]:
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
-    """Names the jobs that are run inside, for Spark's own pages."""
+    """Name the jobs that are run inside, for Spark's own pages."""
     context.setJobDescription(description)
     try:
         yield

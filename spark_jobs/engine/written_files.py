@@ -38,7 +38,7 @@ class RefusedError(Exception):
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """Describes a table's columns, as Iceberg writes a schema in JSON. `lineage`: records carry row ids (format version
-    3). `computed`: the column that says whether a record's value is null, which a file may lack; empty where the table
+    3). `computed`: the column that says whether a record's value is null, which a file may lack; empty if the table
     has none of its own."""
 
     json: str
@@ -50,7 +50,7 @@ class TableSchema:
         return self.format_version >= 3
 
     def written(self, of_file: pa.Schema, path: str) -> pa.Schema:
-        """Returns what is written of a file that has these columns: the table's, in its order, all of them optional.
+        """Return what is written of a file that has these columns: the table's, in its order, all of them optional.
 
         Raises RefusedError for a file that lacks a column or has one more, that has another name or type for one,
         or that has no field ids: such a file needs Iceberg's schema evolution, which here only Spark's reader has.
@@ -72,7 +72,7 @@ class TableSchema:
 
 
 def _columns(schema: Schema) -> dict[int, tuple[str | None, str]]:
-    """Returns field id -> (full name, type), fields of structs included; whether one is required does not count."""
+    """Return field id -> (full name, type), fields of structs included; whether one is required does not count."""
     kinds = {number: schema.find_type(number) for number in schema.field_ids}
     return {
         number: (schema.find_column_name(number), str(kind) if kind.is_primitive else type(kind).__name__)
@@ -90,7 +90,7 @@ def _require_same(
 
 
 def _require_types_of_iceberg(fields: Iterable[pa.Field], path: str) -> None:
-    """Raises RefusedError for a column of a type that Iceberg's writers do not write, such as milliseconds: its bounds
+    """Raise RefusedError for a column of a type that Iceberg's writers do not write, such as milliseconds: its bounds
     would be taken for microseconds."""
     for field in fields:
         if pa.types.is_nested(field.type):
@@ -114,7 +114,7 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 
 def _optional(field: pa.Field) -> pa.Field:
-    """Returns the field with everything in it optional, so that files of writers that knew of no null are alike."""
+    """Return the field with everything in it optional, so that files of writers that knew of no null are alike."""
     return pa.field(field.name, _with_optional_fields(field.type), nullable=True, metadata=_only_id(field))
 
 
@@ -135,7 +135,7 @@ def _with_optional_fields(kind: pa.DataType) -> pa.DataType:
 def as_written(
     batch: pa.RecordBatch, schema: TableSchema, written: pa.Schema, lineage: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
-    """Returns records of a file as they are written. `lineage`: what the file says of them by column, for records that
+    """Return records of a file as they are written. `lineage`: what the file says of them by column, for records that
     do not carry it themselves. Raises RefusedError where a column cannot be what is written."""
     by_id = {_id_of(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
     arrays = []
@@ -174,12 +174,12 @@ class WriteSettings:
 
     @property
     def group_bytes(self) -> int:
-        """Returns the size of a row group: a quarter of a file at most, so that a file can end near its target."""
+        """Return the size of a row group: a quarter of a file at most, so that a file can end near its target."""
         return min(self.row_group_bytes, max(self.target_bytes // 4, 1))
 
     @property
     def batch_bytes(self) -> int:
-        """Returns how much is read at a time."""
+        """Return how much is read at a time."""
         return min(BATCH_BYTES, self.group_bytes)
 
 
@@ -212,7 +212,7 @@ class NewFiles:
         self._written: list[WrittenFile] = []
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
-        """Begins the records of a file with this footer. Raises RefusedError where its columns differ from those of the
+        """Begin the records of a file with this footer. Raises RefusedError where its columns differ from those of the
         files before it."""
         if self._schema is None:
             self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
@@ -220,11 +220,11 @@ class NewFiles:
             raise RefusedError("the files have columns of different types")
 
     def begin_new(self, schema: pa.Schema, dictionaries: list[str]) -> None:
-        """Begins records that were in no file yet. `dictionaries`: the columns that get one."""
+        """Begin records that were in no file yet. `dictionaries`: the columns that get one."""
         self._schema, self._dictionaries = schema, dictionaries
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes records; a row group is written where it has become large enough."""
+        """Take records; a row group is written where it has become large enough."""
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._settings.group_bytes:
@@ -232,21 +232,21 @@ class NewFiles:
 
     @property
     def pending_bytes(self) -> int:
-        """Returns what waits for its row group to be large enough."""
+        """Return what waits for its row group to be large enough."""
         return self._pending_bytes
 
     def flush(self) -> None:
-        """Writes what waits as a row group."""
+        """Write what waits as a row group."""
         self._write_group()
 
     def close(self) -> tuple[WrittenFile, ...]:
-        """Writes what is left, and returns the files."""
+        """Write what is left, and return the files."""
         self._write_group()
         self._close_file()
         return tuple(self._written)
 
     def discard(self) -> None:
-        """Deletes the files, as far as that can be done."""
+        """Delete the files, as far as that can be done."""
         with contextlib.suppress(Exception):
             self._pending = []
             self._close_file()
@@ -302,7 +302,7 @@ class NewFiles:
 
 
 def _with_dictionary(footer: Any) -> list[str]:
-    """Returns the columns that the file has with a dictionary: for others one would be tried in vain."""
+    """Return the columns that the file has with a dictionary: for others one would be tried in vain."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     columns = (group.column(i) for group in groups for i in range(group.num_columns))
     return sorted({column.path_in_schema for column in columns if column.has_dictionary_page})

@@ -248,7 +248,7 @@ def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """Returns what the JVM said, without its stack."""
+    """Return what the JVM said, without its stack."""
     exception = error.java_exception
     return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
 
@@ -284,7 +284,7 @@ def overtaken(error: Py4JJavaError) -> Exception:
 
 
 def void(error: IllegalArgumentException) -> Exception:
-    """Returns what it means where Iceberg calls the change an illegal argument: a ConflictError, or the error
+    """Return what it means where Iceberg calls the change an illegal argument: a ConflictError, or the error
     itself."""
     if NOT_ANCESTOR in str(error):
         return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
@@ -355,7 +355,7 @@ def require_same_main(jvm: Any, transaction: Any) -> None:
 
 
 def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    """Returns the update with entries in its snapshot's summary."""
+    """Return the update with entries in its snapshot's summary."""
     answers((update.set, (key, value)) for key, value in summary.items())
     return update
 
@@ -389,7 +389,7 @@ def append_files(
     summary: Mapping[str, str],
     left_out: Sequence[LeftOut] = (),
 ) -> None:
-    """Appends data files to `main`, with the properties, in one commit, and only where the table has none of these: by
+    """Append data files to `main`, with the properties, in one commit, and only where the table has none of these: by
     them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
     given up, and goes on. `left_out`: what the files do not have of their source. Raises ConflictError, with nothing
     appended, where somebody else was faster."""
@@ -408,7 +408,7 @@ def append_files(
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Says how a commit moves the position: its text `before` (None where there was none) and `after`, and the summary
+    """Says how a commit moves the position: its text `before` (None if there was none) and `after`, and the summary
     of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
     property that has the position. `left_out`: records that the table cannot hold, which the commit goes on behind."""
 
@@ -421,7 +421,7 @@ class Advance:
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
-    """Appends the data files to `main` and moves the position, both or neither. Raises ConflictError where another
+    """Append the data files to `main` and moves the position, both or neither. Raises ConflictError where another
     ingestion has moved the position meanwhile; then nothing was appended.
 
     Every such commit makes a snapshot, also one that brings no record: by it a catalog sees any two of them as what
@@ -502,7 +502,7 @@ def stage_deletes(
     summary: Mapping[str, str],
     properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> None:
-    """Creates the branch at the base, in place of one that a killed run left behind, with the change on it, and sets
+    """Create the branch at the base, in place of one that a killed run left behind, with the change on it, and set
     properties of the table. Raises ConflictError."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
@@ -527,7 +527,7 @@ def publish_deletes(
     branches: Iterable[str] = (),
     before: Mapping[str, str] | None = None,
 ) -> int:
-    """Replays the delete files of the given partitions onto `main`, and drops the branches that had them; returns the
+    """Replays the delete files of the given partitions onto `main`, and drop the branches that had them; returns the
     new snapshot's id.
 
     `before`: the table's properties as they were read for what is written. Where one that is written is another by
@@ -568,7 +568,7 @@ def publish_deletes(
 
 
 def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) -> None:
-    """Raises TableError unless each column that a round went by still has the name and the field id that it had when
+    """Raise TableError unless each column that a round went by still has the name and the field id that it had when
     the round was staged: the snapshot of the branch has that schema."""
     mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
     now, schemas = iceberg.schema(), iceberg.schemas()
@@ -589,7 +589,7 @@ def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) ->
 def _require_as_read(
     table: Committed, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
 ) -> None:
-    """Raises ConflictError where a property that is written is not any more what it was."""
+    """Raise ConflictError where a property that is written is not any more what it was."""
     if changed := sorted(name for name in written if now.get(name) != before.get(name)):
         raise ConflictError(f"{table.topic.table} has another {changed[0]} than the round went by: somebody published")
 
@@ -601,7 +601,7 @@ def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
 def _register_once(
     jvm: Any, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
 ) -> BranchChange:
-    """Commits rewrites after which each file that is kept is registered once, and returns what is left of the change.
+    """Commit rewrites after which each file that is kept is registered once, and return what is left of the change.
 
     `operations`: the table itself, or a transaction on it. A file's old delete files go with its registrations: Iceberg
     drops those that are older than all other files. A new deletion vector comes in the same commit; position deletes
@@ -634,7 +634,7 @@ def _register_once(
 
 
 def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
-    """Returns data file -> the delete files of all its registrations in a snapshot, of the files that are named. What a
+    """Return data file -> the delete files of all its registrations in a snapshot, of the files that are named. What a
     snapshot says that it has removed lacks the bounds by which position deletes are known to be of one file."""
     by_file: dict[str, dict[tuple[str, int], Any]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
@@ -644,7 +644,7 @@ def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[
 
 
 def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
-    """Returns data file -> its delete files, of the files that are named."""
+    """Return data file -> its delete files, of the files that are named."""
     by_file: dict[str, list[Any]] = {}
     some = list(deletes)
     for path, delete in zip(data_files_of(jvm, some), some, strict=True):
@@ -654,7 +654,7 @@ def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> d
 
 
 def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
-    """Returns the snapshot that the table is at. Raises ConflictError unless the data files that are to change are
+    """Return the snapshot that the table is at. Raises ConflictError unless the data files that are to change are
     registered as they were in the base, with the same delete files.
 
     With deletion vectors Iceberg makes sure of these by itself. Of position deletes it only knows whether any were
@@ -674,7 +674,7 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
 
 
 def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> Registrations:
-    """Returns how each data file of a snapshot is registered. Of those that are not kept once it does not count when
+    """Return how each data file of a snapshot is registered. Of those that are not kept once it does not count when
     they came."""
     once = {str(k.file.location()) for k in kept}
     by_path: dict[str, list[tuple[int, tuple[tuple[str, int], ...]]]] = {}
@@ -715,7 +715,7 @@ def replace_files(
     summary: Mapping[str, str],
     load: Load | None = None,
 ) -> dict[str, str]:
-    """Replaces data files, each with its delete files as the base has them, by others; these keep the sequence number
+    """Replace data files, each with its delete files as the base has them, by others; these keep the sequence number
     by which a round knew the old. Returns the summary of the snapshot. Raises ConflictError when an old file has
     changed meanwhile. `load`: of a side table."""
     replaced, added = list(old), list(new)
@@ -745,10 +745,10 @@ class Rollback:
 
 
 def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
-    """Makes `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+    """Make `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
 
     `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
-    that was planned on: with whatever another writer commits meanwhile it is planned anew. Raises ConflictError
+    that was planned on: with whatever another writer commits meanwhile it is planned again. Raises ConflictError
     when others were faster every time.
     """
 
@@ -768,7 +768,7 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
 
 
 def _go_back(table: Committed, transaction: Any, snapshot_id: int | None) -> None:
-    """Sets `main` to the snapshot, or removes it, as it was before its first commit: for that Iceberg has no call."""
+    """Set `main` to the snapshot, or remove it, as it was before its first commit: for that Iceberg has no call."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
         return

@@ -45,13 +45,13 @@ SPARK_SEED = 42
 
 
 def vector_blob(positions: BitMap64) -> bytes:
-    """Returns the blob of these positions."""
+    """Return the blob of these positions."""
     body = VECTOR_MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
 
 
 def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Returns the content of a Puffin file in parts, and where it has each vector: (start, length). `vectors`: a data
+    """Return the content of a Puffin file in parts, and where it has each vector: (start, length). `vectors`: a data
     file's name, and its deleted positions."""
     parts, places, described, at = [MAGIC_BYTES], list[tuple[int, int]](), [], len(MAGIC_BYTES)
     for data_file, positions in vectors:
@@ -74,7 +74,7 @@ def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], l
 
 
 def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
-    """Returns the same bytes in parts of some MiB: each is handed to the store in one call."""
+    """Return the same bytes in parts of some MiB: each is handed to the store in one call."""
     large, waiting, size = list[bytes](), list[bytes](), 0
     for part in parts:
         waiting.append(part)
@@ -86,7 +86,7 @@ def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
 
 
 def file_hash(path: str) -> int:
-    """Returns what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
+    """Return what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
@@ -100,7 +100,7 @@ Lost = tuple[FileFacts, BitMap64]
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    """Writes one Iceberg `DeleteFile` for each, and returns them. Nothing is committed."""
+    """Write one Iceberg `DeleteFile` for each, and return them. Nothing is committed."""
     vectors = format_version(table) >= VECTORS_VERSION
     file_format = static(jvm, "org.apache.iceberg.FileFormat", "PUFFIN" if vectors else "PARQUET")
     builder = static(jvm, "org.apache.iceberg.io.OutputFileFactory", "builderFor")(table, 1, 1).format(file_format)
@@ -113,7 +113,7 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> list[Any]:
-    """Returns Iceberg's objects for delete files."""
+    """Return Iceberg's objects for delete files."""
     by_spec: dict[int, list[FileFacts]] = {}
     for file in described:
         by_spec.setdefault(file.spec_id, []).append(file)
@@ -123,7 +123,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 
 
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
-    """Returns the positions of the data file that a delete file names, by the table's own IO (tasks read them by
+    """Return the positions of the data file that a delete file names, by the table's own IO (tasks read them by
     log_files.read_deletes_in_task). Raises TableError where it cannot be read."""
     require_bytes(where.length, limit := most_delete_bytes(), where.path)
     content = _content(table, where.path, where.start or 0, max(where.length, 0))
@@ -137,7 +137,7 @@ def format_version(table: Any) -> int:
 
 
 def position_file(data_file: str, positions: BitMap64) -> bytes:
-    """Returns the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
+    """Return the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
     pos = np.array(positions.to_array(), np.int64)
     path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
     schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
@@ -160,7 +160,7 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
 
 
 def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
-    """Writes a small file of its own, with bounds by which readers of every age recognize that it is of one data
+    """Write a small file of its own, with bounds by which readers of every age recognize that it is of one data
     file."""
     data_file, positions = lost
     content = position_file(data_file.path, positions)
@@ -170,12 +170,12 @@ def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
 
 
 def _bounds(data_file: str, pos: int) -> dict[int, str]:
-    """Returns the bounds of both columns, serialized as Iceberg's specification says."""
+    """Return the bounds of both columns, serialized as Iceberg's specification says."""
     return {PATH_ID: data_file.encode().hex(), POS_ID: struct.pack("<q", pos).hex()}
 
 
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
-    """Writes the vectors of each partition, and so of each log, into a Puffin file of their own.
+    """Write the vectors of each partition, and so of each log, into a Puffin file of their own.
 
     A reader may take all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does: in a
     common file it would see what was removed of a log that is held back, and not published.
@@ -198,7 +198,7 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
 
 
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
-    """Writes a new file, and returns where it is."""
+    """Write a new file, and return where it is."""
     output = output_files.newOutputFile().encryptingOutputFile()
     [(stream, location)] = facts_of([output], "create", "location")
     answers([*((stream.write, (part,)) for part in content), (stream.close, ())])

@@ -163,7 +163,7 @@ NO_PATH = ColumnPath(())
 
 
 def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout:
-    """Returns the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
+    """Return the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
     out. `older`: the schema by which the paths go, if it is not the table's present one."""
     schema = table.schema() if older is None else older
     text = JavaClass("org.apache.iceberg.SchemaParser", schema._gateway_client).toJson(schema)
@@ -184,7 +184,7 @@ class PartitionConstants:
             ]
 
     def of(self, facts: FileFacts) -> Constants:
-        """Returns field id -> value of the partition, for the columns that a file has one of. A null is a value."""
+        """Return field id -> value of the partition, for the columns that a file has one of. A null is a value."""
         partition = facts.partition
         return tuple(
             (source, partition.get(number) if isinstance(partition, Mapping) else partition[at])
@@ -193,7 +193,7 @@ class PartitionConstants:
 
 
 def adopted_layout(table: Any, columns: Columns) -> Layout:
-    """Returns the layout of an adopted table; of a column with several parts each is in it, as key.0."""
+    """Return the layout of an adopted table; of a column with several parts each is in it, as key.0."""
     layout = dict(layout_of(table, columns.paths))
     if columns.deleted is not None and TOMBSTONE in layout:
         layout[TOMBSTONE] = replace(layout[TOMBSTONE], marks=columns.deleted.values)
@@ -203,18 +203,18 @@ def adopted_layout(table: Any, columns: Columns) -> Layout:
 
 
 def has_offsets(layout: Layout) -> bool:
-    """Returns whether a column holds the offset; else row lineage gives it."""
+    """Return whether a column holds the offset; else row lineage gives it."""
     return ROW_ID not in layout
 
 
 def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
-    """Returns the names that the parts of a column have in a layout; none where it is one column."""
+    """Return the names that the parts of a column have in a layout; none where it is one column."""
     count = next(n for n in count_from(0) if part_name(column, n) not in layout)
     return [part_name(column, n) for n in range(count)]
 
 
 def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> dict[str, pa.Array]:
-    """Returns columns of a file as a topic table has them; several parts of a key become the one that it is. Raises
+    """Return columns of a file as a topic table has them; several parts of a key become the one that it is. Raises
     TableError as as_topic_column does."""
     columns = {name: as_topic_column(name.partition(".")[0], a, where, layout[name]) for name, a in arrays.items()}
     if parts := [name for name in parts_in(layout, KEY) if name in columns]:
@@ -223,7 +223,7 @@ def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> 
 
 
 def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath = NO_PATH) -> pa.Array:
-    """Returns the array in the type that a topic table has for the column. Raises TableError, naming `where`, for a
+    """Return the array in the type that a topic table has for the column. Raises TableError, naming `where`, for a
     type that cannot be one."""
     try:
         if column == KEY:

@@ -31,7 +31,7 @@ two threads cannot do at once."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
-    """Raises TableError where any snapshot of the table names a file outside its location.
+    """Raise TableError where any snapshot of the table names a file outside its location.
 
     One file of each folder is looked at, and all whose name has a percent sign: in one query of Spark.
     """
@@ -43,7 +43,7 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, location: str) -> int:
-    """Expires snapshots older than `older_than_ms`, but for the current one of each branch, and returns how many. Where
+    """Expire snapshots older than `older_than_ms`, but for the current one of each branch, and return how many. Where
     the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
     may have moved it since.
 
@@ -143,8 +143,8 @@ def _is_readable(table: Any, snapshot: Any) -> bool:
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str, since_ms: int | None) -> int:
-    """Removes files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
-    `metadata`, and returns how many. `location` is as in expire_snapshots. Files from before `since_ms`, when the table
+    """Remove files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
+    `metadata`, and return how many. `location` is as in expire_snapshots. Files from before `since_ms`, when the table
     was made, are not its own. It removes none if that is None, or if `gc.enabled` is false."""
     properties = texts(table.properties())
     if since_ms is None or not may_delete_files(properties):
@@ -165,7 +165,7 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
 
 
 def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
-    """Returns the files below the location that no snapshot refers to."""
+    """Return the files below the location that no snapshot refers to."""
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
@@ -173,7 +173,7 @@ def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
-    """Deletes in bulk where the store can. What is not below the location stays, and is named in the log."""
+    """Delete in bulk where the store can. What is not below the location stays, and is named in the log."""
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)
@@ -187,7 +187,7 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
 
 
 def actions_of(spark: SparkSession) -> Any:
-    """Returns Iceberg's own actions."""
+    """Return Iceberg's own actions."""
     return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 

@@ -71,7 +71,7 @@ def mark_of(snapshot: Any) -> Mark | None:
 
 
 def require_history(jvm: Any, iceberg: Any, table: str) -> None:
-    """Raises ConflictError if others rewrote the history of `main`, and no commit took note of it yet."""
+    """Raise ConflictError if others rewrote the history of `main`, and no commit took note of it yet."""
     properties = texts(iceberg.properties())
     if may_be_rewritten(properties) and lost_marks(properties, main_history(jvm, iceberg), table):
         raise ConflictError(
@@ -125,7 +125,7 @@ FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Returns the Iceberg `Table` of that name. Raises TableError where its properties name code: Iceberg would load it
+    """Return the Iceberg `Table` of that name. Raises TableError where its properties name code: Iceberg would load it
     when the table is read or written, and they may have changed since the table was looked at. Also where a commit to
     an adopted one would delete metadata files outside its location."""
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
@@ -157,13 +157,13 @@ class BranchChange:
     kept: tuple[KeptFile, ...] = ()
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
-        """Returns the change without the files of other logs."""
+        """Return the change without the files of other logs."""
         added, removed = (_of_partitions(files, files, partitions) for files in (self.added, self.removed))
         kept = _of_partitions(self.kept, [k.file for k in self.kept], partitions)
         return BranchChange(added, removed, self.data_files_changed, kept)
 
     def deleted_records(self) -> dict[int, int]:
-        """Returns how many records were deleted, by partition."""
+        """Return how many records were deleted, by partition."""
         counts: dict[int, int] = {}
         for files, sign in ((self.added, 1), (self.removed, -1)):
             for partition, count in zip(partitions_of(files), ask(files, "recordCount"), strict=True):
@@ -172,12 +172,12 @@ class BranchChange:
 
 
 def _of_partitions(those: Sequence[T], files: Sequence[Any], partitions: set[int]) -> tuple[T, ...]:
-    """Returns those whose file is of one of the logs."""
+    """Return those whose file is of one of the logs."""
     return tuple(one for one, log in zip(those, partitions_of(files), strict=True) if log in partitions)
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
-    """Walks the branch from the base on: a delete file replaced on the branch itself never shows."""
+    """Walk the branch from the base on: a delete file replaced on the branch itself never shows."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files: dict[str, list[tuple[bool, Any]]] = {}
@@ -201,7 +201,7 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
-    """Returns whether a data file was there more than once, and is there once, as it was when it came first. `steps`:
+    """Return whether a data file was there more than once, and is there once, as it was when it came first. `steps`:
     each time that it was removed, or added (True), in their order."""
     *removed, (is_added, file) = steps
     if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
@@ -215,7 +215,7 @@ def _arrived(file: Any) -> int:
 
 
 def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
-    """Yields the snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil)
+    """Yield the snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil)
     takes as many calls to the JVM, and an object of its class first."""
     while snapshot is not None:
         yield snapshot
@@ -224,37 +224,37 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 
 def identity(file: Any) -> tuple[str, int]:
-    """Returns what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
+    """Return what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
     return identities([file])[0]
 
 
 def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
-    """Returns the identity of each."""
+    """Return the identity of each."""
     return [(str(location), int(offset or 0)) for location, offset in facts_of(files, "location", "contentOffset")]
 
 
 def partition_of(file: Any) -> int:
-    """Returns the log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    """Return the log that a data or delete file belongs to: `partition` is the table's one partition field."""
     return partitions_of([file])[0]
 
 
 def partitions_of(files: Iterable[Any]) -> list[int]:
-    """Returns the log of each."""
+    """Return the log of each."""
     return [int(log) for log in ask(ask(files, "partition"), "get", 0)]
 
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
-    """Returns the files of the branch's last commit, which is the one append that was staged there."""
+    """Return the files of the branch's last commit, which is the one append that was staged there."""
     return list(each(table.snapshot(branch).addedDataFiles(table.io())))
 
 
 def added_by(table: Any, snapshot_id: int) -> list[Any]:
-    """Returns the data files that a snapshot's own commit added."""
+    """Return the data files that a snapshot's own commit added."""
     return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
 
 
 def history(table: Any) -> Iterator[Commit]:
-    """Yields the ancestry of `main`, newest first, as far as it is kept."""
+    """Yield the ancestry of `main`, newest first, as far as it is kept."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         [(number, parent, at_ms, operation, summary)] = facts_of([snapshot], *FACTS)
@@ -263,7 +263,7 @@ def history(table: Any) -> Iterator[Commit]:
 
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:
-    """Returns the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
+    """Return the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
     expression; only files that can have rows for which it holds."""
     scan = scanning(table).useSnapshot(snapshot_id).includeColumnStats()
     tasks = (scan if of is None else scan.filter(of)).planFiles()
@@ -275,13 +275,13 @@ def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tup
 
 
 def data_file_of(jvm: Any, delete: Any) -> str:
-    """Returns the data file that a delete file is of; of several it is none. A vector names it; position deletes may
+    """Return the data file that a delete file is of; of several it is none. A vector names it; position deletes may
     tell it by their bounds."""
     return data_files_of(jvm, [delete])[0]
 
 
 def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
-    """Returns the data file of each delete file."""
+    """Return the data file of each delete file."""
     named = ask(deletes, "referencedDataFile")
     by_bounds = static(jvm, CONTENT_FILES, "referencedDataFileLocation")
     others = iter(answers((by_bounds, (d,)) for d, name in zip(deletes, named, strict=True) if not name))
@@ -289,7 +289,7 @@ def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
 
 
 def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Raises ConflictError where a delete file is not of its data file alone: with it would go what it deletes of
+    """Raise ConflictError where a delete file is not of its data file alone: with it would go what it deletes of
     others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of).
     `deletes`: paths of data files, and the delete files of each."""
     of_file = [(path, delete) for path, some in deletes for delete in some]
@@ -299,11 +299,11 @@ def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) 
 
 
 def listed_by_io(table: Any) -> bool:
-    """Returns whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and does not list an
+    """Return whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and does not list an
     object store."""
     return not str(table.location()).startswith("file:")
 
 
 def texts(java_map: Any) -> dict[str, str]:
-    """Returns a Java map of texts, such as properties or a summary, as a dict."""
+    """Return a Java map of texts, such as properties or a summary, as a dict."""
     return {name: str(value) for name, value in as_dict(java_map).items()}

@@ -53,7 +53,7 @@ class LogFile:
     of it.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
-    one at least the highest; None where the metadata have none. `arrived` is its data sequence number, `first_row_id`
+    one at least the highest; None if the metadata have none. `arrived` is its data sequence number, `first_row_id`
     the row id of its first record, where it has one; `updated`, where offsets are made of it, its file sequence number.
     `before` and `after` are the delete files in base and branch.
     `marked`: every record says whether it is a tombstone.
@@ -92,17 +92,17 @@ class LogFile:
     spec_id: int = 0
 
     def split(self, records: int) -> list[LogFile]:
-        """Returns the file as pieces of about so many records, which different tasks can read."""
+        """Return the file as pieces of about so many records, which different tasks can read."""
         pieces = min(self.row_groups, -(-self.records // records))
         return [replace(self, piece=piece, pieces=pieces) for piece in range(pieces)] if pieces > 1 else [self]
 
     def may_hold(self, low: int, end: int) -> bool:
-        """Returns whether the file can have an offset in [low, end)."""
+        """Return whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
         return low < end and inside and (self.upper_offset is None or self.upper_offset >= low)
 
     def may_hold_all(self, offsets: pa.Array) -> bool:
-        """Returns whether these offsets are all within the file's bounds."""
+        """Return whether these offsets are all within the file's bounds."""
         if not len(offsets):
             return True
         ends = pc.min_max(offsets)
@@ -111,7 +111,7 @@ class LogFile:
         return below and (self.upper_offset is None or high <= self.upper_offset)
 
     def lies_in(self, low: int, end: int) -> bool:
-        """Returns whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
+        """Return whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
         return (
             self.lower_offset is not None
             and self.upper_offset is not None
@@ -120,14 +120,14 @@ class LogFile:
         )
 
     def may_hold_keys(self, low: bytes | None, high: bytes | None) -> bool:
-        """Returns whether the file can have a key in [low, high]; both None where there is no key at all."""
+        """Return whether the file can have a key in [low, high]; both None if there is no key at all."""
         if low is None or high is None:
             return False
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
 def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> list[LogFile]:
-    """Returns the files of the base, each with what is deleted of it on the branch. `branch`: path -> deletes."""
+    """Return the files of the base, each with what is deleted of it on the branch. `branch`: path -> deletes."""
     return [
         replace(file, after=branch[file.path].before) if file.path in branch else replace(file, lost=True)
         for file in base
@@ -135,7 +135,7 @@ def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> l
 
 
 def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
-    """Returns the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
+    """Return the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
     behind the file's end."""
     positions = BitMap64()
     for each in deletes:
@@ -158,12 +158,12 @@ def _positions(io: FileIO, deletes: DeletedPositions, file: LogFile) -> BitMap64
 
 
 def all_of(records: int) -> BitMap64:
-    """Returns every position of a file of so many records."""
+    """Return every position of a file of so many records."""
     return BitMap64(range(records))
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
-    """Returns one boolean for each record of the file: whether it is not deleted."""
+    """Return one boolean for each record of the file: whether it is not deleted."""
     mask = np.ones(records, dtype=np.bool_)
     mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
     return mask
@@ -172,7 +172,7 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 def column_batches(
     io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-    """Yields (position of the first record, column -> its array in a topic table's type), batch by batch, of all
+    """Yield (position of the first record, column -> its array in a topic table's type), batch by batch, of all
     records of the file's piece, deleted ones included. Every column of the layout is in the mapping, whether the file
     has it or not (cleantail.lake.records.projection). An offset that no column holds is made of row lineage.
 
@@ -229,7 +229,7 @@ def _marks_hold(parquet: pq.ParquetFile, layout: Layout, groups: list[int]) -> b
 
 
 def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: int) -> dict[str, pa.Array]:
-    """Returns the columns of a batch with the offsets that its records have by their lineage."""
+    """Return the columns of a batch with the offsets that its records have by their lineage."""
     own = [arrays.pop(name, None) for name in (ROW_ID, LAST_UPDATED)]
     lineage = Lineage(file.first_row_id, file.updated)
     offsets = record_offsets(range(at, at + records), lineage, file.path, *own)
@@ -239,7 +239,7 @@ def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: 
 
 
 def _row_groups(footer: pq.FileMetaData, file: LogFile) -> tuple[int, list[int]]:
-    """Returns the position of the first record of the file's piece, and the row groups that begin in the piece."""
+    """Return the position of the first record of the file's piece, and the row groups that begin in the piece."""
     first, at, groups = 0, 0, list[int]()
     for number in range(footer.num_row_groups):
         if at * file.pieces // max(file.records, 1) == file.piece:

@@ -69,7 +69,7 @@ the last of them PySpark asks of each error of the JVM up to thirteen times what
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
-    """Returns the running session, or starts one. Under spark-submit the settings submitted there win over the
+    """Return the running session, or starts one. Under spark-submit the settings submitted there win over the
     platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
     CleantailError when the jars are not there."""
     jar_files = platform.spark.jars_of_cluster or jars(platform)
@@ -108,12 +108,12 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
 
 
 def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Callable[[], SparkSession]:
-    """Begins to start the session, and returns how to get it: that waits for it, and raises what start_session raises.
+    """Begin to start the session, and return how to get it: that waits for it, and raise what start_session raises.
 
     The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
     starts its Python workers, whose imports the first task would wait for; not where the work has no such task
     (`workers`). A process that ends waits for neither. PySpark cancels its jobs at Ctrl-C only where the main thread
-    starts the session; at a job of spark-submit Ctrl-C ends the JVM as well, and with it all of them.
+    starts the session; at a job of spark-submit Ctrl-C ends the JVM too, and with it all of them.
     """
     is_new = SparkContext._active_spark_context is None
     started: Future[SparkSession] = Future()
@@ -148,14 +148,14 @@ def _nothing(_: int) -> None:
 
 
 def make_active(session: SparkSession) -> None:
-    """Makes the session the active one of this thread. The JVM reads the settings of a catalog that it opens from the
+    """Make the session the active one of this thread. The JVM reads the settings of a catalog that it opens from the
     active session, and a thread that Python starts has none: it would not find the catalog."""
     jvm: Any = session._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Returns whether the session's JVM has ended. The call that met its end says so; each later one is only refused,
+    """Return whether the session's JVM has ended. The call that met its end says so; each later one is only refused,
     as any other connection may be."""
     jvm: Any = session._jvm
     try:

@@ -54,7 +54,7 @@ FileSize = tuple[int, int]
 
 
 def are_few(sizes: Iterable[FileSize]) -> bool:
-    """Returns whether the records of these files are so few that one task of Spark goes through all of them sooner than
+    """Return whether the records of these files are so few that one task of Spark goes through all of them sooner than
     several share them out."""
     known = list(sizes)
     reckoned = sum(max(size, LEAST_FILE_BYTES) for _, size in known)
@@ -86,12 +86,12 @@ class PlannedFile:
 
     @property
     def arrived(self) -> int:
-        """Returns the data sequence number."""
+        """Return the data sequence number."""
         return int(self.sequence_numbers[0])
 
     @property
     def updated(self) -> int:
-        """Returns the file sequence number, which records inherit as that of their last change."""
+        """Return the file sequence number, which records inherit as that of their last change."""
         return int(self.sequence_numbers[1])
 
     @property
@@ -100,7 +100,7 @@ class PlannedFile:
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Returns the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
+    """Return the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
     by a column that the table has no more."""
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
     tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
@@ -117,7 +117,7 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
 
 
 def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
-    """Yields the files of a portion of tasks."""
+    """Yield the files of a portion of tasks."""
     told = answers((to_json, (task,)) for task in tasks)
     numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
     for task, text, (of_data, of_file) in zip(tasks, told, numbers, strict=True):
@@ -126,7 +126,7 @@ def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
-    """Returns the registrations of each file by its name: one, unless a sink has registered it again."""
+    """Return the registrations of each file by its name: one, unless a sink has registered it again."""
     registrations: dict[str, list[PlannedFile]] = {}
     for file in files:
         registrations.setdefault(file.path, []).append(file)
@@ -141,13 +141,13 @@ base and branch have the same data files."""
 
 
 def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
-    """Returns the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
+    """Return the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
     not read."""
     return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
 
 
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
-    """Returns the columns of a topic table as a select list, without the hidden ones."""
+    """Return the columns of a topic table as a select list, without the hidden ones."""
     return ", ".join(_named(stored, columns))
 
 
@@ -164,7 +164,7 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
 
 
 def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
-    """Returns what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
+    """Return what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
     takes a call of the JVM for each."""
     row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
     updated = min(f.updated for f in registrations) if with_updates else 0
@@ -172,7 +172,7 @@ def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Line
 
 
 def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
-    """Returns the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
+    """Return the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
     lineage of its own. Raises TableError without row ids."""
     spans = spans_of_metrics(file.facts.null_value_counts, *file.facts.bounds())
     return (None, None) if spans is None else offset_range(file.facts.records, lineage, file.path, spans)
@@ -206,19 +206,19 @@ class SnapshotFiles:
 
     @cached_property
     def layout(self) -> Layout:
-        """Returns where the files have the columns of a topic table."""
+        """Return where the files have the columns of a topic table."""
         if self.columns is not None:
             return adopted_layout(self._table, self.columns)
         return layout_of(self._table, {name: name for name in (*COLUMNS, TOMBSTONE)})
 
     @cached_property
     def _partitions(self) -> PartitionConstants:
-        """Returns what partitions say of columns that files may lack. A file of Cleantail's own has all of them."""
+        """Return what partitions say of columns that files may lack. A file of Cleantail's own has all of them."""
         own = self.columns is None
         return PartitionConstants(self._table, () if own else (i for path in self.layout.values() for i in path.ids))
 
     def log_files(self, logs: Collection[int]) -> list[LogFile]:
-        """Returns the files that can have records of the logs, for tasks that read them by themselves. Raises
+        """Return the files that can have records of the logs, for tasks that read them by themselves. Raises
         TableError for a file that is not Parquet."""
         ids = {column: path.ids[-1] for column, path in self.layout.items()}
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
@@ -241,11 +241,11 @@ class SnapshotFiles:
         return self._table
 
     def sizes_of(self, logs: Collection[int]) -> list[FileSize]:
-        """Returns the sizes of the files that can have records of the logs: of an adopted table those of all files."""
+        """Return the sizes of the files that can have records of the logs: of an adopted table those of all files."""
         return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
-        """Returns path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
+        """Return path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
         to ask for more would take calls of the JVM for each."""
         return {
             file.path: FileDeletes(file.delete_files, self._deletes_again(key)) for key, file in self._files.items()
@@ -290,7 +290,7 @@ class SnapshotFiles:
         )
 
     def _log_of(self, facts: FileFacts, ids: Mapping[str, int], constants: Mapping[int, Any]) -> int | None:
-        """Returns the one log that a file has records of; None where an adopted table's file may have several."""
+        """Return the one log that a file has records of; None if an adopted table's file may have several."""
         if self.columns is None:
             return self._own_log(facts)
         if self.columns.partition is None:
@@ -304,23 +304,23 @@ class SnapshotFiles:
         return low if low is not None and low == high and agrees and not without_log else None
 
     def _own_log(self, facts: FileFacts) -> int:
-        """Returns the log of a file of Cleantail's own: the table's one partition value."""
+        """Return the log of a file of Cleantail's own: the table's one partition value."""
         [number] = facts.partition_values
         return int(cast(int, number))
 
     @cached_property
     def _keys_are_bytes(self) -> bool:
-        """Returns whether a key's bounds are the bytes that keys are compared by."""
+        """Return whether a key's bounds are the bytes that keys are compared by."""
         more = () if self.columns is None else self.columns.of(KEY)[1:]
         return not more and self.layout.get(KEY, NO_PATH).kind in ("binary", "string")
 
     @cached_property
     def _has_marks(self) -> bool:
-        """Returns whether a column says of each record whether it deletes its key."""
+        """Return whether a column says of each record whether it deletes its key."""
         return self.columns is not None and self.columns.deleted is not None
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
-        """Returns how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
+        """Return how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
         sizes: dict[int, int] = {}
         for (log, key), positions in (
             (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
@@ -330,7 +330,7 @@ class SnapshotFiles:
         return sizes
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
-        """Writes delete files of the positions and of what was deleted before. Returns those to add, those that they
+        """Write delete files of the positions and of what was deleted before. Returns those to add, those that they
         replace, and the files that are registered `once` from now on. Raises ConflictError where a delete file cannot
         be replaced."""
         lost, replaced, by_file = [], [], _by_file(removed)
@@ -348,7 +348,7 @@ class SnapshotFiles:
         return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
 
     def _deletes(self, keys: Iterable[int], whole: Collection[int]) -> dict[int, list[Any]]:
-        """Returns the delete files of the last registration of each file; of those that are `whole`, of all."""
+        """Return the delete files of the last registration of each file; of those that are `whole`, of all."""
         by_key: dict[int, dict[tuple[str, int], Any]] = {key: {} for key in keys}
         registrations = [(key, f) for key in by_key for f in (self._files[key], *self._again.get(key, ()))]
         last = [(key, f) for key, f in registrations if key in whole or f is self._files[key]]
@@ -361,7 +361,7 @@ class SnapshotFiles:
 
 
 def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict[int, int]:
-    """Returns how many records have a null, by field id: by the metadata, else by the partition for what a file may
+    """Return how many records have a null, by field id: by the metadata, else by the partition for what a file may
     lack."""
     counts = {path.leaf.id: path.null_count(facts.null_value_counts) for path in layout.values()}
     by_partition = {number: facts.records if value is None else 0 for number, value in constants}
@@ -369,7 +369,7 @@ def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict
 
 
 def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
-    """Returns how many records have no key, if the metadata say: of a key of several parts none where a part is never
+    """Return how many records have no key, if the metadata say: of a key of several parts none where a part is never
     null."""
     parts = [nulls.get(ids[name]) for name in parts_in(ids, KEY)]
     if parts:
@@ -378,7 +378,7 @@ def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
-    """Returns the lowest and the highest offset that a topic table's own file can have, by its metadata."""
+    """Return the lowest and the highest offset that a topic table's own file can have, by its metadata."""
     field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
     sides = (file.lowerBounds(), file.upperBounds())
     bounds = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
@@ -391,12 +391,12 @@ def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
 
 
 def _as_long(bound: bytes | None) -> int | None:
-    """Returns the number of a bound in Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
+    """Return the number of a bound in Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 
 def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
-    """Returns the positions of each file, of all its logs together: an adopted table's file may hold several, and has
+    """Return the positions of each file, of all its logs together: an adopted table's file may hold several, and has
     one delete file."""
     whole: dict[int, BitMap64] = {}
     for (_, file), positions in removed.items():
@@ -405,7 +405,7 @@ def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
 
 
 def count_by_log(removed: RemovedPositions) -> dict[int, int]:
-    """Counts the records of each log among the positions."""
+    """Count the records of each log among the positions."""
     counts: dict[int, int] = {}
     for (log, _), positions in removed.items():
         counts[log] = counts.get(log, 0) + len(positions)
@@ -413,7 +413,7 @@ def count_by_log(removed: RemovedPositions) -> dict[int, int]:
 
 
 def union_of(removed: Iterable[RemovedPositions]) -> RemovedPositions:
-    """Returns the positions that are in any."""
+    """Return the positions that are in any."""
     whole: dict[tuple[int, int], BitMap64] = {}
     for some in removed:
         for key, positions in some.items():

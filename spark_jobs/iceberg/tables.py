@@ -56,12 +56,12 @@ from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, a
 
 
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """Returns the records of the works' logs in [log start, end): all that a round reads."""
+    """Return the records of the works' logs in [log start, end): all that a round reads."""
     return records.where(span_condition({w.partition: (w.log_start_offset, w.end_offset) for w in works}))
 
 
 def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
-    """Returns SQL of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
+    """Return SQL of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
     prefix = f"{table}." if table else ""
     parts = [
         f"({prefix}`{PARTITION}` = {p:d} AND {prefix}`{OFFSET}` >= {low:d} AND {prefix}`{OFFSET}` < {high:d})"
@@ -74,7 +74,7 @@ POS = "_pos"
 
 
 def with_position(records: DataFrame, *columns: str) -> DataFrame:
-    """Returns the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
+    """Return the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
     file)."""
     return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
@@ -89,13 +89,13 @@ SECONDS_CHARS = 12
 
 
 def branch_name(stem: str) -> str:
-    """Returns `stem` with the time of creation (ns), by which a branch that was left behind is recognized. Two rounds
+    """Return `stem` with the time of creation (ns), by which a branch that was left behind is recognized. Two rounds
     of one table that were planned at the same clock have the same stem, and must not share a branch."""
     return f"{stem}_{time.time_ns()}"
 
 
 def created_at_s(branch: str) -> float:
-    """Returns from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
+    """Return from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
     infinity, so that it is never stale, where it is not ours."""
     text = branch.rpartition("_")[2]
     created = whole_number(text)
@@ -142,7 +142,7 @@ class TopicTable:
         return self.topic.platform
 
     def load(self) -> Any:
-        """Loads the Iceberg `Table` anew. Raises TableError when it is missing, no table or not the topic's."""
+        """Load the Iceberg `Table` again. Raises TableError when it is missing, no table or not the topic's."""
         try:
             table = iceberg_table(self.spark, self.name)
         except (Py4JJavaError, AnalysisException) as e:
@@ -163,7 +163,7 @@ class TopicTable:
         self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Creates a side table where there is none. Raises TableError where there is another's table of that name."""
+        """Create a side table if there is none. Raises TableError where there is another's table of that name."""
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
@@ -187,7 +187,7 @@ class TopicTable:
         repeat(lambda: self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties)))
 
     def current(self) -> DataFrame:
-        """Returns the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
+        """Return the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
         return self._as_topic_table(self.spark.table(self.name))
 
     def at_branch(self, branch: str) -> DataFrame:
@@ -197,14 +197,14 @@ class TopicTable:
         return self._as_topic_table(self.stored_at(snapshot_id))
 
     def with_hidden_at(self, snapshot_id: int) -> DataFrame:
-        """Returns the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
+        """Return the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
         stored, columns = self.stored_at(snapshot_id), self.topic.columns
         if columns is None:
             return stored.select(*COLUMNS, "_file", DELETED)
         return as_topic_table(stored, columns, DELETED)
 
     def stored_at(self, snapshot_id: int) -> DataFrame:
-        """Returns the table's own columns at a snapshot, as a rewrite copies them."""
+        """Return the table's own columns at a snapshot, as a rewrite copies them."""
         return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
 
     @contextmanager
@@ -245,7 +245,7 @@ class TopicTable:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """Creates a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
+        """Create a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
         create_branch(self, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:
@@ -258,7 +258,7 @@ class TopicTable:
                 logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
     def drop_stale_branches(self) -> list[str]:
-        """Drops branches of ours that killed runs left long ago, by the real clock. Returns their names."""
+        """Drop branches of ours that killed runs left long ago, by the real clock. Returns their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if self.topic.waits_for_people else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
@@ -266,7 +266,7 @@ class TopicTable:
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
-        """Returns the snapshot that the branch is at: now, or when `iceberg` was loaded. Raises ConflictError when
+        """Return the snapshot that the branch is at: now, or when `iceberg` was loaded. Raises ConflictError when
         somebody dropped the branch."""
         snapshot = (iceberg or self.load()).snapshot(branch)
         if snapshot is None:
@@ -274,12 +274,12 @@ class TopicTable:
         return int(snapshot.snapshotId())
 
     def require_head(self, branch: str, snapshot_id: int, iceberg: Any) -> None:
-        """Raises ConflictError unless the branch was as it was checked when `iceberg` was loaded."""
+        """Raise ConflictError unless the branch was as it was checked when `iceberg` was loaded."""
         if self.head_of(branch, iceberg) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
     def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
-        """Returns the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of. Raises
+        """Return the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of. Raises
         TableError if an adopted table names files outside its own folders."""
         iceberg = iceberg or self.load()
         files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
@@ -288,7 +288,7 @@ class TopicTable:
         return files
 
     def summary_of(self, branch: str) -> dict[str, str]:
-        """Returns the summary of the branch's last commit. Raises ConflictError as head_of does."""
+        """Return the summary of the branch's last commit. Raises ConflictError as head_of does."""
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def delete_positions(
@@ -300,8 +300,8 @@ class TopicTable:
         summary: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Creates the branch at the snapshot of `files`, deletes the positions there, leaves one registration of each
-        file in `once`, and sets the table's `properties`, all in one commit; a `summary` is committed even without any.
+        """Create the branch at the snapshot of `files`, deletes the positions there, leaves one registration of each
+        file in `once`, and set the table's `properties`, all in one commit; a `summary` is committed even without any.
         Raises ConflictError, and leaves no branch, where the table has changed in a way that does not allow it."""
         change = files.write(positions, once)
         if not (change.added or change.kept or summary or properties):
@@ -310,8 +310,8 @@ class TopicTable:
         stage_deletes(self.jvm, self, branch, files.snapshot_id, change, summary or {}, properties or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
-        """Appends data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
-        the frame's tasks have one log each, in that order already. A topic's own table gets `tombstone` as well."""
+        """Append data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
+        the frame's tasks have one log each, in that order already. A topic's own table gets `tombstone` too."""
         if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
             frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`").option(*AS_PARQUET)
@@ -334,7 +334,7 @@ class TopicTable:
             drop_branches(load, [branch])
 
     def call(self, procedure: str, arguments: str) -> list[Any]:
-        """Calls an Iceberg procedure for this table, and returns its rows."""
+        """Call an Iceberg procedure for this table, and return its rows."""
         catalog = self.name.partition(".")[0]
         rows = self.spark.sql(f"CALL {catalog}.system.{procedure}(table => '{self.name}', {arguments})").collect()
         return list(rows)
@@ -343,7 +343,7 @@ class TopicTable:
         change_properties(self, properties)
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
-        """Returns the data files of a log that were appended after a round which had read up to `sequence_number`; in
+        """Return the data files of a log that were appended after a round which had read up to `sequence_number`; in
         an adopted table, of any log.
 
         It goes by the file's data sequence number, which a rewrite keeps: that of a row (row lineage) does not survive

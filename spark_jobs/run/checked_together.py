@@ -20,7 +20,7 @@ from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_
 def check_together(
     platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
 ) -> tuple[list[CheckedRound | Exception], bool]:
-    """Returns each of the rounds as it was checked, or what its own check raised, and whether cores are lost: then the
+    """Return each of the rounds as it was checked, or what its own check raised, and whether cores are lost: then the
     rounds after it were not looked at, and the list is shorter. The evidence has the checked ones by then; raises where
     it cannot be written. `at` is entered with the name of a topic whose records are looked at."""
     results = _by_rules(rounds)
@@ -45,7 +45,7 @@ def check_together(
 
 
 def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
-    """Returns the results of the rules for each round. Rounds of the same rules are judged together."""
+    """Return the results of the rules for each round. Rounds of the same rules are judged together."""
     results: dict[int, list[CheckResult]] = {}
     for rules in {measured.rules for measured in rounds}:
         numbers = [number for number, measured in enumerate(rounds) if measured.rules == rules]
@@ -62,11 +62,11 @@ class Answers:
         self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
 
     def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
-        """Takes the answer of a round, as append_answer would append it."""
+        """Take the answer of a round, as append_answer would append it."""
         self._kept.append((table, checked, outcome))
 
     def append(self) -> None:
-        """Appends what was kept. A process that dies before it leaves it to the topic's next check, which finds the
+        """Append what was kept. A process that dies before it leaves it to the topic's next check, which finds the
         published round on `main`."""
         if self._kept:
             rows = [(table, answer_rows(checked, outcome)) for table, checked, outcome in self._kept]

@@ -26,7 +26,7 @@ logger = logging.getLogger("cleantail.packs")
 
 
 def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
-    """Returns what an earlier try of the run came to tell, with the rounds on `main` that it did not. `now_ms`: the
+    """Return what an earlier try of the run came to tell, with the rounds on `main` that it did not. `now_ms`: the
     clock of the run, after which all tries name their rounds."""
     outcome = reported
     for commit in reversed(list(_untold(table, now_ms, reported))):
@@ -55,25 +55,25 @@ def tell_evidence(table: TopicTable, now_ms: int) -> None:
 
 
 def _untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:
-    """Yields the commits of the run's rounds, newest first, that came after those that were told."""
+    """Yield the commits of the run's rounds, newest first, that came after those that were told."""
     known = {result.snapshot_id for result in reported.rounds.values()}
     yield from _of_run(takewhile(lambda commit: commit.snapshot_id not in known, history(table.load())), now_ms)
 
 
 def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
-    """Yields those of them that are rounds of the run."""
+    """Yield those of them that are rounds of the run."""
     of_run = round_name(now_ms, 0).removesuffix("0")
     yield from (c for c in commits if c.is_round and c.summary.get(ROUND, "").startswith(of_run))
 
 
 def _result(table: TopicTable, commit: Commit) -> RoundResult:
-    """Returns the result of the round that made the commit, as the evidence has the round, and says there that it is
+    """Return the result of the round that made the commit, as the evidence has the round, and says there that it is
     published. Raises CleantailError where the evidence has another one."""
     return result_of(table, _answered(table, commit), commit.snapshot_id)
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
-    """Returns the round that made the commit as the evidence has it, where it says afterwards that it is published.
+    """Return the round that made the commit as the evidence has it, where it says afterwards that it is published.
     Raises CleantailError where the evidence has another check of it."""
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
     checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
@@ -85,7 +85,7 @@ def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
 
 
 def _with(reported: TopicOutcome, result: RoundResult) -> TopicOutcome:
-    """Returns what was told with the result of a round that came after it."""
+    """Return what was told with the result of a round that came after it."""
     nothing = TopicOutcome(reported.topic)
     if result.kind == COMPACT:
         later = replace(nothing, compacted=result)

@@ -48,7 +48,7 @@ BATCH = 20
 def run_pack(
     spark: SparkSession, platform: Platform, request: PackRequest, clients: Mapping[str, Settings] = NO_CLIENTS
 ) -> PackResult:
-    """Does the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
+    """Do the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
     only what ends the application."""
     if len(request.topics) >= MANY:
         set_permissions_without_processes(spark)
@@ -82,14 +82,14 @@ def run_pack(
 
 
 def _for_several(platform: Platform) -> Platform:
-    """Returns the platform with less time for a topic's own checks, since other topics wait for them."""
+    """Return the platform with less time for a topic's own checks, since other topics wait for them."""
     limits = platform.limits
     checks_max_ms = min(limits.checks_max_ms, IN_PACKS_MS)
     return platform.model_copy(update={"limits": limits.model_copy(update={"checks_max_ms": checks_max_ms})})
 
 
 def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:
-    """Returns the topic; None, and its outcome is known, where its YAML is wrong or it may wait for a person."""
+    """Return the topic; None, and its outcome is known, where its YAML is wrong or it may wait for a person."""
     if isinstance(topic, ConfigError):
         outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
         return None

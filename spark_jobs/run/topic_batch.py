@@ -28,7 +28,7 @@ logger = logging.getLogger("cleantail.packs")
 def run_batch(
     platform: Platform, topics: Sequence[TopicRun], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
-    """Takes topics through their stations together, side by side in the threads of the pool, where there is one.
+    """Take topics through their stations together, side by side in the threads of the pool, where there is one.
 
     Returns None once all have come to their ends; where a check that was given up keeps its cores, how many topics are
     left. Raises only what ends the application.
@@ -82,14 +82,14 @@ def run_batch(
 
 
 def _held_by_own_checks(stations: TopicRun, checked: Mapping[str, CheckedRound | Exception]) -> bool:
-    """Returns whether a log of a topic with checks of its own is held back, or its check has failed."""
+    """Return whether a log of a topic with checks of its own is held back, or its check has failed."""
     round_or_error = checked.get(stations.topic.topic)
     failed = isinstance(round_or_error, Exception) or (round_or_error is not None and bool(round_or_error.red))
     return bool(stations.topic.checks) and failed
 
 
 def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], pool: Executor | None) -> None:
-    """Does the work for each topic. After an error, which only the end of the application is, no further one is
+    """Do the work for each topic. After an error, which only the end of the application is, no further one is
     begun. Those that are under way come to their ends; where cores are lost, as far as they need none of these."""
     if pool is None:
         for stations in topics:
@@ -114,7 +114,7 @@ def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], 
 
 
 def _import_beforehand() -> None:
-    """Imports what else is imported where it is first used: of two threads that meet on their ways through one package,
+    """Import what else is imported where it is first used: of two threads that meet on their ways through one package,
     Python lets one go on with half of it."""
     imported()
     import pyiceberg.catalog.sql
@@ -124,9 +124,9 @@ def _import_beforehand() -> None:
 def _checked(
     platform: Platform, waiting: Sequence[TopicRun], outcomes: PackOutcomes
 ) -> tuple[dict[str, CheckedRound | Exception], bool]:
-    """Returns the checked round of each topic, or why its check failed, and whether cores are lost: then some were not
-    checked. Where they could not be checked together nothing: each is made and checked anew then. While Spark goes by
-    the topic's own checks through its records, the application may die of it, so that is kept as well."""
+    """Return the checked round of each topic, or why its check failed, and whether cores are lost: then some were not
+    checked. Where they could not be checked together nothing: each is made and checked again then. While Spark goes by
+    the topic's own checks through its records, the application may die of it, so that is kept too."""
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
         return {}, False
@@ -149,7 +149,7 @@ def _checked(
 
 
 def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
-    """Does a part of a topic's work. Raises only what ends the application."""
+    """Do a part of a topic's work. Raises only what ends the application."""
     try:
         work()
     except StationError as failed:
@@ -157,14 +157,14 @@ def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
 
 
 def _failed(stations: TopicRun, station: str, error: BaseException | None) -> TopicOutcome:
-    """Returns the outcome of a topic whose station raised this. Raises what ends the application, as _cause_of does."""
+    """Return the outcome of a topic whose station raised this. Raises what ends the application, as _cause_of does."""
     cause = _cause_of(stations, error or StationError(station))
     exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
     return stations.outcome.failed_at(station, str(cause), exit_code)
 
 
 def _cause_of(stations: TopicRun, error: BaseException) -> CleantailError | str:
-    """Returns what to say of an error. Raises it anew where the JVM is gone, and with it the application. Of an error
+    """Return what to say of an error. Raises it again where the JVM is gone, and with it the application. Of an error
     that nobody foresaw the log has the frames, and no text that may quote a record."""
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
         raise error

@@ -115,7 +115,7 @@ def ingest_topic(
 
 
 def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:
-    """Turns the deletes that the sink of an adopted table has written by values into such as a round can read."""
+    """Turn the deletes that the sink of an adopted table has written by values into such as a round can read."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is None or not foreign_deletes(table).any:
         return None
@@ -174,7 +174,7 @@ class TopicRun:
         return TopicTable.of(self.spark, self.topic)
 
     def look_back(self) -> TopicOutcome | None:
-        """Returns all that the earlier try had done that died at the topic, None where none did. Raises
+        """Return all that the earlier try had done that died at the topic, None if none did. Raises
         StationError."""
         if self.died is None:
             return None
@@ -186,7 +186,7 @@ class TopicRun:
             return with_untold(self.table, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
-        """Ingests, evaluates, and makes and measures the round, which then waits to be checked. Where nothing is due,
+        """Ingest, evaluates, and make and measures the round, which then waits to be checked. Where nothing is due,
         `plan` stays None. Raises StationError."""
         now_ms = self.request.now_ms
         with self._at(INGEST):
@@ -209,8 +209,8 @@ class TopicRun:
         write_back(self.table, plan)
 
     def _measured(self, plan: RunPlan) -> MeasuredRound | None:
-        """Makes and measures the round of the plan; None where the table changed under it, so that `finish` begins
-        anew."""
+        """Make and measures the round of the plan; None if the table changed under it, so that `finish` begins
+        again."""
         kind = compaction(self.table, plan.now_ms)
         planned = planned_compaction(self.table, plan)
         try:
@@ -287,14 +287,14 @@ class TopicRun:
         return drop_if_waiting(run, result) if self.by_person else result
 
     def _loses_cores(self) -> bool:
-        """Returns whether a check of the topic's own was given up, and keeps its cores."""
+        """Return whether a check of the topic's own was given up, and keep its cores."""
         self.lost_cores = bool(self.topic.checks and self.outcome.held_back) and are_cores_lost(self.spark)
         if self.lost_cores:
             self.outcome = replace(self.outcome, ok=False)
         return self.lost_cores
 
     def _drop_branches_of_the_dead(self) -> None:
-        """Drops what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
+        """Drop what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
         others go once they are stale."""
         if self.died is not None:
             # ct_TIME_ without what is not known: the sequence number that the round went by, and its unit

@@ -47,7 +47,7 @@ _layouts: dict[tuple[Any, ...], Layout] = {}
 
 
 def layout_of_paths(table: Table, paths: Iterable[str]) -> Layout:
-    """Returns path -> where the files have it."""
+    """Return path -> where the files have it."""
     wanted, mapping = tuple(dict.fromkeys(paths)), table.properties.get(NAME_MAPPING)
     key = (str(table.metadata.table_uuid), table.schema().schema_id, mapping, wanted)
     if (known := _layouts.get(key)) is None:
@@ -59,7 +59,7 @@ def layout_of_paths(table: Table, paths: Iterable[str]) -> Layout:
 
 
 def constants_of(table: Table, file: Any) -> Constants:
-    """Returns field id -> value of the file's identity partition. A null is a value."""
+    """Return field id -> value of the file's identity partition. A null is a value."""
     fields = table.specs()[file.spec_id].fields
     return tuple(
         (field.source_id, file.partition[at]) for at, field in enumerate(fields) if str(field.transform) == "identity"
@@ -67,7 +67,7 @@ def constants_of(table: Table, file: Any) -> Constants:
 
 
 def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
-    """Returns path -> column, of all records of a data file, deleted ones included. Raises TableError for a file that
+    """Return path -> column, of all records of a data file, deleted ones included. Raises TableError for a file that
     has not as many records as its metadata say."""
     import pyarrow as pa
 
@@ -75,7 +75,7 @@ def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
 
 
 def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa.Table]:
-    """Yields what stored_columns returns in batches, at least one. Without paths its tables have rows all the same."""
+    """Yield what stored_columns returns in batches, at least one. Without paths its tables have rows all the same."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -103,7 +103,7 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
 
 
 def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
-    """Returns UUIDs as such, whose text is what counts."""
+    """Return UUIDs as such, whose text is what counts."""
     import pyarrow as pa
 
     is_plain = kind == "uuid" and pa.types.is_fixed_size_binary(array.type)
@@ -117,7 +117,7 @@ AS_PARQUET = (
 
 
 def require_parquet(path: str, kind: object) -> None:
-    """Raises TableError for a data file of another format than Parquet."""
+    """Raise TableError for a data file of another format than Parquet."""
     if _format(kind) != "PARQUET":
         raise TableError(f"{path} is {_format(kind)}, and only Parquet can be read. {AS_PARQUET}")
 
@@ -127,7 +127,7 @@ def _format(kind: object) -> str:
 
 
 def file_problem(table: Table, file: Any, paths: Iterable[str]) -> str | None:
-    """Returns why these columns of a data file cannot be read in place; None if they can.
+    """Return why these columns of a data file cannot be read in place; None if they can.
 
     pyarrow reads INT96 as nanoseconds, in which times after the year 2262 wrap around.
     """
@@ -150,14 +150,14 @@ def file_problem(table: Table, file: Any, paths: Iterable[str]) -> str | None:
 
 
 def live_columns(table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]) -> list[tuple[Any, pa.Table]]:
-    """Returns (data file, path -> column) of the records of each file that are not deleted."""
+    """Return (data file, path -> column) of the records of each file that are not deleted."""
     return [(file, rows.filter(live)) for file, rows, live in _with_deletes(table, paths, tasks)]
 
 
 def records_with_offsets(
     table: Table, columns: Columns, tasks: Iterable[FileScanTask], lineages: Lineages
 ) -> list[tuple[Any, pa.Table]]:
-    """Returns live_columns of the mapping, with the offsets that row lineage gives. Raises TableError for a file whose
+    """Return live_columns of the mapping, with the offsets that row lineage gives. Raises TableError for a file whose
     records have no row ids."""
     files = []
     for file, rows, live in _with_deletes(table, list(columns.paths.values()), tasks):
@@ -172,7 +172,7 @@ def records_with_offsets(
 def _with_deletes(
     table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]
 ) -> Iterable[tuple[Any, pa.Table, pa.Array]]:
-    """Yields (data file, its records, which of them live)."""
+    """Yield (data file, its records, which of them live)."""
     import numpy as np
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _read_all_delete_files
@@ -200,7 +200,7 @@ def _with_deletes(
 
 
 def marked_records(table: Table, file: Any, columns: Columns) -> int:
-    """Returns how many records of a data file are marked, deleted ones included."""
+    """Return how many records of a data file are marked, deleted ones included."""
     import pyarrow.compute as pc
 
     batches = stored_records(table, columns, [TOMBSTONE], file)
@@ -216,7 +216,7 @@ def log_records(
     keyed: bool = False,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Returns live records of one log at a snapshot: from an offset on, or only those with a key. They are in no order,
+    """Return live records of one log at a snapshot: from an offset on, or only those with a key. They are in no order,
     or, with `arrivals` (data file -> data sequence number), file after file in the order in which they came.
 
     Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs: no
@@ -233,7 +233,7 @@ def log_records(
 
 
 def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Returns live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a
+    """Return live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a
     struct the whole log is read: no filter reaches its files."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -250,7 +250,7 @@ def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id
 def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """Returns live records of an adopted table, at least those of a log."""
+    """Return live records of an adopted table, at least those of a log."""
     import pyarrow as pa
 
     scan = table.scan(snapshot_id=snapshot_id)
@@ -268,7 +268,7 @@ def adopted_records(
 def _in_topic_columns(
     table: Table, columns: Columns, names: Sequence[str], files: Iterable[tuple[Any, pa.Table]]
 ) -> Iterator[pa.Table]:
-    """Yields the records of each file, after a table without any, which has the types."""
+    """Yield the records of each file, after a table without any, which has the types."""
     import pyarrow as pa
 
     layout = layout_of_paths(table, columns.paths.values())
@@ -283,7 +283,7 @@ def _in_topic_columns(
 
 
 def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool:
-    """Returns whether a file can have records of a log, by its partition or its bounds."""
+    """Return whether a file can have records of a log, by its partition or its bounds."""
     if columns.partition is None:
         return True
     number = layout_of_paths(table, [columns.partition])[columns.partition].leaf.id
@@ -295,7 +295,7 @@ def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
-    """Returns the records of a scan; by arrival, of the same (partition, offset) twice the first is what a round
+    """Return the records of a scan; by arrival, of the same (partition, offset) twice the first is what a round
     keeps."""
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -307,12 +307,12 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
 
 def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
-    """Returns the files of a scan as they came; of those that came together by name: so do rounds and the view."""
+    """Return the files of a scan as they came; of those that came together by name: so do rounds and the view."""
     return sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
 
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], file: Any) -> Iterator[pa.Table]:
-    """Yields the named columns of all records in a data file, deleted ones too, in batches: a file of 400 kB may have
+    """Yield the named columns of all records in a data file, deleted ones too, in batches: a file of 400 kB may have
     50 million records. Offsets that no column has are 0 here: a file's lineage tells them."""
     import pyarrow as pa
 
@@ -327,7 +327,7 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], file: A
 
 
 def _read(columns: Columns, name: str) -> tuple[str, ...]:
-    """Returns the paths that have to be read for a column of a topic table, or for TOMBSTONE."""
+    """Return the paths that have to be read for a column of a topic table, or for TOMBSTONE."""
     if columns.deleted is None or name not in (VALUE, TOMBSTONE):
         return columns.of(name)
     return (*(columns.of(name) if name == VALUE else ()), columns.deleted.column)

@@ -71,7 +71,7 @@ class ColumnPath:
         return self.leaf.kind if self.steps else ""
 
     def null_count(self, by_field: Mapping[int, int]) -> int | None:
-        """Returns what the metadata say of nulls in the column. Iceberg's writers do not count fractions that are null
+        """Return what the metadata say of nulls in the column. Iceberg's writers do not count fractions that are null
         because the struct around them is."""
         miscounted = len(self.steps) > 1 and self.kind in ("float", "double")
         return None if miscounted else by_field.get(self.leaf.id)
@@ -82,7 +82,7 @@ Layout = Mapping[str, ColumnPath]
 
 
 def layout_of_schema(schema: Mapping[str, Any], name_mapping: str | None, paths: Mapping[str, str]) -> Layout:
-    """Returns the layout of a table whose columns lie at these paths; a path that its schema has not is left out.
+    """Return the layout of a table whose columns lie at these paths; a path that its schema has not is left out.
     `schema`, `name_mapping`: as Iceberg writes them in JSON."""
     names = None if name_mapping is None else _names_of_mapping(name_mapping)
     fields = _fields(schema, names)
@@ -110,7 +110,7 @@ def _names_by_id(mapping: Iterable[Mapping[str, Any]]) -> dict[int, tuple[str, .
 
 
 def _fields(kind: Any, names: Mapping[int, tuple[str, ...]] | None) -> tuple[Field, ...]:
-    """Returns the fields of a nested type, as Iceberg writes it in JSON."""
+    """Return the fields of a nested type, as Iceberg writes it in JSON."""
     if isinstance(kind, str):
         return ()
     described = list(kind.get("fields", ()))
@@ -131,7 +131,7 @@ def _fields(kind: Any, names: Mapping[int, tuple[str, ...]] | None) -> tuple[Fie
 
 
 def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
-    """Returns the fields on the way to a column; none if there is no such column."""
+    """Return the fields on the way to a column; none if there is no such column."""
     step = next((field for field in fields if field.name == path[0]), None)
     if step is None or len(path) == 1:
         return () if step is None else (step,)
@@ -179,11 +179,11 @@ class Projection:
 
     @property
     def lacks_all(self) -> bool:
-        """Returns whether nothing has to be read of the file."""
+        """Return whether nothing has to be read of the file."""
         return not self.read
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Returns the columns of a batch that has at least what is to be read. Raises TableError, naming the column,
+        """Return the columns of a batch that has at least what is to be read. Raises TableError, naming the column,
         for a type of the file that cannot become the table's."""
         import pyarrow as pa
 
@@ -199,7 +199,7 @@ class Projection:
         return arrays
 
     def path_in_file(self, column: str) -> str | None:
-        """Returns the column's name in the file, as Parquet has it; None if the file lacks it."""
+        """Return the column's name in the file, as Parquet has it; None if the file lacks it."""
         place = self.places[column]
         return None if place.lacks else ".".join(place.names)
 
@@ -244,7 +244,7 @@ def _is_struct(kind: pa.DataType) -> bool:
 
 
 def _constant(missing: Sequence[Field], constants: Mapping[int, Any], where: str) -> pa.Scalar:
-    """Returns the value of the last of these fields in a file that lacks the first."""
+    """Return the value of the last of these fields in a file that lacks the first."""
     first, *rest = missing
     if not rest:
         return scalar(first, constants.get(first.id, first.default), where)
@@ -255,7 +255,7 @@ def _constant(missing: Sequence[Field], constants: Mapping[int, Any], where: str
 
 
 def scalar(field: Field, value: Any, where: str = "the table") -> pa.Scalar:
-    """Returns a value of a partition, or a default, in the table's type. Raises TableError for one that is not of the
+    """Return a value of a partition, or a default, in the table's type. Raises TableError for one that is not of the
     type."""
     import pyarrow as pa
 
@@ -266,7 +266,7 @@ def scalar(field: Field, value: Any, where: str = "the table") -> pa.Scalar:
 
 
 def _plain(field: Field, value: Any) -> Any:
-    """Returns a value in Iceberg's JSON, or as PyIceberg has it, as pyarrow takes it: times are whole numbers."""
+    """Return a value in Iceberg's JSON, or as PyIceberg has it, as pyarrow takes it: times are whole numbers."""
     kind = field.kind
     if kind == "struct":
         return {each.name: None if (v := value.get(str(each.id), each.default)) is None else _plain(each, v)
@@ -289,7 +289,7 @@ def _plain(field: Field, value: Any) -> Any:
 
 
 def _since_epoch(value: Any, units: int) -> int:
-    """Returns a timestamp as a whole number; a microsecond has so many units."""
+    """Return a timestamp as a whole number; a microsecond has so many units."""
     if isinstance(value, int):
         return value
     if isinstance(value, datetime):
@@ -307,7 +307,7 @@ def _micros(moment: datetime) -> int:
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """Returns the type of a column in Arrow; null for a type that Arrow does not have."""
+    """Return the type of a column in Arrow; null for a type that Arrow does not have."""
     import pyarrow as pa
 
     kind = field.kind
@@ -331,7 +331,7 @@ def arrow_type(field: Field) -> pa.DataType:
 
 
 def _read(of_file: pa.Schema, place: Place) -> tuple[str, ...]:
-    """Returns what has to be read for a column: of a struct that lacks it any one field, which shows where the struct
+    """Return what has to be read for a column: of a struct that lacks it any one field, which shows where the struct
     is null."""
     if not place.lacks:
         return place.names
@@ -360,7 +360,7 @@ def _array(batch: pa.RecordBatch, place: Place) -> pa.Array:
 
 
 def adapted(array: pa.Array, field: Field, of_file: pa.Field, has_ids: bool) -> pa.Array:
-    """Returns an array of a file in the table's type, as far as it has to be another one: fields of structs are found
+    """Return an array of a file in the table's type, as far as it has to be another one: fields of structs are found
     by their ids or names, narrower types become wider. Raises pyarrow.ArrowException if it cannot."""
     import pyarrow as pa
 

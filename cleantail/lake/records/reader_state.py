@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
-    """Returns partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+    """Return partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
 
     A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
     read as it was.
@@ -90,13 +90,13 @@ class Latest:
     """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yields the state in the topic table's columns, in offset order, one log after another; one log at a time is
+        """Yield the state in the topic table's columns, in offset order, one log after another; one log at a time is
         in memory."""
         for p in sorted(self.positions) if partition is None else [partition]:
             yield from self._log(p).to_batches()
 
     def to_arrow(self, partition: int | None = None) -> pa.Table:
-        """Returns the whole state as one Arrow table."""
+        """Return the whole state as one Arrow table."""
         import pyarrow as pa
 
         logs = [self._log(p) for p in (sorted(self.positions) if partition is None else [partition])]
@@ -112,7 +112,7 @@ class Latest:
 
 
 def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> Latest:
-    """Loads the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
+    """Load the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
 
     `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
     """
@@ -128,13 +128,13 @@ def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> La
 
 
 def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
-    """Returns data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
+    """Return data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
     3.5)."""
     return {file.path: file.data_sequence_number for file in live_files(table, snapshot_id)}
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
-    """Returns the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
+    """Return the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
     from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.expressions import And, GreaterThan, In
 
@@ -159,7 +159,7 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
-    """Returns one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
+    """Return one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
     deletion.
 
     `records`: the topic table's columns, and ORDER where that decides; one log, no null keys, in the order in which
@@ -187,7 +187,7 @@ def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: M
 
 
 def _ranks(remembered: Mapping[bytes, Rank], keys: pa.Array) -> Ranks:
-    """Returns the remembered rank of each key."""
+    """Return the remembered rank of each key."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -212,7 +212,7 @@ def set_position(
     *,
     back: bool = False,
 ) -> Reader:
-    """Registers the reader, or moves its position: backwards only with `back`.
+    """Register the reader, or moves its position: backwards only with `back`.
 
     Raises CleantailError for a name that cannot be, for an offset outside the log (beyond its end the position would
     hold nothing, ever), and for one below the reader's own; TableError for a partition that the topic does not have. A

@@ -36,7 +36,7 @@ def read_records(
     snapshot_id: int | None = None,
     log_starts: Mapping[int, int] = NOWHERE,
 ) -> Iterator[Record]:
-    """Yields live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
+    """Yield live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
 
     Raises TableError for a snapshot that the table does not have.
     """
@@ -50,7 +50,7 @@ def read_records(
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Yields the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
+    """Yield the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
     import pyarrow as pa
 
     columns = {name: batch.column(name) for name in batch.schema.names}
@@ -69,7 +69,7 @@ def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | N
 
 
 def sampled_records(topic: Topic, sample: Sequence[RemovedRecord]) -> dict[tuple[int, int], ShownRecord]:
-    """Returns them by partition and offset. A round that waits has removed nothing: its records are on `main`."""
+    """Return them by partition and offset. A round that waits has removed nothing: its records are on `main`."""
     table = load_table(open_catalog(topic.platform), topic)
     current = table.current_snapshot() if table is not None else None
     if table is None or current is None:
@@ -103,7 +103,7 @@ class ShownRecord:
 
 
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
-    """Returns the snapshot in which records of a checked one can be looked at: itself while a branch leads to it,
+    """Return the snapshot in which records of a checked one can be looked at: itself while a branch leads to it,
     `main` where it was published, else none: what was dropped is not brought back by a look."""
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()
@@ -113,7 +113,7 @@ def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | Non
 
 
 def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int) -> list[ShownRecord]:
-    """Returns the records of a log that are live at a snapshot, of these offsets, in their order; at most
+    """Return the records of a log that are live at a snapshot, of these offsets, in their order; at most
     MOST_RECORDS."""
     few = sorted(set(offsets))[:MOST_RECORDS]
     if not few:
@@ -130,7 +130,7 @@ def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id
 
 
 def headers_shown(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:
-    """Returns `"name": "value"` of each, the first few."""
+    """Return `"name": "value"` of each, the first few."""
     few = [f"{_word(k.encode(), HEADER_CHARS)}: {_word(v, HEADER_CHARS)}" for k, v in headers[:HEADERS_SHOWN]]
     more = len(headers) - len(few)
     return (*few, *([f"and {more} more"] if more > 0 else []))
@@ -141,7 +141,7 @@ def _word(data: bytes | None, chars: int) -> str:
 
 
 def shown(data: bytes | None, length: int | None, chars: int) -> str:
-    """Returns a key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
+    """Return a key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
 
     `data` may be only the beginning of `length` bytes.
     """
@@ -155,7 +155,7 @@ def shown(data: bytes | None, length: int | None, chars: int) -> str:
 
 
 def _text(data: bytes, is_cut: bool) -> str | None:
-    """Returns the text that the bytes are in UTF-8, None where they are none; what was cut may end in the middle of a
+    """Return the text that the bytes are in UTF-8, None if they are none; what was cut may end in the middle of a
     character."""
     try:
         return data.decode()
@@ -164,7 +164,7 @@ def _text(data: bytes, is_cut: bool) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """Returns the text in JSON's quotes, and whatever is not printable (line breaks, marks of direction) as an
+    """Return the text in JSON's quotes, and whatever is not printable (line breaks, marks of direction) as an
     escape."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)

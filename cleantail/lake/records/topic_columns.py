@@ -41,12 +41,12 @@ _COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 
 
 def property_of_columns(columns: Columns) -> str:
-    """Returns the mapping as one line of JSON, in which equal mappings are equal texts."""
+    """Return the mapping as one line of JSON, in which equal mappings are equal texts."""
     return _DATA_JSON.text(columns.as_data)
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """Returns the mapping of an adopted table; None for one that Cleantail made. Raises TableError where the property
+    """Return the mapping of an adopted table; None for one that Cleantail made. Raises TableError where the property
     cannot be read."""
     text = properties.get(PROPERTY_COLUMNS)
     return _COLUMNS_JSON.value(text, f"table property {PROPERTY_COLUMNS}") if text else None
@@ -57,7 +57,7 @@ PLAIN_SCALE = 6
 
 
 def key_bytes(array: Any, kind: str) -> pa.Array:
-    """Returns the bytes of a column; null stays null. `kind`: Iceberg's name of the column's type, by which a file that
+    """Return the bytes of a column; null stays null. `kind`: Iceberg's name of the column's type, by which a file that
     was written before a promotion is read. Raises pyarrow.ArrowException for a type that has none."""
     import pyarrow as pa
 
@@ -87,7 +87,7 @@ def _micros(array: pa.Array) -> pa.Array:
 
 
 def _bits(array: pa.Array) -> pa.Array:
-    """Returns the bits of numbers as Java has them: one NaN, and one zero."""
+    """Return the bits of numbers as Java has them: one NaN, and one zero."""
     import numpy as np
     import pyarrow as pa
 
@@ -97,7 +97,7 @@ def _bits(array: pa.Array) -> pa.Array:
 
 
 def joined_parts(parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns the bytes of keys of several parts: of each its length, a colon and its bytes, or a hyphen where it is
+    """Return the bytes of keys of several parts: of each its length, a colon and its bytes, or a hyphen where it is
     null. A key all of whose parts are null is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -112,7 +112,7 @@ def joined_parts(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def marked(array: Any, values: Sequence[str]) -> pa.Array:
-    """Returns whether each record is marked as one that deletes its key: never null."""
+    """Return whether each record is marked as one that deletes its key: never null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -120,7 +120,7 @@ def marked(array: Any, values: Sequence[str]) -> pa.Array:
 
 
 def json_objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns JSON of several columns, without those that are null, as Spark writes it."""
+    """Return JSON of several columns, without those that are null, as Spark writes it."""
     import json
 
     import pyarrow as pa
@@ -132,7 +132,7 @@ def json_objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _text(value: Any) -> Any:
-    """Returns what JSON has for a value that it has no type for; bytes in Base64, as Spark."""
+    """Return what JSON has for a value that it has no type for; bytes in Base64, as Spark."""
     import base64
     from decimal import Decimal
 
@@ -152,7 +152,7 @@ NO_KINDS: Mapping[str, str] = {}
 def as_topic_columns(
     stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
 ) -> pa.Table:
-    """Converts for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. `stored`: path
+    """Convert for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. `stored`: path
     -> column. TOMBSTONE may be among the names where a column marks deletes. Raises TableError for a value that a topic
     table's column cannot have."""
     import pyarrow as pa
@@ -193,7 +193,7 @@ def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[
 
 
 def column_at(stored: pa.Table, path: str) -> pa.Array:
-    """Returns a column as one array."""
+    """Return a column as one array."""
     import pyarrow as pa
 
     chunks = stored[path]
@@ -234,7 +234,7 @@ def _types() -> dict[str, pa.DataType]:
 
 
 def whole_numbers(stored: pa.Array) -> pa.Array:
-    """Returns what an order has: whole numbers, or the microseconds since 1970 of timestamps."""
+    """Return what an order has: whole numbers, or the microseconds since 1970 of timestamps."""
     import pyarrow as pa
 
     times = pa.types.is_timestamp(stored.type)
@@ -242,7 +242,7 @@ def whole_numbers(stored: pa.Array) -> pa.Array:
 
 
 def beyond_ms(path: str) -> str:
-    """Returns what is wrong with a column of whole numbers that cannot all be Unix ms."""
+    """Return what is wrong with a column of whole numbers that cannot all be Unix ms."""
     return (
         f"column {path}, mapped to timestamp, has numbers beyond {MOST_MS}, the last Unix ms of a timestamp: it counts "
         "in another unit, or is not a time. Map a column of timestamps, or of Unix ms"
@@ -250,7 +250,7 @@ def beyond_ms(path: str) -> str:
 
 
 def micros(stored: pa.Array) -> pa.Array:
-    """Returns timestamps in microseconds; whole numbers count Unix ms. Raises pyarrow.ArrowInvalid for one that is too
+    """Return timestamps in microseconds; whole numbers count Unix ms. Raises pyarrow.ArrowInvalid for one that is too
     far from 1970."""
     import pyarrow as pa
 
@@ -278,7 +278,7 @@ def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
 
 
 def _headers(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Returns the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
+    """Return the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
     if value is None:
         return None
     keys = (h["key"] for h in value)

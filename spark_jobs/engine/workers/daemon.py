@@ -3,7 +3,7 @@
 1. A worker begins its first task at once, and all of them share these pages of memory. PyIceberg imports its store
    where the first file is opened: half a second for each worker, if it is not done here.
 2. PySpark is imported from where it is installed, and not from the archive that Spark puts before it, and a jar of
-   Spark's is no place of modules: before every task a worker asks Python to look at all places of modules anew, and up
+   Spark's is no place of modules: before every task a worker asks Python to look at all places of modules again, and up
    to Python 3.11 that reads the directory of each archive again, which takes 0.2 s a task, 0.06 s of it for the jar.
 3. No task has a use for pandas, which PyArrow would import: a third of a second.
 """
@@ -19,14 +19,14 @@ ARCHIVES = (".zip", ".jar")
 
 
 def leave_archives() -> None:
-    """Takes archives out of the places where Python looks for modules."""
+    """Take archives out of the places where Python looks for modules."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
     for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
         del sys.path_importer_cache[entry]
 
 
 def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Returns PySpark's `worker(socket, authenticated)` as one that ends quietly once its connection is closed."""
+    """Return PySpark's `worker(socket, authenticated)` as one that ends quietly once its connection is closed."""
 
     def quiet(sock: Any, authenticated: Any) -> int:
         try:

@@ -29,7 +29,7 @@ _checked: set[str] = set()
 
 
 def require_workers(context: SparkContext, platform: Platform, tasks: int) -> None:
-    """Raises CleantailError, before anything is changed, where a worker lacks a package or has a version of it that
+    """Raise CleantailError, before anything is changed, where a worker lacks a package or has a version of it that
     Cleantail cannot use, or another version of Cleantail or of Python than the driver."""
     application = str(context.applicationId)
     if platform.spark.master.startswith("local") or application in _checked:
@@ -42,7 +42,7 @@ def require_workers(context: SparkContext, platform: Platform, tasks: int) -> No
 
 
 def problems(context: SparkContext, tasks: int) -> list[str]:
-    """Returns what is wrong with the workers, as `tasks` tasks have met them."""
+    """Return what is wrong with the workers, as `tasks` tasks have met them."""
     packages = PACKAGES
 
     # a function inside of a function travels as code: a worker without Cleantail can run it
@@ -71,7 +71,7 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
 
 
 def needed_versions() -> dict[str, SpecifierSet]:
-    """Returns the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need of this Python,
+    """Return the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need of this Python,
     in any of their extras."""
     needed = {package: SpecifierSet() for package in PACKAGES}
     for owner in ("cleantail", "pyiceberg"):
@@ -84,7 +84,7 @@ def needed_versions() -> dict[str, SpecifierSet]:
 
 
 def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterator[str]:
-    """Yields what is wrong with one package of a worker, or with its Python. `has`: its version; empty without it."""
+    """Yield what is wrong with one package of a worker, or with its Python. `has`: its version; empty without it."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if package == "Python":
         if has != python:
@@ -99,7 +99,7 @@ def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterat
 
 
 def differing(package_versions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields that two workers have two versions of DuckDB: a key has to have the same hash in all tasks."""
+    """Yield that two workers have two versions of DuckDB: a key has to have the same hash in all tasks."""
     versions = sorted({has for package, has in package_versions if package == "duckdb" and has})
     if len(versions) > 1:
         yield f"some have duckdb {versions[0]}, others {', '.join(versions[1:])}, and all need the same"

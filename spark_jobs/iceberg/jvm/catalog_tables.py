@@ -43,13 +43,13 @@ class CatalogTable:
         return bool(self._catalog().tableExists(self._identifier()))
 
     def namespace_exists(self) -> bool:
-        """Returns whether the catalog has the table's namespace. A catalog has to be asked: some make a table in a
+        """Return whether the catalog has the table's namespace. A catalog has to be asked: some make a table in a
         namespace that is not there, and those that refuse it (Glue, servers of REST catalogs) each raise another
         error."""
         return bool(self._catalog().namespaceExists(self._identifier().namespace()))
 
     def create(self, new: NewTable) -> bool:
-        """Makes the table, and returns whether it did: False where somebody else has just made one of that name. Its
+        """Make the table, and return whether it did: False if somebody else has just made one of that name. Its
         namespace must be there. Raises Py4JJavaError where the catalog refuses it."""
         jvm = self.spark._jvm
         struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)

@@ -58,30 +58,30 @@ class FileFacts:
 
     @property
     def deleted_positions(self) -> DeletedPositions:
-        """Returns where a delete file of one data file has its positions."""
+        """Return where a delete file of one data file has its positions."""
         return _positions(self.path, self.records, self.size_bytes, self.content_offset, self.content_bytes)
 
     @property
     def partition_key(self) -> tuple[int, str]:
-        """Returns its partition spec and its partition there, as a text that is equal for equal ones."""
+        """Return its partition spec and its partition there, as a text that is equal for equal ones."""
         return self.spec_id, json.dumps(self.partition, sort_keys=True)
 
     @property
     def partition_values(self) -> Sequence[PartitionValue]:
-        """Returns the values of its partition, in the order of the spec's fields."""
+        """Return the values of its partition, in the order of the spec's fields."""
         return list(self.partition.values()) if isinstance(self.partition, Mapping) else self.partition
 
     def bounds_of(self, field_id: int) -> tuple[bytes | None, bytes | None]:
-        """Returns the lower and the upper bound of a column; None where the metadata have none."""
+        """Return the lower and the upper bound of a column; None if the metadata have none."""
         return _bytes(self.lower_hex.get(field_id)), _bytes(self.upper_hex.get(field_id))
 
     def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Returns the lower and the upper bounds of all columns."""
+        """Return the lower and the upper bounds of all columns."""
         lower, upper = self.lower_hex.items(), self.upper_hex.items()
         return {n: bytes.fromhex(b) for n, b in lower}, {n: bytes.fromhex(b) for n, b in upper}
 
     def as_delete_json(self) -> dict[str, Any]:
-        """Returns a delete file of one data file as Iceberg writes it in JSON."""
+        """Return a delete file of one data file as Iceberg writes it in JSON."""
         described: dict[str, Any] = {
             "spec-id": self.spec_id,
             "content": self.content,
@@ -101,12 +101,12 @@ class FileFacts:
 
 
 def facts_of_file(text: str) -> FileFacts:
-    """Returns what Iceberg's JSON of a file says."""
+    """Return what Iceberg's JSON of a file says."""
     return _facts(json.loads(text))
 
 
 def facts_of_task(text: str) -> tuple[FileFacts, tuple[DeletedPositions, ...]]:
-    """Returns what Iceberg's JSON of a scan's task says of its data file, and where that one's deleted positions are:
+    """Return what Iceberg's JSON of a scan's task says of its data file, and where that one's deleted positions are:
     no more of a delete file, of which a task may have many."""
     described = json.loads(text)
     return _facts(described["data-file"]), tuple(map(_deleted, described.get("delete-files", ())))
@@ -143,7 +143,7 @@ def _deleted(delete_file: Mapping[str, Any]) -> DeletedPositions:
 
 
 def _positions(path: str, records: int, size_bytes: int, start: int | None, length: int | None) -> DeletedPositions:
-    """Returns where they are: in the whole of a Parquet file, or in the part of a Puffin file that is named."""
+    """Return where they are: in the whole of a Parquet file, or in the part of a Puffin file that is named."""
     if start is None or length is None:
         return DeletedPositions(path, None, size_bytes, records)
     return DeletedPositions(path, start, length, records)

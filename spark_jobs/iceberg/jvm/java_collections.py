@@ -17,7 +17,7 @@ PORTION = 200
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Yields the elements of a Java collection, or of anything that Java can loop over."""
+    """Yield the elements of a Java collection, or of anything that Java can loop over."""
     [elements] = _as_lists([iterable])
     count = elements.size()
     for first in range(0, count, PORTION):
@@ -25,7 +25,7 @@ def each(iterable: Any) -> Iterator[Any]:
 
 
 def elements_of(iterables: Iterable[Any]) -> list[list[Any]]:
-    """Returns the elements of each of many: of all together by as many exchanges as `each` takes for one."""
+    """Return the elements of each of many: of all together by as many exchanges as `each` takes for one."""
     lists = _as_lists(list(iterables))
     sizes = ask(lists, "size")
     elements = iter(answers((one.get, (n,)) for one, size in zip(lists, sizes, strict=True) for n in range(size)))
@@ -33,7 +33,7 @@ def elements_of(iterables: Iterable[Any]) -> list[list[Any]]:
 
 
 def _as_lists(iterables: Sequence[Any]) -> list[Any]:
-    """Returns lists as they are, and new ones of what is none."""
+    """Return lists as they are, and new ones of what is none."""
     others = [iterable for iterable in iterables if not isinstance(iterable, JavaList)]
     made = iter(answers((of_class(one._gateway_client, LISTS, "newArrayList"), (one,)) for one in others))
     return [iterable if isinstance(iterable, JavaList) else next(made) for iterable in iterables]

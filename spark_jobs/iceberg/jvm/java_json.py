@@ -31,24 +31,24 @@ NO_FILE = {"content": "data", "file-path": "", "file-format": "parquet", "file-s
 
 
 def as_dict(java_map: Any) -> dict[str, Any]:
-    """Returns a Java map whose keys are texts as a dict, by one call of the JVM."""
+    """Return a Java map whose keys are texts as a dict, by one call of the JVM."""
     mapping: dict[str, Any] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
     return mapping
 
 
 @cache
 def _writer(client: Any) -> Any:
-    """Returns the writer of a JVM: there is one for each that this process talks to."""
+    """Return the writer of a JVM: there is one for each that this process talks to."""
     return JavaClass(JACKSON, client)()
 
 
 def schema_json(jvm: Any, schema: Any) -> str:
-    """Returns a schema as Iceberg writes it in JSON."""
+    """Return a schema as Iceberg writes it in JSON."""
     return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
 
 
 def described_file(jvm: Any, table: Any, file: Any) -> FileFacts:
-    """Returns what Iceberg's metadata say of a data or delete file."""
+    """Return what Iceberg's metadata say of a data or delete file."""
     to_json = static(jvm, f"{ICEBERG}.ContentFileParser", "toJson")
     return facts_of_file(to_json(file, table.specs().get(file.specId())))
 
@@ -60,7 +60,7 @@ class DescribedFiles:
         self._jvm, self._table, self._spec_id = jvm, table, spec_id
 
     def data_files(self, described: Iterable[Described]) -> list[Any]:
-        """Returns all of them, some at a time: each is a text with the whole schema in it."""
+        """Return all of them, some at a time: each is a text with the whole schema in it."""
         files, made = list(described), list[Any]()
         for first in range(0, len(files), FILES_AT_ONCE):
             texts = [self._task(file, ()) for file in files[first : first + FILES_AT_ONCE]]
@@ -68,7 +68,7 @@ class DescribedFiles:
         return made
 
     def delete_files(self, files: Sequence[FileFacts]) -> list[Any]:
-        """Returns all of them by one parse."""
+        """Return all of them by one parse."""
         if not files:
             return []
         task = self._task(NO_FILE | {"partition": files[0].partition}, [file.as_delete_json() for file in files])

@@ -74,7 +74,7 @@ def set_permissions_without_processes(session: SparkSession) -> None:
 
 
 def _make(jvm: Any, conf: Any, files: Any) -> None:
-    """Makes the file system, and puts it into Hadoop's cache, where everybody finds it by its scheme."""
+    """Make the file system, and put it into Hadoop's cache, where everybody finds it by its scheme."""
     compiler = getattr(jvm, COMPILER)()
     compiler.cook(SOURCE)
     loader = conf.getClassLoader()

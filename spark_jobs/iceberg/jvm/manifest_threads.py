@@ -19,18 +19,18 @@ FEW_FILES = 10_000
 
 
 def committing(update: Any, table: Any) -> Any:
-    """Returns the update of a table (an append, a row delta, a rewrite) with the threads that are worth it."""
+    """Return the update of a table (an append, a row delta, a rewrite) with the threads that are worth it."""
     return update.scanManifestsWith(_this_thread(table._gateway_client)) if _is_small(table) else update
 
 
 def scanning(table: Any) -> Any:
-    """Returns a new scan of a table with the threads that are worth it."""
+    """Return a new scan of a table with the threads that are worth it."""
     scan = table.newScan()
     return scan.planWith(_this_thread(table._gateway_client)) if _is_small(table) else scan
 
 
 def is_small(location: str, data_files: int) -> bool:
-    """Returns whether one thread has read the manifests before Iceberg would have looked at its own threads."""
+    """Return whether one thread has read the manifests before Iceberg would have looked at its own threads."""
     return "://" not in location.removeprefix("file://") and data_files <= FEW_FILES
 
 
@@ -42,5 +42,5 @@ def _is_small(table: Any) -> bool:
 
 @cache
 def _this_thread(client: Any) -> Any:
-    """Returns what runs each task at once, in the thread that hands it in. There is one for each JVM."""
+    """Return what runs each task at once, in the thread that hands it in. There is one for each JVM."""
     return of_class(client, EXECUTORS, "newDirectExecutorService")()

@@ -32,19 +32,19 @@ PORTION_BYTES = 16 * 1024
 
 
 def ask(objects: Iterable[Any], method: str, *arguments: Any) -> list[Any]:
-    """Returns what a method of each object answers. Raises as answers does."""
+    """Return what a method of each object answers. Raises as answers does."""
     return answers((getattr(asked, method), arguments) for asked in objects)
 
 
 def facts_of(objects: Iterable[Any], *methods: str) -> list[tuple[Any, ...]]:
-    """Returns for each object what these methods of it answer. Raises as answers does."""
+    """Return for each object what these methods of it answer. Raises as answers does."""
     asked = list(objects)
     facts = iter(answers((getattr(one, method), ()) for one in asked for method in methods))
     return [tuple(next(facts) for _ in methods) for _ in asked]
 
 
 def answers(calls: Iterable[Call]) -> list[Any]:
-    """Makes the calls, in their order, and returns the answer to each. All are of one JVM.
+    """Make the calls, in their order, and return the answer to each. All are of one JVM.
 
     All are made, also after one has failed. Then the first error is raised, as the call itself would raise it.
     """
@@ -55,7 +55,7 @@ def answers(calls: Iterable[Call]) -> list[Any]:
 
 
 def _results(attempts: Iterable[Callable[[], Any]]) -> list[Any]:
-    """Returns what all have returned, or raises the first error when all have ended."""
+    """Return what all have returned, or raise the first error when all have ended."""
     values, errors = list[Any](), list[Exception]()
     for attempt in attempts:
         try:
@@ -68,14 +68,14 @@ def _results(attempts: Iterable[Callable[[], Any]]) -> list[Any]:
 
 
 def _value(method: Any, line: str) -> Any:
-    """Returns what the JVM has answered, or raises the error. It is called for every answer: an object that Python has
+    """Return what the JVM has answered, or raise the error. It is called for every answer: an object that Python has
     not taken is one that it never lets go."""
     # by the module's name: PySpark has put there what raises its own exceptions
     return java_gateway.get_return_value(line, method.gateway_client, method.target_id, method.name)
 
 
 def _exchanged(made: Sequence[Call]) -> list[str]:
-    """Returns the line that the JVM answers to each call."""
+    """Return the line that the JVM answers to each call."""
     client, temporary = made[0][0].gateway_client, list[Any]()
     portions = _portions(_command(call, temporary) for call in made)
     lines = [line for portion in portions for line in _exchange(client, portion)]
@@ -85,7 +85,7 @@ def _exchanged(made: Sequence[Call]) -> list[str]:
 
 
 def _command(call: Call, temporary: list[Any]) -> bytes:
-    """Returns a call as it is sent. Where Py4J makes objects of the arguments, as of a list, these are added."""
+    """Return a call as it is sent. Where Py4J makes objects of the arguments, as of a list, these are added."""
     method, arguments = call
     parts, made = method._build_args(*arguments)
     temporary += (argument for argument in made if hasattr(argument, "_detach"))
@@ -94,7 +94,7 @@ def _command(call: Call, temporary: list[Any]) -> bytes:
 
 
 def _portions(commands: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yields all of them in order, PORTION_BYTES at a time, and longer ones alone."""
+    """Yield all of them in order, PORTION_BYTES at a time, and longer ones alone."""
     portion, size = list[bytes](), 0
     for command in commands:
         if portion and size + len(command) > PORTION_BYTES:
@@ -107,7 +107,7 @@ def _portions(commands: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _exchange(client: Any, portion: Sequence[bytes]) -> list[str]:
-    """Sends a portion and returns its answers. Raises Py4JNetworkError where the connection fails, and does not try
+    """Send a portion and return its answers. Raises Py4JNetworkError where the connection fails, and does not try
     again, as Py4J would: nobody knows which calls were made."""
     connection, lines = client._get_connection(), list[str]()
     try:
@@ -131,7 +131,7 @@ def _send(connection: Any, commands: bytes) -> None:
 
 
 def _answer(connection: Any) -> str:
-    """Reads one answer. In place of one the JVM may call Python, which none of our calls has it do."""
+    """Read one answer. In place of one the JVM may call Python, which none of our calls has it do."""
     try:
         line = str(protocol.smart_decode(connection.stream.readline()[:-1]))
     except Exception as e:

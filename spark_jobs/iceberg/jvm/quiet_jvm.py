@@ -41,7 +41,7 @@ NOISE = re.compile(
 
 
 def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
-    """Makes the folders of an application, for its owner alone (0700), and returns the settings that name them.
+    """Make the folders of an application, for its owner alone (0700), and return the settings that name them.
 
     Shuffled and cached records, broadcasts of keys and the sockets of Python's workers are there. Spark makes them with
     the modes that the system gives, which let every user of the machine read. The folders are in those that
@@ -67,7 +67,7 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(settings: Mapping[str, str]) -> None:
-    """Starts the JVM that the next session will find. Does nothing where there is one, or under spark-submit."""
+    """Start the JVM that the next session will find. Does nothing if there is one, or under spark-submit."""
     if SUBMITTED in os.environ or SparkContext._gateway is not None:
         return
     reading, writing = os.pipe()
@@ -107,7 +107,7 @@ def not_started(lines: Sequence[bytes]) -> str:
 
 @contextmanager
 def _environment_of_driver() -> Iterator[None]:
-    """Takes away, while the JVM starts, what is not to be in its environment: PySpark gives it a copy of the whole
+    """Take away, while the JVM starts, what is not to be in its environment: PySpark gives it a copy of the whole
     one."""
     withheld = {name: os.environ[name] for name in os.environ.keys() - of_driver(os.environ).keys()}
     for name in withheld:
@@ -119,7 +119,7 @@ def _environment_of_driver() -> Iterator[None]:
 
 
 def _pass_on(reading: int, last: deque[bytes]) -> None:
-    """Writes line by line to stderr, until the JVM ends, and keeps the last lines."""
+    """Write line by line to stderr, until the JVM ends, and keep the last lines."""
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             if not NOISE.match(line):

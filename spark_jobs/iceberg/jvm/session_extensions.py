@@ -17,7 +17,7 @@ EXTENSIONS = "spark.sql.extensions"
 
 
 def make_default_session(settings: Mapping[str, str]) -> None:
-    """Starts the context with these settings beside Spark's own, and makes the session that PySpark then finds in the
+    """Start the context with these settings beside Spark's own, and make the session that PySpark then finds in the
     JVM; its settings are those of the context. Where this Spark's session is made in another way, PySpark makes it as
     ever."""
     context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
