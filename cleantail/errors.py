@@ -133,8 +133,7 @@ class BadLineError(CleantailError):
 class ContradictionError(CleantailError):
     """Two different records have one (partition, offset), and nothing was appended.
 
-    `contradictions` has one Contradiction (cleantail.log.contradictions) for each log. The message has no keys and
-    values.
+    `contradictions` has one Contradiction (cleantail.log.rules) for each log. The message has no keys and no values.
     """
 
     def __init__(self, message: str, contradictions: Sequence[object]) -> None:

@@ -1,11 +1,12 @@
-"""Makes the class archive (Java's class-data sharing) with which every later Spark application starts faster.
+"""Make the class archive (Java's class-data sharing), with which later Spark applications start faster.
 
     python -m cleantail_cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
-Small topics go through ingestion and two runs in a temporary place, one of them with a check of its own, one with
-versions; then they are proven and rolled back. The JVM that did it writes the classes that it had loaded to
-DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, passes the archive over.
-What hangs is killed with its JVM after `--within`: without an archive everything works, so nobody is to wait for one.
+Small topics go through ingestion and two runs in a temporary folder. One topic has a check of its own, one has
+versions. Then they are proven and rolled back. The JVM that did this writes its loaded classes to
+DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, ignores the archive.
+
+Everything works without an archive, so a process that hangs is killed with its JVM after `--within`.
 """
 
 from __future__ import annotations

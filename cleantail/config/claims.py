@@ -91,7 +91,7 @@ class Claim:
         return self.file.stem
 
     def names(self) -> Mapping[str, str]:
-        """Return every name in the catalog that the topic takes -> its use for the topic."""
+        """Return name in the catalog -> what the topic uses it for."""
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}

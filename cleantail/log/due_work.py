@@ -38,9 +38,9 @@ NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 class DueWork:
     """What a run would do with each log. Decisions and retentions are in the order of the logs.
 
-    `compact` holds the partitions to compact, the most urgent first, `retain` those of which only retention is due.
+    `compact` holds the partitions to compact, the most urgent first, `retain` those with only retention due.
     `ends` maps a partition to the exclusive end of its work, `tombstones` to the number of tombstones to remove.
-    `sweep_reason` says which tombstones are removed, and which wait for whom.
+    `sweep_reason` names the tombstones that are removed, and the readers that others wait for.
     """
 
     decisions: tuple[Decision, ...]

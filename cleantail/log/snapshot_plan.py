@@ -77,7 +77,7 @@ class SourceSnapshot:
         """Read what a snapshot did from its operation and its summary.
 
         A missing count is 0 if the writer counts at all. The snapshot of a writer that counts nothing may have added
-        files, and unless it is an append or a replace, it may have removed some.
+        files. It may also have removed some, unless it is an append or a replace.
         """
         removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
         unknown = not (removed or added or _KEEPS_COUNTS in summary)

@@ -115,7 +115,7 @@ def branch_stem(round_id: str, unit: int) -> str:
 
 
 def round_name(now_ms: int, sequence_number: int) -> str:
-    """Return a name for branches and evidence: the time of the clock given, and the table's sequence number."""
+    """Return a name for branches and evidence: the clock's time in UTC, and the table's sequence number."""
     stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"
 

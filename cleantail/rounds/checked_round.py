@@ -52,7 +52,7 @@ EXPIRY_REQUEST_JSON: Codec[ExpiryRequest] = Codec(ExpiryRequest)
 
 @dataclass(frozen=True, slots=True)
 class KeylessLog:
-    """Records without a key, because of which nothing was removed from a log (`cleantail.keyless.policy: fail`)."""
+    """Records without a key in a log. With `cleantail.keyless.policy: fail` the round removes nothing from that log."""
 
     records: int
     first_offset: int

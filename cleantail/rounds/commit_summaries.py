@@ -20,7 +20,7 @@ OPERATION = "cleantail.operation"
 ROUNDS = (COMPACT, EXPIRE, RECONCILE)
 """The operations of published rounds."""
 MEND = "mend"
-"""The operation of a commit that replaces deletion vectors because of which no engine could read the table."""
+"""The operation of a commit that replaces deletion vectors that made the table unreadable."""
 CONVERT = "convert deletes"
 """The operation of a commit that replaces equality deletes by deletes of one data file each."""
 REGISTERED_ONCE = "registered once"

@@ -104,12 +104,12 @@ class TopicOutcome:
 
     @property
     def published(self) -> tuple[int, ...]:
-        """Return the partitions of which a round was published."""
+        """Return the partitions with a published round."""
         return tuple(sorted({p for result in self.rounds.values() for p in result.published}))
 
     @property
     def held_back(self) -> tuple[int, ...]:
-        """Return the partitions of which a round was blocked."""
+        """Return the partitions with a blocked round."""
         return tuple(sorted({p for result in self.rounds.values() for p in result.held_back}))
 
     def failed_at(self, station: str, error: str, exit_code: int | None) -> TopicOutcome:
@@ -213,7 +213,7 @@ class PackOutcomes:
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]
 
     def published_last(self, most: int) -> list[TopicOutcome]:
-        """Return the topics of which an earlier try published something, among the last `most` that it finished."""
+        """Return the topics with something published, among the last `most` that earlier tries finished."""
         ended = [outcome for outcome in self._earlier.values() if outcome.error not in (BEGUN, WAITS, SUSPECTED)]
         return [outcome for outcome in ended[-most:] if outcome.published]
 

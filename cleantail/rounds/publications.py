@@ -29,7 +29,7 @@ class LastCompaction:
     sums over the logs that were compacted and checked, published or not.
 
     Bytes are those of data files by their share of the records (semantics.md 3.1). Nothing is copied, so "written" is
-    what was kept. "map" counts the dirty part, of which the offset map is made.
+    what was kept. "map" counts the dirty part, whose keys are in the offset map.
     """
 
     clean_ms: int
@@ -72,7 +72,7 @@ class LastCompaction:
 
     @classmethod
     def parsed(cls, text: str | None) -> LastCompaction | None:
-        """Parse what `as_json` wrote; None if that fails, because a metric is no reason to stop."""
+        """Parse what `as_json` wrote; None if that fails, because a metric must not stop a run."""
         try:
             return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:
@@ -110,7 +110,7 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
 
 
 def quarantine_of(checked: CheckedRound, properties: Mapping[str, str]) -> RoundResult | None:
-    """Return the result of a compaction of which no log passed, once its failed logs are in quarantine, else None.
+    """Return the result of a compaction if no log passed and its failed logs are in quarantine, else None.
 
     `properties` are the table's. The commit that writes the quarantine also writes the measures of this compaction.
     """

@@ -33,7 +33,7 @@ class Question:
     """The surroundings of a question: the deadline (Unix ms), and pages with more details.
 
     `records` is the page that shows the sample. `shown` is the digest of exactly what is approved
-    (cleantail.rounds.answers).
+    (cleantail.rounds.approval.shown_of).
     """
 
     until_ms: int

@@ -138,7 +138,7 @@ SMALL = Frame(440, 150, 66, 20, 44, 26)
 
 @dataclass(frozen=True, slots=True)
 class SizeChart:
-    """Two step lines, oldest left: bytes of files, and live bytes. A single point is no line but one of `dots`."""
+    """Two step lines, oldest left: bytes of files, and live bytes. A single point is one of `dots`."""
 
     frame: Frame
     files: str

@@ -121,7 +121,8 @@ class Look:
     """What a task of a run has seen.
 
     `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the run's clock,
-    `began_ms` the wall clock at which the run began. `whole` marks a look at everything, at the end of a run.
+    `began_ms` the wall clock at which the run began. `whole` is true at the end of a run, when all
+    was evaluated.
     """
 
     conditions: tuple[Condition, ...]

@@ -337,7 +337,7 @@ class MetadataCache:
         return f"{self._platform.catalog.namespace}.{EVIDENCE}"
 
     def forget(self, topic: Topic) -> None:
-        """Make the next call ask the catalog again, after a change of our own."""
+        """Make the next call read the catalog again. Call it after a change of our own."""
         self._locations = (float("-inf"), {})
         self._whole.forget(topic.topic)
         self._summaries.forget(topic.topic)
