@@ -1,6 +1,6 @@
-"""How Cleantail asks brokers of Kafka: with confluent-kafka's clients, in words that show no setting's value.
+"""Clients of Kafka's brokers: with confluent-kafka's clients, in words that show no setting's value.
 
-An answer that says to ask again is asked for again. Silence is an error, which says what the connections complained of:
+A retriable answer is requested again. Silence is an error, which says what the connections complained of:
 a login that is refused is silence to an administrator's client.
 
 Brokers that have not answered are remembered, so that of many topics only one waits for them:
@@ -45,7 +45,7 @@ class SilentBrokers:
 
     @contextmanager
     def asked(self, settings: Mapping[str, str], stall_timeout_ms: int) -> Iterator[None]:
-        """Wrap what asks these brokers. Raises SilentBrokersError at once, which names no topic, where they have
+        """Wrap the clients of these brokers. Raises SilentBrokersError at once, which names no topic, where they have
         answered nothing within the last minute."""
         asked = (*sorted(settings.items()), stall_timeout_ms)
         since_s = self._since_s.get(asked)
@@ -257,7 +257,7 @@ OF_CONSUMERS = frozenset(
         "queued.min.messages",
     }
 )
-"""Settings of consumers alone, of which an administrator's client would warn."""
+"""Settings of consumers. An administrator's client would log a warning for each."""
 
 
 logger = logging.getLogger("cleantail.kafka")

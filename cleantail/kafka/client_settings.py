@@ -1,4 +1,4 @@
-"""Says what a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
+"""What a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
 
 A login goes only to the brokers that it was given with. A connection has both. In the environment they stand side by
 side as CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`): brokers that a
@@ -45,7 +45,7 @@ DEFAULTS = {
     "fetch.message.max.bytes": "4194304",
     "check.crcs": "true",
 }
-"""What a client gets where nobody says otherwise. The queue bounds what a task holds, whatever the backlog."""
+"""Default settings of a client. The queue bounds a task's memory for any backlog."""
 OURS = frozenset(
     {
         "enable.auto.commit",
@@ -69,7 +69,7 @@ CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mappin
 
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
     """Return the client's settings: of the connection that the YAML names, else of the environment. Raises
-    CleantailError where no broker is named, where there is no such connection, and where it cannot be told whether a
+    CleantailError if no broker is named, if there is no such connection, and where it cannot be told whether a
     login is for the brokers that are named."""
     if source.connection is None:
         return _settings_of_variables(source, env)

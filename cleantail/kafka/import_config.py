@@ -1,7 +1,7 @@
 """Topic YAML from what a Kafka cluster says of its topics: from running brokers, or from a printed description.
 
 `parse_described` reads what `kafka-configs.sh --describe --entity-type topics [--all]` prints, of Kafka 2.5 and later
-(a line a config) and of those before (all on one line). `describe` asks brokers with confluent-kafka.
+(a line a config) and of those before (all on one line). `describe` reads the brokers' answers with confluent-kafka.
 
 1. A topic that is named gets a file. Without names that is every topic that is compacted and not internal.
 2. A file that is there stays as it is, unless `force`, also one that was made meanwhile; who has it under another name
@@ -141,7 +141,7 @@ def _not_described(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CarriedConfigs:
-    """Says what goes into a topic's YAML, and (name, value, reason) of what does not."""
+    """What goes into a topic's YAML, and (name, value, reason) of what does not."""
 
     configs: Mapping[str, int | float | str]
     left_out: tuple[tuple[str, str, str], ...]
@@ -280,7 +280,7 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """Says what became of one topic. `notes` are the configs that were left out, each with why."""
+    """The result for one topic. `notes` are the configs that were left out, each with why."""
 
     topic: str
     status: str
@@ -394,7 +394,7 @@ def _plain(value: str) -> str:
 
 
 def write_file(file: Path, text: str, new: bool = False) -> None:
-    """Write all of a file or nothing, also where the disk fills. `new`: raises FileExistsError where somebody has made
+    """Write all of a file or nothing, also where the disk fills. `new`: raises FileExistsError if somebody has made
     the file meanwhile, which then stays as it is."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")

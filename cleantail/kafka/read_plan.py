@@ -99,7 +99,7 @@ OFFSET = "offset"
 
 @dataclass(frozen=True, slots=True)
 class CleanerConfigs:
-    """Says how the brokers clean a topic: its cleanup.policy as a set, and delete.retention.ms."""
+    """How the brokers clean a topic: its cleanup.policy as a set, and delete.retention.ms."""
 
     policy: frozenset[str]
     delete_retention_ms: int
@@ -203,7 +203,7 @@ PORTION_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class LogOffsets:
-    """Says what the brokers say of one partition. Below `last_stable` no transaction is open, and `end` is the high
+    """The brokers' answer about one partition. Below `last_stable` no transaction is open, and `end` is the high
     watermark; both are exclusive ends."""
 
     start: int
@@ -237,7 +237,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Says where a read begins and where it ends (exclusive) in every partition, and which gaps lie before."""
+    """Where a read begins and where it ends (exclusive) in every partition, and which gaps lie before."""
 
     starts: Mapping[int, int]
     ends: Mapping[int, int]
@@ -267,7 +267,7 @@ def plan_read(
     """Plan a read from what the table has to the end of what may be read. `table_ends` are the log ends of the table,
     which count as long as nothing was read from Kafka: files of the same topic may have come before.
 
-    Raises SourceError, or SourceUnreachableError where the brokers may know better at another time.
+    Raises SourceError, or SourceUnreachableError if the brokers may know better at another time.
     """
     if position is not None:
         _require_same_topic(position, broker)
@@ -333,7 +333,7 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
 
 
 def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:
-    """Raise SourceUnreachableError where a log ends before what was read of it. Its end moves
+    """Raise SourceUnreachableError if a log ends before what was read of it. Its end moves
     back where an unclean leader was elected, or a broker was restored from a backup."""
     end = broker.logs[partition].end
     if offset > end:

@@ -68,7 +68,7 @@ class RestoredLog:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """Says what a restore did. `resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was
+    """The result of a restore. `resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was
     the broker's own (LogAppendTime), and is kept as CreateTime."""
 
     target: str
@@ -98,7 +98,7 @@ RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
 def target_settings(
     bootstrap_server: str | None, connection: str | None, command_config: Path | None, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the clients' settings. Raises CleantailError where no brokers are named, or two ways to them."""
+    """Return the clients' settings. Raises CleantailError if no brokers are named, or two ways to them."""
     if connection is not None and (bootstrap_server or command_config):
         raise CleantailError("--connection names brokers and login: give it without --bootstrap-server and the file")
     if command_config is not None and bootstrap_server is None:
@@ -130,7 +130,7 @@ def _source(bootstrap_server: str | None, connection: str | None) -> KafkaSource
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """Says what somebody asks for. `as_of`: a snapshot's id, or a branch or tag; None for the present one.
+    """The restore that a user requests. `as_of`: a snapshot's id, or a branch or tag; None for the present one.
     `partitions`: how many the topic had, where the archive does not know; None if it does."""
 
     target: str
@@ -141,7 +141,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Says what is to be written. `branch`: that of a restore that was begun; None if this is the first run of one.
+    """The records to write. `branch`: that of a restore that was begun; None if this is the first run of one.
     `files`: of the snapshot, by which the work of finding the latest records is shared out."""
 
     target: TargetTopic
@@ -233,7 +233,7 @@ def _first_run(
 
 
 def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> None:
-    """Raise TargetError where another restore into the topic was begun than the one that is asked for."""
+    """Raise TargetError if another restore into the topic was begun than the one that is asked for."""
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
     way_out = "Go on with that one, or delete the topic and make it anew"
     if pin.mode != request.mode:

@@ -39,7 +39,7 @@ PIN = "cleantail.restore"
 
 @dataclass(frozen=True, slots=True)
 class RestorePin:
-    """Says what is written where.
+    """Which records are written to which topic.
 
     cluster_id, topic, topic_id  the topic in Kafka that it is written into
     mode         log: every live record; latest: the latest record of every key, without tombstones
@@ -80,13 +80,13 @@ CONFIGS = {
     "message.timestamp.before.max.ms": str(NEVER_MS),
     "message.timestamp.after.max.ms": str(NEVER_MS),
 }
-"""Configs of a topic that a restore looks at, and what holds where a broker does not say."""
+"""Configs of a topic that a restore reads, with Kafka's defaults."""
 NOTHING = "nothing was written"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """Holds what its brokers say of a topic. `starts` and `ends`: partition -> first and next offset."""
+    """The brokers' description of a topic. `starts` and `ends`: partition -> first and next offset."""
 
     cluster_id: str
     topic: str
@@ -112,7 +112,7 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """Says what a restore writes of one log, by its metadata and its columns of times.
+    """What a restore writes of one log, by its metadata and its columns of times.
 
     records        how many there are
     first_offset, last_offset  of the archive; None without any
@@ -148,7 +148,7 @@ def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: 
 
 
 def require_partitions(target: TargetTopic, partitions: int) -> None:
-    """Raise TargetError where the archive has another number of partitions (rule 1)."""
+    """Raise TargetError if the archive has another number of partitions (rule 1)."""
     if len(target.ends) != partitions:
         raise TargetError(
             f"topic {target.topic} has {counted(len(target.ends), 'partition')}, the archive {partitions}: a key's "
@@ -169,7 +169,7 @@ def require_empty(target: TargetTopic) -> None:
 
 
 def require_whole(target: TargetTopic) -> None:
-    """Raise TargetError where the beginning of a partition is gone, though a restore has begun there (rule 2)."""
+    """Raise TargetError if the beginning of a partition is gone, though a restore has begun there (rule 2)."""
     cut = [p for p, start in sorted(target.starts.items()) if start > 0]
     if cut:
         raise TargetError(

@@ -126,7 +126,7 @@ ABORT = 0
 
 
 class BatchProblem(Exception):
-    """Is raised for a batch that cannot be read; the message says why, and whoever knows the file says where."""
+    """Raised for a batch that cannot be read; the message says why. The caller adds the file."""
 
 
 def require_whole(data: bytes) -> None:

@@ -112,7 +112,7 @@ class TopicFolders:
 
 
 def find_logs(directory: Path, topic: str) -> TopicFolders:
-    """Return the logs of the topic, ascending by partition. Raises CleantailError where there are none, and where it
+    """Return the logs of the topic, ascending by partition. Raises CleantailError if there are none, and where it
     is not clear which files are the topic's."""
     folders, checkpoints = _partition_folders(directory, topic)
     starts, ends, clean = (
@@ -157,7 +157,7 @@ def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Pa
 
 
 def _segments(folder: Path) -> tuple[SegmentFile, ...]:
-    """Return the folder's segments. Raises CleantailError where there are none, and where a broker was stopped in the
+    """Return the folder's segments. Raises CleantailError if there are none, and where a broker was stopped in the
     midst of putting cleaned segments in the place of others: which of both are whole only the broker can tell."""
     segments = []
     for path in _entries(folder):
@@ -182,7 +182,7 @@ def _segment(path: Path, base_offset: int) -> SegmentFile:
 
 
 def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
-    """Raise OutsideError where a file is not the one that was scanned. `may_grow` is for the segment that a running
+    """Raise OutsideError if a file is not the one that was scanned. `may_grow` is for the segment that a running
     broker appends to."""
     same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
     if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
@@ -233,7 +233,7 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Says what is to be scanned: the batches of a file below the offset `end` (None: all of them). `is_active`: the
+    """What is to be scanned: the batches of a file below the offset `end` (None: all of them). `is_active`: the
     file is its log's last one, and may end in zeros, which a broker preallocates."""
 
     file: SegmentFile
@@ -252,7 +252,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """Says what a segment has below the `end` that was asked for.
+    """What a segment has below the `end` that was asked for.
 
     first_offset    of its first batch, end_offset where it has none
     end_offset      after its last batch, its base offset where it has none
@@ -283,7 +283,7 @@ class OpenSegment:
     """Reads one segment's file by position. It is to be closed."""
 
     def __init__(self, request: ScanRequest, limit_bytes: int) -> None:
-        """Raise CleantailError where the file is not what it was when it was found."""
+        """Raise CleantailError if the file is not what it was when it was found."""
         self._request, self._limit_bytes = request, limit_bytes
         file = request.file
         try:
@@ -299,7 +299,7 @@ class OpenSegment:
         os.close(self._descriptor)
 
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield the headers of all batches below the end, with their positions. Raises SegmentError where one cannot
+        """Yield the headers of all batches below the end, with their positions. Raises SegmentError if one cannot
         be a batch, or does not follow on the one before it."""
         file, end = self._request.file, self._request.end
         at, offset, epoch = 0, file.base_offset, NO_EPOCH
@@ -319,7 +319,7 @@ class OpenSegment:
             at, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
 
     def batch(self, at: int, header: BatchHeader) -> bytes:
-        """Return the bytes of a batch. Raises SegmentError where the file ends in it."""
+        """Return the bytes of a batch. Raises SegmentError if the file ends in it."""
         data = os.pread(self._descriptor, header.size_bytes, at)
         if len(data) < header.size_bytes:
             self.fail(at, "the file ends in this batch: it is cut off")
@@ -433,7 +433,7 @@ def _takes_over(scan: SegmentScan, earlier: SegmentScan) -> bool:
 
 
 def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
-    """Return the log of scans that do not overlap, ascending. Raises SegmentError where offsets are missing, where a
+    """Return the log of scans that do not overlap, ascending. Raises SegmentError if offsets are missing, where a
     batch has offsets of the next file, and where the log is shorter than the broker knows it to be."""
     _require_continuous(log, scans)
     first, last = scans[0], scans[-1]
@@ -548,7 +548,7 @@ class LogReader:
 
     def chunks(self, span: Range) -> Iterator[list[SegmentRecord]]:
         """Yield the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
-        batch. Raises SegmentError for what is damaged, and CleantailError where a file has changed since its scan."""
+        batch. Raises SegmentError for what is damaged, and CleantailError if a file has changed since its scan."""
         chunk: list[SegmentRecord] = []
         held_bytes = 0
         for record in self._records(span):

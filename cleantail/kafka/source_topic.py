@@ -56,8 +56,8 @@ class Brokers:
         self._admin = Administrator(settings, min(stall_ms / 1000, ANSWERED_WITHIN_S))
 
     def describe(self, topic: str) -> BrokerTopic:
-        """Return the topic's id and the offsets of its partitions. Raises SourceError where it is not there or may
-        not be read, SourceUnreachableError if it is not answered for, and SilentBrokersError where no broker answers
+        """Return the topic's id and the offsets of its partitions. Raises SourceError if it is not there or may
+        not be read, SourceUnreachableError if it is not answered for, and SilentBrokersError if no broker answers
         anything."""
         return self._answered(topic, self._ask)
 
@@ -152,7 +152,7 @@ READER_GROUP = "cleantail"
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Says until when (Unix ms) all tasks of a read together may read: `within_ms` after it began.
+    """Until when (Unix ms) all tasks of a read together may read: `within_ms` after it began.
 
     It is a time of day, not a budget, since a task may wait for a core, or be started again by Spark, after the driver
     has sent it. A task whose host has a clock that is behind gets `within_ms` from its start at most.
@@ -172,7 +172,7 @@ class Deadline:
 
 
 class RangeReader:
-    """Is one consumer of one topic, which has to be closed."""
+    """One consumer of one topic, which has to be closed."""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ _NOT_COMPARED = "nothing was compared, and nothing removed"
 
 @dataclass(frozen=True, slots=True)
 class SourceTopic:
-    """Is a topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown."""
+    """A topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown."""
 
     topic: Topic
     brokers: Brokers
@@ -356,7 +356,7 @@ class SourceTopic:
         return self.brokers.describe(self.topic.kafka_topic)
 
     def describe_again(self, before: BrokerTopic) -> BrokerTopic:
-        """Ask the brokers once more. Raises SourceError where the topic was recreated since, or is in another
+        """Ask the brokers once more. Raises SourceError if the topic was recreated since, or is in another
         cluster."""
         now = self.describe()
         if problem := changed_while_read(before, now):
@@ -375,8 +375,8 @@ class SourceTopic:
         return lambda: RangeReader(settings, name, isolation, stall_ms, deadline)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
-        """Return what the brokers have. Raises CleantailError where a key that is gone there need not have been
-        deleted: SourceError or SourceUnreachableError where this is not the log that the table was read from, or not
+        """Return what the brokers have. Raises CleantailError if a key that is gone there need not have been
+        deleted: SourceError or SourceUnreachableError if this is not the log that the table was read from, or not
         all of it any more."""
         topic = self.topic
         if topic.columns is not None:

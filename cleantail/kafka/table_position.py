@@ -30,7 +30,7 @@ PROPERTY_LOOKED = "cleantail.looked."
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Says when (Unix ms) a table at this position had all that its topic had."""
+    """When (Unix ms) a table at this position had all that its topic had."""
 
     topic: str
     read_id: str

@@ -114,7 +114,7 @@ GROUP = "cleantail-restore"
 
 
 def administrator(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a client that asks."""
+    """Return the settings of an administrator's client."""
     return _without(settings, OURS | OF_CONSUMERS | OF_PRODUCERS)
 
 
@@ -159,7 +159,7 @@ def _without(settings: Mapping[str, str], names: frozenset[str]) -> dict[str, An
 
 
 KNOWN_WITHIN_S = 2
-"""So long a topic that was made just now is waited for, until every broker knows of it (s)."""
+"""Longest wait until every broker has the metadata of a new topic, in seconds."""
 
 
 class TargetBrokers:
@@ -172,8 +172,8 @@ class TargetBrokers:
         self._admin = Administrator(administrator(settings))
 
     def describe(self, topic: str) -> TargetTopic | None:
-        """Return the topic; None if there is none. Raises TargetError where it may not be asked about, and
-        TargetUnreachableError where nobody answers."""
+        """Return the topic; None if there is none. Raises TargetError if it may not be asked about, and
+        TargetUnreachableError if nobody answers."""
         try:
             return answered(partial(self._answer, topic), _is_unknown, every_s=PAUSE_S, within_s=KNOWN_WITHIN_S)
         except _UnknownTopicError:
@@ -200,7 +200,7 @@ class TargetBrokers:
         return TargetTopic(cluster_id, topic, str(described.topic_id), starts, ends, configs)
 
     def _require_rights(self, topic: str, rights: Iterable[Any] | None) -> None:
-        """Raise TargetError where the brokers say that the login may not do what a restore does."""
+        """Raise TargetError if the brokers say that the login may not do what a restore does."""
         from confluent_kafka.admin import AclOperation
 
         names = {right.name for right in rights or ()}
@@ -221,7 +221,7 @@ class TargetBrokers:
 
 
 class _UnknownTopicError(CleantailError):
-    """Is raised for a topic that the brokers do not know."""
+    """Raised for a topic that the brokers do not know."""
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 The producer is idempotent: of what it sends again the broker keeps one. It does not write by transactions: of a run
 that was killed they would leave aborted records and markers, which have offsets, and which a consumer that reads
-uncommitted sees. That nobody else writes is seen by the offsets instead: after every so many records the partition has
+uncommitted sees. Writes of other producers are detected by the offsets instead: after every so many records the partition has
 to end where this restore has come.
 """
 
@@ -31,7 +31,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Holds neighbouring records of one log as columns. `offsets` are those of the archive; `headers` is None for a
+    """Neighbouring records of one log as columns. `offsets` are those of the archive; `headers` is None for a
     record without any."""
 
     offsets: Sequence[int]
@@ -89,7 +89,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Says which of some rows differs from its message, by its place among them, and in what."""
+    """Which of some rows differs from its message, by its place among them, and in what."""
 
     place: int
     field: str
@@ -154,7 +154,7 @@ class TargetLog:
         self._consumer.close()
 
     def end(self) -> int:
-        """Return the partition's next offset. Raises RestoreMismatchError where it does not begin at 0."""
+        """Return the partition's next offset. Raises RestoreMismatchError if it does not begin at 0."""
         from confluent_kafka import KafkaException
 
         try:
@@ -166,7 +166,7 @@ class TargetLog:
         return int(end)
 
     def messages(self, start: int, end: int) -> Iterator[list[Message]]:
-        """Yield the records [start, end), in batches. Raises RestoreMismatchError where one is missing, and
+        """Yield the records [start, end), in batches. Raises RestoreMismatchError if one is missing, and
         TargetUnreachableError for a read that stands still."""
         from confluent_kafka import TopicPartition
 
@@ -224,7 +224,7 @@ class TargetLog:
 
 
 class Writer:
-    """Is an idempotent producer of one partition."""
+    """An idempotent producer of one partition."""
 
     def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
         """Raise CleantailError for settings that librdkafka does not take."""
@@ -256,7 +256,7 @@ class Writer:
         self._require_taken()
 
     def settle(self) -> None:
-        """Wait until the brokers have all that was queued. Raises TargetUnreachableError or TargetError where they do
+        """Wait until the brokers have all that was queued. Raises TargetUnreachableError or TargetError if they do
         not take it."""
         while self._producer.flush(POLL_S):
             self._require_taken()

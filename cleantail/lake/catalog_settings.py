@@ -18,12 +18,12 @@ from cleantail.lake.jar_list import on_class_path
 from cleantail.log.task_shares import DEFAULT_CORES
 
 SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
-"""What a Spark cluster with spark.authenticate=true asks of a driver."""
+"""The secret that a driver needs for a Spark cluster with spark.authenticate=true."""
 
 LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
-"""A file beside the jars, made by cleantail_cli/class_archive.py: with it a JVM need not load and verify each class."""
+"""A file next to the jars, made by cleantail_cli/class_archive.py. With it a JVM need not load and verify classes."""
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """The many classes that cannot be archived, and an archive that is passed over, are no news."""
 AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
@@ -46,7 +46,7 @@ OWN_OVERHEAD_MIB = 512
 def jars(platform: Platform) -> list[Path]:
     """Return the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
     starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
-    CleantailError where one has another size than is listed."""
+    CleantailError if one has another size than is listed."""
     return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform))
 
 
@@ -117,7 +117,7 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
 
 
 def _worker_settings(platform: Platform) -> dict[str, str]:
-    """Return what Spark is told of Python's workers. Local ones are forked from a daemon that has made the imports;
+    """Return Spark's settings for Python workers. Local ones are forked from a daemon that has made the imports;
     an executor elsewhere gets the memory that its tasks take outside of the JVM, on top of Spark's own share."""
     if platform.spark.master.startswith("local"):
         return {"spark.python.daemon.module": "spark_jobs.engine.workers.daemon"}

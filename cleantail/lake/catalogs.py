@@ -130,7 +130,7 @@ def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:
 
 
 def unreachable(platform: Platform, error: Exception) -> CleantailError:
-    """Return what to raise for whatever the catalog's driver raised."""
+    """Return the error to raise for an error of the catalog's driver."""
     if isinstance(error, CleantailError):
         return error
     where = platform.catalog.uri or platform.catalog_uri
@@ -177,8 +177,8 @@ def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str
 
 
 def load_table(catalog: Catalog, topic: Topic) -> Table | None:
-    """Return the topic's table, or None if there is none yet. Raises TableError where it is not this topic's,
-    OutsideError where the catalog is out of reach."""
+    """Return the topic's table, or None if there is none yet. Raises TableError if it is not this topic's,
+    OutsideError if the catalog is out of reach."""
     table = load_any(catalog, topic.table, topic.platform)
     if table is None:
         return None
@@ -196,7 +196,7 @@ def load_table(catalog: Catalog, topic: Topic) -> Table | None:
 
 def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
     """Return `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
-    `platform`: whose catalog it is. Raises OutsideError where it is out of reach."""
+    `platform`: whose catalog it is. Raises OutsideError if it is out of reach."""
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError
@@ -226,7 +226,7 @@ def require_known_types(table: str, error: Exception) -> None:
 
 
 def _require_own_partitioning(table: Table, topic: Topic) -> None:
-    """Raise TableError where somebody has changed how the topic's own table is partitioned: its one partition field
+    """Raise TableError if somebody has changed how the topic's own table is partitioned: its one partition field
     says of each file which log it is of."""
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
@@ -307,7 +307,7 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
 
 
 def load_named(platform: Platform, name: str) -> Table:
-    """Load the table that a person names. Raises CleantailError where its name is none, and TableError where there is
+    """Load the table that a person names. Raises CleantailError if its name is none, and TableError if there is
     no such table or no catalog."""
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")

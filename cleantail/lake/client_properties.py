@@ -1,4 +1,4 @@
-"""Says what Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
+"""What Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
 
 A catalog that is only read (platform.source_catalogs) is told no login that it does not name by itself, and neither
 client makes or alters tables of a database for it.
@@ -84,7 +84,7 @@ PYICEBERG_ONLY = (
 
 
 def of_java(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties as Spark's Iceberg catalog is told them."""
+    """Return the properties under the names of Spark's Iceberg catalog."""
     translated = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
     theirs = {row.pyiceberg for row in NAMES}
     untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
@@ -92,7 +92,7 @@ def of_java(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties as PyIceberg is told them. It knows client.region too, of which Glue's client reads
+    """Return the properties under PyIceberg's names. It knows client.region too, of which Glue's client reads
     its region."""
     translated = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
     theirs = {row.java for row in NAMES} - {"client.region"}
@@ -135,7 +135,7 @@ _SERVICES = {
     "glue": {"type": "glue"},
     "hive": {"type": "hive"},
 }
-"""What both clients are told alike of a catalog that is no database."""
+"""Settings that both clients share, of catalogs other than databases."""
 _DATABASES = ("postgres", "mysql")
 _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 """How SQLAlchemy calls a database with the driver for it."""

@@ -40,7 +40,7 @@ DAY_MS = 86_400_000
 
 
 class Statistics:
-    """Says what the footer of a file has on columns. A column that the file lacks is one value in all its records,
+    """What the footer of a file has on columns. A column that the file lacks is one value in all its records,
     unless it is a field of a struct that the file has: where that is null, so is the field."""
 
     def __init__(self, footer: Any, projection: Projection) -> None:
@@ -163,7 +163,7 @@ class Part:
 
 def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_LINEAGES) -> tuple[Part, ...]:
     """Return the logs in an adopted table's file: from the manifest, else its footer, else its records. Raises
-    TableError where records have neither offsets nor row ids."""
+    TableError if records have neither offsets nor row ids."""
     if not columns.has_offsets:
         return _by_lineage(table, file, columns, lineages)
     return _by_offset(table, file, columns)

@@ -1,4 +1,4 @@
-"""Says what a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing.
+"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing.
 
 A decision goes by the real clock, or by `now_ms`, which a person may give for a run:
 
@@ -50,7 +50,7 @@ def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
 
 
 def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
-    """Raise CleantailError where a run is asked to begin by another clock than the real one, and the platform does
+    """Raise CleantailError if a run is asked to begin by another clock than the real one, and the platform does
     not say that it may. A clock behind is no more harmless than one ahead: horizons of tombstones and the memory of
     late versions are counted from it, and branches that are kept for a while are named by it."""
     require_past(platform, now_ms, clock_ms)
@@ -63,7 +63,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
 
 
 def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
-    """Raise CleantailError where a run is to go by a clock ahead of the real one, and the platform does not say that
+    """Raise CleantailError if a run is to go by a clock ahead of the real one, and the platform does not say that
     it may."""
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
@@ -74,7 +74,7 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
 
 
 def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
-    """Raise CleantailError where the clock of a plan is ahead of the real one, and HeldError where it is from before
+    """Raise CleantailError if the clock of a plan is ahead of the real one, and HeldError if it is from before
     its run began. `began_ms`: when Airflow began the run; None for a job that was started by hand."""
     require_past(platform, now_ms, clock_ms, SKEW_MS)
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
@@ -98,7 +98,7 @@ def evaluate_topic(
     kept: KeptFacts | None = None,
     unconverted: bool = False,
 ) -> RunPlan:
-    """Plan a run of one topic at `now_ms`. `reconcile`: a person asks for a reconciliation; `later_round`: as in
+    """Plan a run of one topic at `now_ms`. `reconcile`: a user requests a reconciliation; `later_round`: as in
     resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
     `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
     Raises TableError when catalog or table is not usable."""
@@ -245,7 +245,7 @@ CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
 def parsed_unit(text: str) -> WorkUnit:
-    """Parse the unit that compact was handed. Raises HeldError where it is none."""
+    """Parse the unit that compact was handed. Raises HeldError if it is none."""
     try:
         return WORK_UNIT_JSON.value(text, "the work unit")
     except TableError as e:
@@ -256,7 +256,7 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
     """Return the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
     real clock.
 
-    Raises HeldError where the one that was handed over has other bounds, another name, a snapshot that `main` never was
+    Raises HeldError if the one that was handed over has other bounds, another name, a snapshot that `main` never was
     at, or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
     """
     base, facts = _base(topic, unit.base_snapshot_id)
@@ -287,7 +287,7 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
 
 
 def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """Return what a run does to the log, or one with `force`. Raises HeldError where the unit says something else."""
+    """Return what a run does to the log, or one with `force`. Raises HeldError if the unit says something else."""
     candidates = [works[work.partition] for works in planned_works if work.partition in works]
     if not candidates:
         raise _refused(f"there is nothing to do in partition {work.partition}")

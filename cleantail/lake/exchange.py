@@ -23,7 +23,7 @@ def is_address(text: str) -> bool:
 
 
 def folder_of(exchange: str, identity: Sequence[object]) -> str:
-    """Return the folder of one task, whatever its try."""
+    """Return the folder of one task. All its tries share it."""
     return f"{exchange.rstrip('/')}/{digest_of(map(str, identity))}"
 
 
@@ -47,7 +47,7 @@ def read_document(platform: Platform, address: str) -> str | None:
 
 
 def remove_document(platform: Platform, address: str) -> None:
-    """Remove a document where there is one."""
+    """Remove a document if it exists."""
     from pyiceberg.io import load_file_io
 
     io = load_file_io(_store(platform), address)

@@ -65,7 +65,7 @@ def _rows(file: Path) -> list[list[str]]:
 
 @cache
 def spark_version() -> str:
-    """Return the version of Spark that is installed, as `4.1`; the tested one where there is no PySpark."""
+    """Return the version of Spark that is installed, as `4.1`; the tested one if there is no PySpark."""
     for package in ("pyspark", "pyspark-client"):
         try:
             return ".".join(version(package).split(".")[:2])
@@ -99,7 +99,7 @@ def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ..
 def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
     """Return the listed jars of Spark's applications that are in the directory; none if there is none of them.
 
-    Raises CleantailError where only some are there, and where one has another size than is listed.
+    Raises CleantailError if only some are there, and where one has another size than is listed.
     """
     kinds = kinds_of(spark or spark_version(), s3=True, mysql=True)
     jars = [jar for jar in listed() if jar.kind in kinds]
@@ -172,8 +172,8 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
 def fetch(
     directory: Path, kinds: Collection[str], repositories: Sequence[str] = (), env: Mapping[str, str] = os.environ
 ) -> None:
-    """Fetch the jars of these kinds into the directory. Raises OutsideError where they cannot be had, and
-    CleantailError where another file came than was listed."""
+    """Fetch the jars of these kinds into the directory. Raises OutsideError if they cannot be had, and
+    CleantailError if another file came than was listed."""
     with TemporaryDirectory(prefix="cleantail-jars-") as folder:
         downloads = _resolved(Path(folder), packages(kinds), repositories, env)
         known = {jar.name for jar in listed_jars(kinds)}
@@ -216,7 +216,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
 
 
 def _spark_submit() -> Path:
-    """Return Spark's own script. Raises CleantailError where PySpark is not installed."""
+    """Return Spark's own script. Raises CleantailError if PySpark is not installed."""
     spec = find_spec("pyspark")
     script = Path(spec.origin).parent / "bin" / "spark-submit" if spec and spec.origin else None
     if script is None or not script.is_file():

@@ -118,7 +118,7 @@ class KeptFacts:
 
 
 class _Namespace:
-    """Says what the properties of one namespace say of its topics."""
+    """What the properties of one namespace say of its topics."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._readers: dict[str, tuple[Reader, ...]]

@@ -36,7 +36,7 @@ REWRITE = (
     "Iceberg itself takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
 )
-"""Once writes the data files again, and the next commit of this kind finds that the deletes are of none any more."""
+"""The first commit rewrites the data files. The second drops the delete files, which no data file uses any more."""
 
 
 EQUALITY = 2

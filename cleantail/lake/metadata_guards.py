@@ -69,7 +69,7 @@ def most_delete_bytes(io: Any = None) -> int:
 
 
 def metadata_text(input_file: Any) -> bytes:
-    """Return what a metadata file unpacks to. Raises TableError where that is more than metadata.max.bytes."""
+    """Return what a metadata file unpacks to. Raises TableError if that is more than metadata.max.bytes."""
     with input_file.open() as stream:
         # as packed as unpacked: a file of empty pieces would be read for ever
         packed = up_to(stream.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
@@ -146,7 +146,7 @@ def avro_file() -> Any:
 
 
 class _Whole:
-    """Is an input file of which no more is read than the limit."""
+    """An input file of which no more is read than the limit."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.location = file, file.location
@@ -223,7 +223,7 @@ def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Ca
 
 
 def require_data_alone(table: str, names: Iterable[str]) -> None:
-    """Raise TableError where one of the table's properties names code, or a store, to whoever writes the table."""
+    """Raise TableError if one of the table's properties names code, or a store, to whoever writes the table."""
     if named := sorted(name for name in names if NAMES_CODE.fullmatch(name)):
         raise TableError(
             f"table {table} has the property {one_line(named[0])}, which names code or a store for its writers: "

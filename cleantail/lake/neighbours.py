@@ -57,7 +57,7 @@ class Neighbour:
 
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
-    """Raise TableError where the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
+    """Raise TableError if the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
     where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
     Tables of `platform.source_catalogs` count. It costs one query of each SQL catalog, and reads the metadata file of
     every other table, 16 at a time."""
@@ -84,7 +84,7 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
 
 
 def require_inner_paths(name: str, location: str, properties: Mapping[str, str]) -> None:
-    """Raise TableError where a property puts files of the table outside its location."""
+    """Raise TableError if a property puts files of the table outside its location."""
     root = folder_location(location)
     for key in PATHS:
         path = properties.get(key)
@@ -97,7 +97,7 @@ def require_inner_paths(name: str, location: str, properties: Mapping[str, str])
 
 
 def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
-    """Raise TableError where one of the files lies outside the location."""
+    """Raise TableError if one of the files lies outside the location."""
     if foreign_files := files_outside(files, location):
         more = f" and {len(foreign_files) - _NAMED} more" if len(foreign_files) > _NAMED else ""
         raise TableError(

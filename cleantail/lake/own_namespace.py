@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    """Holds the part that all such values have."""
+    """The fields that all these values share."""
 
     topic: str
 
@@ -42,7 +42,7 @@ _OWNER_JSON: Codec[_Owned] = Codec(_Owned)
 
 
 def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
-    """Read them in one call; there are none where there is no such namespace."""
+    """Read them in one call; there are none if there is no such namespace."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
@@ -67,7 +67,7 @@ def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str
 
 
 def property_name(prefix: str, *identity: object) -> str:
-    """Return the prefix and a hash of what the value is about, so that no two topics meet whatever their names."""
+    """Return the prefix and a hash of the subject. Two topics never share a property, even if their names are alike."""
     return prefix + digest_of(identity)
 
 
@@ -222,7 +222,7 @@ BY_CHARS = 40
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
     """Lifts the quarantine of one log and return what it was; nothing else of the log's state changes.
 
-    `by` is the user's name, for the log. Raises CleantailError where the log is not in quarantine, TableError where
+    `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError where
     there is no such table or partition, OvertakenError when rounds were faster every time.
     """
     catalog = open_catalog(topic.platform)

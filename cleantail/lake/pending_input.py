@@ -46,7 +46,7 @@ _NOTHING = "nothing was appended"
 
 
 def table_source_of(topic: Topic) -> TableSource:
-    """Return what the topic's YAML says of its source table. Raises CleantailError where it has none."""
+    """Return what the topic's YAML says of its source table. Raises CleantailError if it has none."""
     if topic.source.table is None:
         raise CleantailError(f"topic {topic.topic} has no source.table in its YAML; {_NOTHING}")
     return topic.source.table
@@ -54,7 +54,7 @@ def table_source_of(topic: Topic) -> TableSource:
 
 def described_source(topic: Topic) -> SourceTable:
     """Return the source's snapshots as they are now. Raises SourceError, TableError if its metadata cannot be read,
-    and OutsideError where its catalog is out of reach."""
+    and OutsideError if its catalog is out of reach."""
     source = table_source_of(topic)
     catalog, name = source.catalog or topic.platform.catalog.name, source.named_in(topic.platform.catalog.name)
     table = _loaded(topic.platform.reading(source.catalog), source, name)
@@ -140,7 +140,7 @@ class OwnPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """Says what a read would bring now, None if nothing is new, with what it was planned on."""
+    """What a read would bring now, None if nothing is new, with what it was planned on."""
 
     at: OwnPosition
     source: SourceTable
@@ -183,7 +183,7 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
 
 
 def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
-    """Raise SourceError where files have brought what is still to come from the source: it may have been cleaned
+    """Raise SourceError if files have brought what is still to come from the source: it may have been cleaned
     since, and would come a second time."""
     known = position.next_offsets if position else {}
     beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
@@ -199,7 +199,7 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
     """Return the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
     in evaluate_topic.
 
-    A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError where the
+    A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError if the
     folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
     """
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []

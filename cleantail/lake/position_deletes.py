@@ -45,7 +45,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 
 def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int) -> int:
     """Return what the pages of these columns unpack to, by their headers; of that which is beyond the limit, a number
-    beyond it. Raises ValueError where a header cannot be read, or a column does not lie in the file."""
+    beyond it. Raises ValueError if a header cannot be read, or a column does not lie in the file."""
     size = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -270,7 +270,7 @@ def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]
 
 
 def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> None:
-    """Raise TableError where a data file has two deletion vectors, or one that is older than the file: engines that
+    """Raise TableError if a data file has two deletion vectors, or one that is older than the file: engines that
     follow Iceberg's specification read no record of such a table."""
     file = vectors[0].data_file
     if len(vectors) > 1:

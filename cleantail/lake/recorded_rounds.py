@@ -120,7 +120,7 @@ class AnsweredRound:
 
 
 def answered_round(topic: Topic, reference: RoundReference, kind: str) -> AnsweredRound:
-    """Return the round with its answer. Raises HeldError where it is not as the task says, or waits for an answer."""
+    """Return the round with its answer. Raises HeldError if it is not as the task says, or waits for an answer."""
     catalog = open_catalog(topic.platform)
     evidence = evidence_of_round(catalog, topic.platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
@@ -143,7 +143,7 @@ def recorded_publication(
     passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots of the check that the task
     before has told of, which is another one where the round had to be made again: what it held back is `red_before`.
 
-    It goes by the evidence and the table alone. Raises TableError, and OutsideError where the catalog is out of reach.
+    It goes by the evidence and the table alone. Raises TableError, and OutsideError if the catalog is out of reach.
     """
     catalog = kept_catalog(topic.platform)
     table = load_table(catalog, topic)

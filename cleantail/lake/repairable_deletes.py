@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DamagedVectors:
-    """Says what is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector
+    """What is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector
     left."""
 
     unreadable: dict[str, str]
@@ -81,7 +81,7 @@ def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForeignDeletes:
-    """Says how many there are of each kind, and how many rows the equality deletes have."""
+    """The number of delete files of each kind, and of rows in the equality deletes."""
 
     equality_deletes: int = 0
     equality_rows: int = 0
@@ -111,7 +111,7 @@ def require_parquet_files(table: Table) -> None:
 
 
 def require_own_deletes(table: Table) -> None:
-    """Raise TableError where the current snapshot has deletes that a round could not replace, with the way out."""
+    """Raise TableError if the current snapshot has deletes that a round could not replace, with the way out."""
     snapshot = table.current_snapshot()
     for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:

@@ -163,7 +163,7 @@ def _records(files: Any) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLogs:
-    """Holds the logs that a rollback has changed, and the clean point of every log of the topic as it is after it."""
+    """The logs that a rollback changed, and the clean point of every log after it."""
 
     published: tuple[int, ...]
     checkpoints: Mapping[int, int]

@@ -160,7 +160,7 @@ def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequen
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
-    """Holds the state of a log and what was decided for it. `keyless`: what will become of its records without a key,
+    """The state of a log and what was decided for it. `keyless`: what will become of its records without a key,
     in words; empty if it has none."""
 
     log: LogState
@@ -193,7 +193,7 @@ class PlannedLog:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Says what a run does with one topic, and why: units to compact, logs to sweep, whether files are rewritten."""
+    """What a run does with one topic, and the reasons: units to compact, logs to sweep, whether files are rewritten."""
 
     topic: str
     round: str
@@ -274,7 +274,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class NewInput:
-    """Says what a run brings into the table before its rounds. `bytes`: what its source has and its table has not, None
+    """What a run brings into the table before its rounds. `bytes`: what its source has and its table has not, None
     where that is nothing; `converts`: whether deletes by values are converted."""
 
     bytes: int | None = None

@@ -1,4 +1,4 @@
-"""Says where tables lie, in a form in which two folders can be compared however they are written. Pure, but for links
+"""Where tables lie, in a form in which two folders can be compared however they are written. Pure, but for links
 and what other tables' metadata say.
 
 `file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`; links of local

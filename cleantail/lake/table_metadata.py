@@ -288,7 +288,7 @@ def history_of(table: Table) -> Iterator[Commit]:
 
 
 class _SnapshotsById:
-    """Says what PyIceberg's walk asks of a table's metadata. The metadata's own answer looks through all snapshots for
+    """What PyIceberg's walk asks of a table's metadata. The metadata's own answer looks through all snapshots for
     each, which takes 0.7 s for 5,000 of them where this takes 5 ms."""
 
     def __init__(self, table: Table) -> None:

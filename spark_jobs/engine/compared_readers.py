@@ -67,7 +67,7 @@ _equal: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class ReaderComparison:
-    """Holds the result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: what the
+    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: what the
     round's commit sets."""
 
     blocked: Mapping[int, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """Holds what a reader has seen of a file: the number of records, and column -> a digest of its values, each with
+    """What a reader has seen of a file: the number of records, and column -> a digest of its values, each with
     the number of its record. The order of records does not count."""
 
     records: int

@@ -121,7 +121,7 @@ def arrival(file: LogFile) -> tuple[int, int, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Holds the offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated`
+    """The offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated`
     of one in the file itself."""
 
     earlier: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def name_of(file: LogFile) -> FileName:
 
 @dataclass(frozen=True, slots=True)
 class LastRecords:
-    """Holds the last dirty record of each key, where that alone says which record wins: by `offset`.
+    """The last dirty record of each key, where that alone says which record wins: by `offset`.
 
     `offsets`: by the key's number; `winners`: the same, to be asked. `files`: the dirty records of each file that has
     no others by its bounds, without their keys, so that nobody reads it again to see which of them win.
@@ -193,7 +193,7 @@ class LastRecords:
 
 @dataclass(frozen=True, slots=True)
 class DirtyPart:
-    """Says what the first pass over a task's files has found. `task` is as it was given, with the ends at which its
+    """What the first pass over a task's files has found. `task` is as it was given, with the ends at which its
     maps are full. `touched`: the keys, which TaskKeys has. `last`: None where more has to be compared."""
 
     task: LogTask

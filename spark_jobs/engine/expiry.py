@@ -1,4 +1,4 @@
-"""Says what one task finds that an expiry removes, and count once it has: due tombstones, but for those that guard a
+"""What one task finds that an expiry removes, and count once it has: due tombstones, but for those that guard a
 key.
 
 A log of several tasks is gone through by shares of its files, each on its own: a tombstone is compared with no other.

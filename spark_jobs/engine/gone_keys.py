@@ -76,7 +76,7 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class GoneKeys:
-    """Holds what is gone, by log: `keys` how many, `cut_off` how many are below the brokers' log start. `positions`:
+    """What is gone, by log: `keys` how many, `cut_off` how many are below the brokers' log start. `positions`:
     (log, hash of the file's name) -> the records' positions, as a serialized BitMap64."""
 
     positions: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
@@ -195,7 +195,7 @@ GROUP BY r.log
 
 
 def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> list[LogMeasure]:
-    """Return the measures of each log of the unit. Raises CleantailError where the brokers cannot be read."""
+    """Return the measures of each log of the unit. Raises CleantailError if the brokers cannot be read."""
     change, base, branch = files_of_round(table, unit, table.load())
     planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
     again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
@@ -227,7 +227,7 @@ def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedU
 
 
 def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> None:
-    """Raise ConflictError where what is left may have gone between the round and its check: its branch is dropped."""
+    """Raise ConflictError if what is left may have gone between the round and its check: its branch is dropped."""
     configs = source.brokers.cleaner_configs(table.topic.kafka_topic)
     passed_ms = int(time.time() * 1000) - (unit.began_ms or 0)
     if configs is not None and passed_ms > configs.delete_retention_ms:

@@ -1,4 +1,4 @@
-"""Says what one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
+"""What one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
 
 1. The winners are found again, on the base, and every record of the base is looked at: whether the branch has it, and
    whether it should.

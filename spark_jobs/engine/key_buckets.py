@@ -87,7 +87,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DirtyShare:
-    """Says what one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without
+    """What one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without
     any."""
 
     filter: KeyFilter
@@ -132,7 +132,7 @@ def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedDirtyPart:
-    """Says what all shares of a task know of its dirty part."""
+    """What all shares of a task know of its dirty part."""
 
     filter: KeyFilter
     dirty: DirtyPart

@@ -1,4 +1,4 @@
-"""Says what one task of the engine takes, the files of one log or of some logs that share files, and what it gives
+"""What one task of the engine takes, the files of one log or of some logs that share files, and what it gives
 back.
 
 All of it can be pickled, and holds nothing of a record but positions and counts.
@@ -28,7 +28,7 @@ SMALL_RECORDS, SMALL_KEY_BYTES = 100_000, 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Holds the files of the side table of deleted versions that are of a task's logs."""
+    """The files of the side table of deleted versions that are of a task's logs."""
 
     files: tuple[LogFile, ...] = ()
     layout: Layout = field(default_factory=dict)
@@ -102,7 +102,7 @@ class LogTask:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Holds the bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`:
+    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`:
     what is below goes by retention."""
 
     first: Longs
@@ -125,7 +125,7 @@ def _longs(numbers: Iterable[int]) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class LogRemovals:
-    """Says what a round removes from the logs of a task.
+    """What a round removes from the logs of a task.
 
     `positions`: reason -> (partition, hash of the file's name) -> the positions, as a serialized BitMap64. `keyless`:
     partition -> records without a key below the planned end, and the offset of the first. `ends`: partition -> the end
@@ -161,7 +161,7 @@ class EntryCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """Says what a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by
+    """What a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by
     entry."""
 
     partition: int

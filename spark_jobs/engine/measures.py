@@ -1,4 +1,4 @@
-"""Says what a round has done to its logs, measured on base and branch: violations of each rule, and the new state.
+"""What a round has done to its logs, measured on base and branch: violations of each rule, and the new state.
 
 What it does to tombstones, and the ledger of their horizons once it is published (semantics.md 1.5, 3.3):
 
@@ -229,7 +229,7 @@ def _proven(table: TopicTable, unit: StagedUnit, proofs: Mapping[int, int]) -> d
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """Says how many keys a log has, and how many of them more than one record has."""
+    """How many keys a log has, and how many of them more than one record has."""
 
     keys: int
     twice: int

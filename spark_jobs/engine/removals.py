@@ -1,4 +1,4 @@
-"""Says what one task finds that a round removes from its logs.
+"""What one task finds that a round removes from its logs.
 
 A record goes by the first reason that it has (semantics.md 1.4, 3.5, 3.7):
 

@@ -69,7 +69,7 @@ class OffsetOrder:
         self._last = -1
 
     def require(self, offsets: Longs, path: str) -> None:
-        """Raise RefusedError where they do."""
+        """Raise RefusedError if they do."""
         if not len(offsets):
             return
         if offsets[0] < self._last or bool((offsets[1:] < offsets[:-1]).any()):
@@ -117,7 +117,7 @@ def _packs_values(group: Any) -> bool:
 
 
 def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
-    """Return the offsets of the records. Raises RefusedError where they have none."""
+    """Return the offsets of the records. Raises RefusedError if they have none."""
     array = Projection(batch.schema, layout, (OFFSET,), (), path).arrays(batch).get(OFFSET)
     if array is None or array.null_count == len(array) > 0:
         raise RefusedError(f"{path} has no column for the offset, by the table's field ids")
@@ -151,7 +151,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Holds the new files, in offset order, and how many records lived in the old ones; or why there are none,
+    """The new files, in offset order, and how many records lived in the old ones; or why there are none,
     where the files cannot be rewritten in this way."""
 
     files: tuple[WrittenFile, ...] = ()

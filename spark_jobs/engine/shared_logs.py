@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MapShare:
-    """Says what shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of
+    """What shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of
     each."""
 
     keys: tuple[bytes, ...]
@@ -82,7 +82,7 @@ class MapShare:
 
 @dataclass(frozen=True, slots=True)
 class ShippedMap:
-    """Holds the keys of all shares, each once with its highest offset, and what they know of the dirty part
+    """The keys of all shares, each once with its highest offset, and what they know of the dirty part
     together."""
 
     keys: bytes

@@ -52,7 +52,7 @@ SOURCE_KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary()), ("offset", p
 
 @dataclass(frozen=True, slots=True)
 class SourceKeys:
-    """Holds what the passes have read, as messages to buckets on the executors' disks, and [start, end) of each log."""
+    """What the passes have read, as messages to buckets on the executors' disks, and [start, end) of each log."""
 
     passes: tuple[Any, ...]
     starts: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""Says how a table wants its files written, and what it is told of those that tasks have written: counts, sizes and
+"""How a table wants its files written, and what it is told of those that tasks have written: counts, sizes and
 bounds of their columns, out of the files' footers.
 
 1. Iceberg's own library would open each file once more, and read Hadoop's configuration again for each.
@@ -101,7 +101,7 @@ class FileMetrics:
         return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Return the metrics of a file as Iceberg writes them in JSON. Raises RefusedError where the file calls a
+        """Return the metrics of a file as Iceberg writes them in JSON. Raises RefusedError if the file calls a
         column otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):

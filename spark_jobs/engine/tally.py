@@ -20,7 +20,7 @@ from spark_jobs.engine.task_records import Records
 
 @dataclass(frozen=True, slots=True)
 class TombstoneLedger:
-    """Says what a task knows of a log's tombstones.
+    """What a task knows of a log's tombstones.
 
     spans        offsets [from, to) where live tombstones can be; elsewhere none are looked for
     entries      the ledger as it is once the round is published: by its ends they are counted
@@ -106,7 +106,7 @@ Ledgers = Mapping[int, TombstoneLedger]
 
 @dataclass(slots=True)
 class LogTally:
-    """Holds the counts of one log: measures by name, and tombstones by entry."""
+    """The counts of one log: measures by name, and tombstones by entry."""
 
     counts: Counter[str] = field(default_factory=Counter)
     tombstones: EntryTally = field(default_factory=EntryTally)

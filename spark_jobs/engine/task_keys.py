@@ -40,7 +40,7 @@ Rows = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """Says how many keys were numbered, the lowest and the highest of them; both None without any."""
+    """How many keys were numbered, the lowest and the highest of them; both None without any."""
 
     count: int
     low: bytes | None
@@ -61,7 +61,7 @@ PORTION_BYTES = 8 << 20
 
 
 class KeysInMemory:
-    """Holds the keys, each once, with the lowest and the highest offset of each: a key's place is its number."""
+    """The keys, each once, with the lowest and the highest offset of each: a key's place is its number."""
 
     def __init__(self, keys: pa.Array, first: Longs, last: Longs) -> None:
         self._keys, self._first, self._last = keys, first, last
@@ -186,7 +186,7 @@ def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.Re
 
 
 class KeysInDatabase:
-    """Holds the keys in the database's table `touched`. `column`: where that has a key's number."""
+    """The keys in the database's table `touched`. `column`: where that has a key's number."""
 
     def __init__(self, database: Any, column: Literal["rowid", "number"] = "rowid") -> None:
         self._database, self._column = database, column

@@ -218,7 +218,7 @@ def flags_of(task: LogTask, past: Booleans) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class TouchedRecords:
-    """Holds the records of touched keys, one entry for each.
+    """The records of touched keys, one entry for each.
 
     number   of the key, among the touched ones
     place    in which log and file the record is: number of the log x files of the task + number of the file

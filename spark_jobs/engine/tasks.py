@@ -289,13 +289,13 @@ def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], task
 
 @dataclass(frozen=True, slots=True)
 class StoredWork(Generic[T, R]):
-    """Says what a task does, with what it takes to open the table's files: for several calls of run_stored."""
+    """What a task does, with what it takes to open the table's files: for several calls of run_stored."""
 
     run: Callable[[T], R | Failed]
 
 
 def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
-    """Return the work with its store. Raises CleantailError where Spark's workers lack what it needs."""
+    """Return the work with its store. Raises CleantailError if Spark's workers lack what it needs."""
     require_python(table.spark.sparkContext, table.platform)
     return stored_work(work, file_io_properties(table.topic), table.met)
 
@@ -320,7 +320,7 @@ def run_described(context: SparkContext, work: StoredWork[T, R], tasks: Sequence
 
 
 def require_python(context: SparkContext, platform: Platform) -> None:
-    """Raise CleantailError where Spark's workers lack what the tasks need."""
+    """Raise CleantailError if Spark's workers lack what the tasks need."""
     require_workers(context, platform, parallelism(platform.spark))
 
 

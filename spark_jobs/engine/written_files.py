@@ -32,7 +32,7 @@ LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 
 
 class RefusedError(Exception):
-    """Is raised where a task cannot keep files exactly as they are. Spark rewrites them; the message says why."""
+    """Raised where a task cannot keep files exactly as they are. Spark rewrites them; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def as_written(
     batch: pa.RecordBatch, schema: TableSchema, written: pa.Schema, lineage: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """Return records of a file as they are written. `lineage`: what the file says of them by column, for records that
-    do not carry it themselves. Raises RefusedError where a column cannot be what is written."""
+    do not carry it themselves. Raises RefusedError if a column cannot be what is written."""
     by_id = {_id_of(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
     arrays = []
     for field in written:
@@ -162,7 +162,7 @@ BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """Says how the table asks its Parquet files to be written. `level` None: the codec's own. `row_group_bytes`: at
+    """How the table asks its Parquet files to be written. `level` None: the codec's own. `row_group_bytes`: at
     most so much of a row group, before it is encoded."""
 
     codec: str
@@ -212,7 +212,7 @@ class NewFiles:
         self._written: list[WrittenFile] = []
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
-        """Begin the records of a file with this footer. Raises RefusedError where its columns differ from those of the
+        """Begin the records of a file with this footer. Raises RefusedError if its columns differ from those of the
         files before it."""
         if self._schema is None:
             self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])

@@ -408,7 +408,7 @@ def append_files(
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Says how a commit moves the position: its text `before` (None if there was none) and `after`, and the summary
+    """How a commit moves the position: its text `before` (None if there was none) and `after`, and the summary
     of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
     property that has the position. `left_out`: records that the table cannot hold, which the commit goes on behind."""
 
@@ -421,7 +421,7 @@ class Advance:
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
-    """Append the data files to `main` and moves the position, both or neither. Raises ConflictError where another
+    """Append the data files to `main` and moves the position, both or neither. Raises ConflictError if another
     ingestion has moved the position meanwhile; then nothing was appended.
 
     Every such commit makes a snapshot, also one that brings no record: by it a catalog sees any two of them as what
@@ -589,7 +589,7 @@ def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) ->
 def _require_as_read(
     table: Committed, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
 ) -> None:
-    """Raise ConflictError where a property that is written is not any more what it was."""
+    """Raise ConflictError if a property that is written is not any more what it was."""
     if changed := sorted(name for name in written if now.get(name) != before.get(name)):
         raise ConflictError(f"{table.topic.table} has another {changed[0]} than the round went by: somebody published")
 
@@ -734,7 +734,7 @@ def replace_files(
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Says what `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
+    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
     again. `removed`: names of properties that go."""
 
     to_snapshot_id: int | None

@@ -124,7 +124,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
     """Return the positions of the data file that a delete file names, by the table's own IO (tasks read them by
-    log_files.read_deletes_in_task). Raises TableError where it cannot be read."""
+    log_files.read_deletes_in_task). Raises TableError if it cannot be read."""
     require_bytes(where.length, limit := most_delete_bytes(), where.path)
     content = _content(table, where.path, where.start or 0, max(where.length, 0))
     if where.start is not None:

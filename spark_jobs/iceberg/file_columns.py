@@ -171,7 +171,7 @@ def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout
 
 
 class PartitionConstants:
-    """Holds which columns of a table have an identity partition, by partition spec."""
+    """Which columns of a table have an identity partition, by partition spec."""
 
     def __init__(self, table: Any, ids: Iterable[int]) -> None:
         wanted, self._sources = set(ids), dict[int, list[tuple[int, str, int]]]()

@@ -31,7 +31,7 @@ two threads cannot do at once."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
-    """Raise TableError where any snapshot of the table names a file outside its location.
+    """Raise TableError if any snapshot of the table names a file outside its location.
 
     One file of each folder is looked at, and all whose name has a percent sign: in one query of Spark.
     """

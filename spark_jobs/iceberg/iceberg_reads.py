@@ -125,7 +125,7 @@ FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Return the Iceberg `Table` of that name. Raises TableError where its properties name code: Iceberg would load it
+    """Return the Iceberg `Table` of that name. Raises TableError if its properties name code: Iceberg would load it
     when the table is read or written, and they may have changed since the table was looked at. Also where a commit to
     an adopted one would delete metadata files outside its location."""
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
@@ -289,7 +289,7 @@ def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
 
 
 def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Raise ConflictError where a delete file is not of its data file alone: with it would go what it deletes of
+    """Raise ConflictError if a delete file is not of its data file alone: with it would go what it deletes of
     others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of).
     `deletes`: paths of data files, and the delete files of each."""
     of_file = [(path, delete) for path, some in deletes for delete in some]

@@ -41,7 +41,7 @@ Deletes = tuple[DeletedPositions, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileDeletes:
-    """Says what is deleted of a data file: `before` and `again` as a LogFile has them."""
+    """What is deleted of a data file: `before` and `again` as a LogFile has them."""
 
     before: Deletes
     again: tuple[Deletes, ...]

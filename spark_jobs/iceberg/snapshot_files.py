@@ -100,7 +100,7 @@ class PlannedFile:
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Return the data files of a snapshot, each with its delete files. Raises TableError where a file is partitioned
+    """Return the data files of a snapshot, each with its delete files. Raises TableError if a file is partitioned
     by a column that the table has no more."""
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
     tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
@@ -185,7 +185,7 @@ RemovedPositions = Mapping[tuple[int, int], BitMap64]
 
 
 class SnapshotFiles:
-    """Holds the data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
+    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
 
     `columns` is the mapping of an adopted table, a file of which may hold several logs. A file that is registered more
     than once is known by its last registration: what is deleted of that is deleted of all.
@@ -331,7 +331,7 @@ class SnapshotFiles:
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
         """Write delete files of the positions and of what was deleted before. Returns those to add, those that they
-        replace, and the files that are registered `once` from now on. Raises ConflictError where a delete file cannot
+        replace, and the files that are registered `once` from now on. Raises ConflictError if a delete file cannot
         be replaced."""
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}

@@ -121,7 +121,7 @@ STALE_BRANCH_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """Is a topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic.
+    """A topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic.
     `met`: kinds of the data files that tasks have opened for it."""
 
     spark: SparkSession
@@ -163,7 +163,7 @@ class TopicTable:
         self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Create a side table if there is none. Raises TableError where there is another's table of that name."""
+        """Create a side table if there is none. Raises TableError if there is another's table of that name."""
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "

@@ -68,13 +68,13 @@ def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
 
 def _result(table: TopicTable, commit: Commit) -> RoundResult:
     """Return the result of the round that made the commit, as the evidence has the round, and says there that it is
-    published. Raises CleantailError where the evidence has another one."""
+    published. Raises CleantailError if the evidence has another one."""
     return result_of(table, _answered(table, commit), commit.snapshot_id)
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
     """Return the round that made the commit as the evidence has it, where it says afterwards that it is published.
-    Raises CleantailError where the evidence has another check of it."""
+    Raises CleantailError if the evidence has another check of it."""
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
     checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
     if published_as(table, checked) != commit.snapshot_id:

@@ -141,7 +141,7 @@ def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Says where a column is in a file. `names`: of the fields on the way to it that the file has; `of_file`: the last
+    """Where a column is in a file. `names`: of the fields on the way to it that the file has; `of_file`: the last
     of them, None if that is not the whole way. Then the column is `constant` in all records in which the last field
     that the file has is not null."""
 
@@ -157,7 +157,7 @@ class Place:
 
 
 class Projection:
-    """Holds where the wanted columns of a layout are in one file, and what those are that it lacks. `where`: the file,
+    """Where the wanted columns of a layout are in one file, and what those are that it lacks. `where`: the file,
     for errors. Raises TableError for a file without field ids in a table without a name mapping, or with two columns
     for one field."""
 

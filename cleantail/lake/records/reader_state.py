@@ -112,7 +112,7 @@ class Latest:
 
 
 def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> Latest:
-    """Load the state as it is now, or as of a snapshot. Raises TableError where there is no such table or snapshot.
+    """Load the state as it is now, or as of a snapshot. Raises TableError if there is no such table or snapshot.
 
     `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
     """

@@ -46,7 +46,7 @@ def property_of_columns(columns: Columns) -> str:
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """Return the mapping of an adopted table; None for one that Cleantail made. Raises TableError where the property
+    """Return the mapping of an adopted table; None for one that Cleantail made. Raises TableError if the property
     cannot be read."""
     text = properties.get(PROPERTY_COLUMNS)
     return _COLUMNS_JSON.value(text, f"table property {PROPERTY_COLUMNS}") if text else None

@@ -1,4 +1,4 @@
-"""Says what Spark's workers need of Python: looked at once, before the first task, where they may have another one.
+"""What Spark's workers need of Python: looked at once, before the first task, where they may have another one.
 
 On a local master the workers are of this very environment. Elsewhere they have what their owner has installed, or what
 `spark.archives` ships (`make worker-environment`).

@@ -50,7 +50,7 @@ class CatalogTable:
 
     def create(self, new: NewTable) -> bool:
         """Make the table, and return whether it did: False if somebody else has just made one of that name. Its
-        namespace must be there. Raises Py4JJavaError where the catalog refuses it."""
+        namespace must be there. Raises Py4JJavaError if the catalog refuses it."""
         jvm = self.spark._jvm
         struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)
         schema = static(jvm, f"{ICEBERG}.spark.SparkSchemaUtil", "convert")(struct)

@@ -14,7 +14,7 @@ Partition = Mapping[str, PartitionValue] | Sequence[PartitionValue]
 
 @dataclass(frozen=True, slots=True)
 class DeletedPositions:
-    """Says where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format
+    """Where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format
     version 3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has.
     """
 

@@ -107,7 +107,7 @@ def _portions(commands: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _exchange(client: Any, portion: Sequence[bytes]) -> list[str]:
-    """Send a portion and return its answers. Raises Py4JNetworkError where the connection fails, and does not try
+    """Send a portion and return its answers. Raises Py4JNetworkError if the connection fails, and does not try
     again, as Py4J would: nobody knows which calls were made."""
     connection, lines = client._get_connection(), list[str]()
     try:

@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaClass
 def of_class(client: Any, class_name: str, name: str) -> Any:
     """Return a static method, or the value of a constant, of a class. `client`: the connections to the JVM, as any
     object of it has them. The class goes by its whole name: name by name, as `jvm.org.apache…`, the JVM would look for
-    each package in every jar first. Raises Py4JError where there is no such class or member."""
+    each package in every jar first. Raises Py4JError if there is no such class or member."""
     return getattr(JavaClass(class_name, client), name)
 
 
