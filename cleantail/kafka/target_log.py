@@ -2,8 +2,8 @@
 
 The producer is idempotent: of what it sends again the broker keeps one. It does not write by transactions: of a run
 that was killed they would leave aborted records and markers, which have offsets, and which a consumer that reads
-uncommitted sees. Writes of other producers are detected by the offsets instead: after every so many records the partition has
-to end where this restore has come.
+uncommitted sees. Writes of other producers are detected by the offsets instead: after every so many records the
+partition has to end where this restore has come.
 """
 
 from __future__ import annotations
