@@ -9,7 +9,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from cleantail.home.process import keep_logs_printable
 from cleantail_airflow.page import mount
-from cleantail_airflow.tasks import idle_runs, pool
+from cleantail_airflow.tasks import airflow_listeners
 
 logger = logging.getLogger(__name__)
 # in each process of Airflow that loads its plugins; what others log in it is not ours to change
@@ -25,6 +25,6 @@ class CleantailPlugin(AirflowPlugin):
     """Registers what Airflow should know beside the operators and notifiers, which DAGs import by themselves."""
 
     name = "cleantail"
-    listeners = [pool, idle_runs]
+    listeners = [airflow_listeners]
     fastapi_apps = mount.FASTAPI_APPS
     external_views = mount.EXTERNAL_VIEWS

@@ -104,16 +104,42 @@ The architecture and all settings are in the repository's docs/.
 
 from __future__ import annotations
 
+import re
+
 from airflow.sdk import DAG, Param
 
+from cleantail.config.run_schedule import topic_asset_uri
+from cleantail.config.settings_in_force import Origin, Setting, settings_in_force
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import one_line
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
 from cleantail_airflow.tasks.assets import schedule_of
-from cleantail_airflow.tasks.dag_docs import settings_section
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM
 from cleantail_airflow.topic_tasks import add_tasks
+
+HEAD = ("| setting | value | from |", "|---|---|---|")
+
+
+def settings_section(topic: Topic) -> str:
+    """Return the table of settings. What the topic's own YAML sets is bold (cleantail.config.settings_in_force)."""
+    title = f"## Settings of {topic.topic}"
+    asset = f"Its asset is {code_span(topic_asset_uri(topic.topic))}."
+    return "\n".join([title, asset, "", *HEAD, *map(_row, settings_in_force(topic))])
+
+
+def _row(setting: Setting) -> str:
+    name = f"**{setting.name}**" if setting.origin is Origin.TOPIC else setting.name
+    equivalent = f" = {setting.readable}" if setting.readable else ""
+    return f"| {name} | {code_span(setting.shown)}{equivalent} | {setting.origin.value} |"
+
+
+def code_span(text: str) -> str:
+    """Writes text that Markdown shows as it is, also in a table: no backtick ends the code, and no bar the cell."""
+    line = one_line(text)
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    pad = " " if line[:1] == "`" or line[-1:] == "`" else ""
+    return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
 
 
 def topic_dag(topic: Topic, group: TopicGroup | None = None) -> DAG:

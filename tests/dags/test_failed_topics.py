@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.alerts.channels import load_book
-from cleantail_airflow.groups.group_incidents import book_of_broken
+from cleantail_airflow.groups.alert_group import book_of_broken
 from tests.airflow_site import Site, StubbedJobs, failure, forget_incidents
 from tests.dags.test_group_dag import ALERTS, due, group, note_of, outcome, states  # noqa: F401
 

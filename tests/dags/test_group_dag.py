@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.groups.group_incidents import book_of
-from cleantail_airflow.groups.left_over import variable_name
+from cleantail_airflow.groups.alert_group import book_of
+from cleantail_airflow.groups.group_plan import variable_name
 from tests.airflow_environment import ROOT
 from tests.airflow_site import NOW_MS, Site, StubbedJobs, failure, forget_incidents
 

@@ -21,19 +21,72 @@ from cleantail.human import be, counted
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.work_units import DueTopic, pack_topics
 from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
-from cleantail_airflow.groups.group_params import Asked
-from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, PLANNED_PACK_JSON, GroupPlan, PlannedPack
-from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.groups.left_over import left_since, remember
+from cleantail_airflow.groups.group_plan import (
+    GROUP_PLAN_JSON,
+    PLANNED_PACK_JSON,
+    Asked,
+    GroupPlan,
+    PlannedPack,
+    left_since,
+    remember,
+    topics_of_group,
+)
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, INGEST, OUTCOME, PLAN, RECONCILE, ROLLBACK
+from cleantail_airflow.tasks.airflow_listeners import NOTE
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
-from cleantail_airflow.tasks.idle_runs import NOTE
-from cleantail_airflow.tasks.spark_job import platform_of
-from cleantail_airflow.tasks.spark_operator import as_airflow
+from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
 
 if TYPE_CHECKING:
     from cleantail.lake.kept_facts import KeptFacts
+
+
+RECORD_BYTES_IN_KAFKA = 256
+"""Brokers do not say how large records are: each offset that was not read yet is reckoned as so many bytes."""
+
+
+def new_bytes(topic: Topic, kept: KeptFacts | None = None, silent: SilentBrokers | None = None) -> int | None:
+    """Returns how large the new input is, None where nothing is new. `kept`: as in evaluate_topic; `silent`: brokers
+    that it remembers are not waited for again. Raises CleantailError.
+
+    What is new in Kafka is reckoned by its offsets. Deletes by values, which are to be converted first, bring no file:
+    they are new input of 0 bytes.
+    """
+    if topic.source.kafka is not None:
+        return _unread_bytes(topic, silent or SilentBrokers())
+    if topic.source.table is not None:
+        from cleantail.lake.pending_input import planned_read
+
+        plan = planned_read(topic, int(time.time() * 1000)).plan
+        return None if plan is None else plan.bytes
+    if topic.columns is not None:
+        return _deletes_by_values(topic)
+    if not topic.source.path:
+        return None
+    from cleantail.lake.pending_input import new_files
+
+    _, new = new_files(topic, kept)
+    return sum(file.stat().st_size for file in new if file.exists()) if new else None
+
+
+def _unread_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
+    from cleantail.kafka.table_position import unread_offsets
+
+    settings = client_settings(topic)
+    with silent.asked(settings, topic.stall_timeout_ms):
+        offsets = unread_offsets(topic, settings, int(time.time() * 1000))
+    return None if offsets is None else offsets * RECORD_BYTES_IN_KAFKA
+
+
+def _deletes_by_values(topic: Topic) -> int | None:
+    """Returns 0 where the sink of an adopted table has written deletes that a round cannot read as they are."""
+    from cleantail.lake.catalogs import kept_catalog, load_table
+    from cleantail.lake.repairable_deletes import foreign_deletes
+
+    table = load_table(kept_catalog(topic.platform), topic)
+    return 0 if table is not None and foreign_deletes(table).any else None
+
 
 CANNOT = "cannot be evaluated"
 
@@ -86,7 +139,7 @@ class EvaluateGroupOperator(BaseOperator):
 
     def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED
-        from cleantail_airflow.groups.group_incidents import is_open
+        from cleantail_airflow.groups.alert_group import is_open
         from cleantail_airflow.outcomes.run_metrics import send_since_last_run
 
         asked = Asked.of(context)
@@ -141,7 +194,6 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail.lake.evaluate import evaluate_topic
         from cleantail.lake.run_plan import NewInput, due_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
-        from cleantail_airflow.groups.new_input import new_bytes
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
         new = new_bytes(topic, kept, looked.silent)  # 0, not None, where only deletes by values are new

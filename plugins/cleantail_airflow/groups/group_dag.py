@@ -44,17 +44,57 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup, task_group
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import counted, one_line
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
-from cleantail_airflow.groups.group_params import group_params
-from cleantail_airflow.groups.group_tasks import add_group_tasks
+from cleantail_airflow.groups.alert_group import AlertGroupOperator
+from cleantail_airflow.groups.evaluate_group import EvaluateGroupOperator
+from cleantail_airflow.groups.group_plan import group_params
+from cleantail_airflow.groups.run_pack_task import RunPackOperator
+from cleantail_airflow.groups.station_tasks import STATIONS, GroupRollbackOperator, station_class
+from cleantail_airflow.task_ids import ALERT, EVALUATE, OUTCOME, ROLLBACK, RUN_PACK
+from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.assets import schedule_of
+from cleantail_airflow.tasks.spark_job import OutcomeOperator
+
+LABEL = "{{ task.label }}"
+
+
+def add_group_tasks(group: str, config_dir: str) -> None:
+    """Adds the tasks to the DAG of the block: evaluate, the stations of each pack, and those of `when_needed`."""
+    of_group: dict[str, Any] = {"group": group, "config_dir": config_dir}
+    evaluate = EvaluateGroupOperator(task_id=EVALUATE, **of_group)
+
+    @task_group(group_id="pack", prefix_group_id=False, tooltip="One pack of topics: its work, and its stations")
+    def stations(pack: dict[str, Any]) -> None:
+        run_pack = RunPackOperator(task_id=RUN_PACK, pack=pack, pool=POOL, map_index_template=LABEL, **of_group)
+        for station in STATIONS:
+            run_pack >> station_class(station.task_id)(
+                task_id=station.task_id,
+                pack=pack,
+                trigger_rule="all_done",
+                retries=0,
+                map_index_template=LABEL,
+                **of_group,
+            )
+
+    packs: Any = stations.expand(pack=evaluate.output)
+    with TaskGroup(group_id="when_needed", tooltip="Only on request or if needed", prefix_group_id=False):
+        rollback = GroupRollbackOperator(task_id=ROLLBACK, pool=POOL, **of_group)
+        outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
+        alert = AlertGroupOperator(task_id=ALERT, trigger_rule="all_done", **of_group)
+    evaluate >> rollback
+    # each of them by itself: behind a pack whose application crashed all stations are skipped
+    of_packs = list(packs.children.values())
+    [evaluate, *of_packs, rollback] >> outcome
+    [evaluate, *of_packs, rollback] >> alert
+
 
 NAMED = 200
 """The DAG's docs name so many of its topics."""

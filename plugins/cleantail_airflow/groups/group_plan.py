@@ -2,17 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow.sdk import Context
+from airflow.sdk import Context, Param, Variable
 
 from cleantail.codec import Codec
-from cleantail.errors import TableError
+from cleantail.config.loading import may_run_in, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import ConfigError, TableError
 from cleantail.rounds.pack_results import PackRequest
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import EVALUATE, PLAN
+from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
+
+TOPIC = "topic"
+NAMES = (RECONCILE, "partition", ROLLBACK_TO)
+"""The parameters that need a topic."""
+TOPIC_PARAM: dict[str, Any] = {
+    "default": None,
+    "type": ["null", "string"],
+    "maxLength": 249,
+    "description": "Only this topic of the group. Empty: all. Required by partition, reconcile and rollback_to.",
+}
+
+
+def group_params() -> dict[str, Param]:
+    """Returns the parameters of a group's DAG."""
+    described = {TOPIC: TOPIC_PARAM, **PARAMS, RECONCILE: RECONCILE_PARAM}
+    return {name: Param(**values) for name, values in described.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Says what a person asked of a run. `topic`: None is all; `rollback_to`: None is an ordinary run."""
+
+    topic: str | None
+    force: bool
+    partition: int | None
+    now_ms: int | None
+    reconcile: bool
+    rollback_to: str | None
+
+    @classmethod
+    def of(cls, context: Context) -> Asked:
+        """Returns the parameters of the run. Raises AirflowFailException for one that the DAG has not, and for one
+        that needs a topic and has none."""
+        require_known_params(context)
+        params = context["params"]
+        topic = params[TOPIC] or None
+        needs = [name for name in NAMES if params[name] is not None and params[name] is not False]
+        if needs and topic is None:
+            raise AirflowFailException(f"{' and '.join(needs)} needs the parameter topic; nothing was done")
+        return cls(
+            topic, params["force"], params["partition"], params["now_ms"], params[RECONCILE], params[ROLLBACK_TO]
+        )
+
+
+def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Iterator[tuple[str, Topic | ConfigError]]:
+    """Yields the topics of a group by name, and those with a broken YAML that would be among them. `only`: the one that
+    a person asks for; raises AirflowFailException where it is not among them."""
+    folder = Path(config_dir)
+    found = {
+        file.stem: topic
+        for file, topic in scan_topics(folder)
+        if only in (None, file.stem)
+        and (topic.dag_name == group if isinstance(topic, Topic) else may_run_in(group, file, folder))
+    }
+    yield from found.items()
+    if only is not None and not found:
+        raise AirflowFailException(f"no topic {only} runs in the group {group}; nothing was done")
+
+
+PREFIX = "cleantail.left_over."
+_NAME_CHARS = 250
+"""Airflow's longest name of a variable."""
+_DESCRIPTION = "Topics that runs of the group have left over, and since when. Kept by Cleantail."
+_SINCE_JSON: Codec[dict[str, int]] = Codec(dict[str, int])
+
+logger = logging.getLogger(__name__)
+
+
+def variable_name(group: str) -> str:
+    """Returns the variable's name; a group's name that is too long for it is replaced by its hash."""
+    name = PREFIX + group
+    return name if len(name) <= _NAME_CHARS else PREFIX + hashlib.sha256(group.encode()).hexdigest()
+
+
+def left_since(group: str) -> dict[str, int]:
+    """Returns topic -> since when runs have left it over (Unix ms)."""
+    text = Variable.get(variable_name(group), default=None)
+    try:
+        return _SINCE_JSON.value(text, "the variable") if text else {}
+    except TableError as error:
+        logger.warning("variable %s cannot be read and is written again: %s", variable_name(group), error)
+        return {}
+
+
+def remember(
+    group: str, left_over: Iterable[str], before: Mapping[str, int], now_ms: int, only: str | None = None
+) -> None:
+    """Writes down what is left over now; what was so before keeps its time. `only`: the one topic that the run was for,
+    so that it says nothing of others. Nothing is written where nothing changed."""
+    others = {topic for topic in before if only not in (None, topic)}
+    since = {topic: before.get(topic, now_ms) for topic in sorted({*left_over, *others})}
+    if since != dict(before):
+        Variable.set(variable_name(group), _SINCE_JSON.text(since), description=_DESCRIPTION)
+
 
 T = TypeVar("T")
 

@@ -28,15 +28,13 @@ from cleantail.rounds.pack_results import (
 )
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack
-from cleantail_airflow.groups.group_topics import topics_of_group
-from cleantail_airflow.groups.pack_report import STATIONS, reported_pack
+from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack, topics_of_group
+from cleantail_airflow.groups.station_tasks import STATIONS, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import cause_of_crash
 from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.task_ids import EVALUATE
-from cleantail_airflow.tasks.spark_job import SparkJobOperator, platform_of
-from cleantail_airflow.tasks.spark_operator import as_airflow
+from cleantail_airflow.tasks.spark_job import SparkJobOperator, as_airflow, platform_of
 
 OUTCOMES = "packs"
 """The folder in CLEANTAIL_HOME with a file for each pack that is worked on: what became of its topics so far."""

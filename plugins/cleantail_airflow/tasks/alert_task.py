@@ -20,7 +20,7 @@ from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_t
 from cleantail_airflow.outcomes.run_xcoms import plan_of, readable_report_from
 from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
-from cleantail_airflow.tasks.spark_operator import loaded_topic
+from cleantail_airflow.tasks.spark_job import loaded_topic
 
 
 class AlertOperator(BaseOperator):

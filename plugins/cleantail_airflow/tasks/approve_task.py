@@ -36,7 +36,7 @@ from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_w
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
-from cleantail_airflow.tasks.spark_operator import loaded_topic
+from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -21,9 +21,9 @@ from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import PlannedRun, planned_run
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.idle_runs import NOTE, idle_note, not_due
+from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note, not_due
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
-from cleantail_airflow.tasks.spark_operator import loaded_topic
+from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
     from cleantail.lake.run_plan import RunPlan

@@ -29,7 +29,7 @@ from cleantail_airflow.task_ids import CHECK_QUALITY, COMPACT
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_operator import CleantailSparkOperator, as_airflow, loaded_topic
+from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, as_airflow, loaded_topic
 
 NO_PLAN = "evaluate made no plan"
 IS_ROLLBACK = "the run is a rollback"

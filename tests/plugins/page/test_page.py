@@ -27,7 +27,7 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import packed
 from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
-from cleantail_airflow.tasks.dag_docs import settings_section
+from cleantail_airflow.topic_dag import settings_section
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable

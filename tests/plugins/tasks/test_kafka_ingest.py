@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import SilentBrokersError, SourceError
 from cleantail.kafka.broker_clients import SilentBrokers
-from cleantail_airflow.groups.new_input import RECORD_BYTES_IN_KAFKA, new_bytes
+from cleantail_airflow.groups.evaluate_group import RECORD_BYTES_IN_KAFKA, new_bytes
 from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient

@@ -16,7 +16,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.rounds.pack_results import Ingested, TopicOutcome
-from cleantail_airflow.groups.new_input import new_bytes
+from cleantail_airflow.groups.evaluate_group import new_bytes
 from cleantail_airflow.station_lineage import done_by_pack
 from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from tests.airflow_site import Site, StubbedJobs

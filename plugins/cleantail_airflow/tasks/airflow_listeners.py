@@ -1,19 +1,27 @@
-"""Runs with little or nothing to do: which of their tasks are skipped, and the note that says why.
+"""The listeners that Airflow calls: one keeps the pool of Spark tasks, one writes the note of a run with nothing due.
 
-A task has no way to write the note of its run: evaluate leaves the text as an XCom, and a listener in the scheduler
-makes it the run's note when the run has ended well.
+1. Tasks wait forever for a pool that does not exist. So a listener makes the pool whenever a component with the
+   database starts. Its slots are `log.cleaner.threads` of defaults.yaml: the number of Spark applications at once.
+2. A task cannot write the note of its run. `evaluate` leaves the text as an XCom, and a listener in the scheduler
+   copies it to the note when the run has succeeded.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from airflow.listeners import hookimpl
 
+from cleantail.config.loading import CONFIG_VARIABLE, load_platform
 from cleantail.config.run_schedule import Schedule, schedule_text
+from cleantail.errors import ConfigError
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
+from cleantail_airflow.installation import NO_CONFIG, config_dir
 from cleantail_airflow.outcomes.run_xcoms import PlannedRun
 
 NOTE = "run_note"
@@ -88,3 +96,47 @@ def _write_note(dag_run: Any, session: Any) -> None:
         row = session.query(XComModel).filter_by(**where).first()
         if row is not None and not dag_run.note:
             dag_run.note = XComModel.deserialize_value(row)
+
+
+POOL = "cleantail_spark"
+DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
+NOT_NAMED = (
+    f"{CONFIG_VARIABLE} names no configuration to the scheduler; set it, or the slots under Admin, Pools: as many "
+    "Spark applications run at once"
+)
+
+logger = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_starting(component: object) -> None:
+    """Makes the pool when a Job starts (scheduler, dag-processor, triggerer); a task runner has no database."""
+    if type(component).__name__ == "Job":
+        ensure_pool()
+
+
+def ensure_pool() -> None:
+    """Makes the pool, or gives it the slots that defaults.yaml says. Where this process knows of no configuration, a
+    pool that is there keeps its slots."""
+    from airflow.models.pool import Pool
+
+    config = config_dir(os.environ)
+    if config == NO_CONFIG and (pool := Pool.get_pool(POOL)):
+        logger.info("pool %s keeps its slots, %d: %s", POOL, pool.slots, NOT_NAMED)
+        return
+    slots = _slots(config)
+    Pool.create_or_update_pool(POOL, slots=slots, description=DESCRIPTION, include_deferred=False)
+    logger.info("pool %s has %d slots", POOL, slots)
+
+
+def _slots(config: Path) -> int:
+    """Returns log.cleaner.threads; 1 where there is no configuration, or a broken one, so that tasks do not wait
+    without a word."""
+    if config == NO_CONFIG:
+        logger.warning("pool %s gets one slot: %s", POOL, NOT_NAMED)
+        return 1
+    try:
+        return load_platform(config).cleaner.log_cleaner_threads
+    except ConfigError as error:
+        logger.error("pool %s gets one slot: %s", POOL, error)
+        return 1
