@@ -84,7 +84,7 @@ class Output:
         return nullcontext(SILENT)
 
     def records_progress(self) -> AbstractContextManager[Progress]:
-        """Return the same for work that prints records. Nothing is drawn if they go to the terminal."""
+        """Return where work that prints records reports its progress. Silent if the records go to the terminal."""
         return nullcontext(SILENT)
 
 

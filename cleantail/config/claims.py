@@ -80,7 +80,6 @@ class Claim:
 
     @classmethod
     def of(cls, file: Path, table: str, catalog: Catalog, reads: str | None = None) -> Claim:
-        """Return the claim of a file with this table."""
         if table != default_table(catalog.namespace, file.stem):
             return cls(file, table, reads)
         is_own = _AS_A_TABLE.fullmatch(file.stem) and (catalog.keeps_case or file.stem == file.stem.casefold())

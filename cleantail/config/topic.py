@@ -149,8 +149,8 @@ class Topic(TopicDefaults):
 
     @property
     def own_namespace(self) -> str:
-        """Namespace of Cleantail's own tables and properties of the topic: the platform's. An adopted table is in
-        the namespace of its sink. A topic without a platform has the namespace of its table."""
+        """Namespace of Cleantail's own tables and properties. It is the platform's, because an adopted table is in its
+        sink's namespace. A topic without a platform has the namespace of its table."""
         return self._platform.catalog.namespace if self._platform else self.table.rpartition(".")[0]
 
     @property

@@ -7,8 +7,8 @@ Pure.
 4. An ingestion writes one row for each gap: offsets that Kafka no longer had when they were to be read.
 5. Rows have no value in columns that were added after them: read those with `row.get`.
 
-PyArrow reads and writes such rows as dictionaries. Modules `cleantail.lake.recorded_rounds` and
-`cleantail.lake.recorded_rounds` read them, and `spark_jobs/round/evidence.py` writes them.
+PyArrow reads and writes such rows as dictionaries. `cleantail.lake.recorded_rounds` reads them,
+and `spark_jobs/round/evidence.py` writes them.
 """
 
 from __future__ import annotations

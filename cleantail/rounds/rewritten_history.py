@@ -102,7 +102,6 @@ def marks_of(properties: Mapping[str, str], table: str, table_uuid: str) -> Mark
 
 
 def property_of_marks(marks: Marks) -> dict[str, str]:
-    """Return the table property of the marks."""
     return {PROPERTY_HISTORY: _MARKS_JSON.text(marks)}
 
 
