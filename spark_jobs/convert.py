@@ -1,18 +1,18 @@
-"""Turns equality deletes, and position deletes of several data files, into deletes of one data file each.
+"""Convert equality deletes, and position deletes that cover several data files, into deletes of one data file each.
 
     Flink's or Connect's upserts, Debezium's deletes  ->  deletion vectors (format version 3), position deletes (2)
 
-1. The manifests of a snapshot name its data and delete files. Iceberg's own plan of a scan repeats the delete files for
-   each data file. That is too much where a sink has written thousands of equality deletes.
-2. Tasks find where the deleted records lie (convert_tasks), by the rules of cleantail.adopt.equality_deletes. A file
-   that is registered more than once gets one delete file, so its registrations must have lost the same records.
-3. The new delete files are committed to a branch, which no reader sees, and the old ones are taken away there.
-4. It is checked record by record: what Iceberg's own reader in Spark sees of the table before, what was found here, and
-   what Spark sees on the branch have to be the same.
-5. One commit puts it onto `main`. What a sink has committed meanwhile stays, equality deletes too; where it has changed
-   what this rests on, the conversion begins anew.
+1. The driver reads the data and delete files from the manifests of a snapshot. A scan plan of Iceberg is too large: it
+   repeats thousands of equality deletes for each data file.
+2. Tasks find the positions of the deleted records (convert_tasks), by the rules of cleantail.adopt.equality_deletes. A
+   file that is registered more than once gets one delete file, so its registrations must have lost the same records.
+3. A commit to a branch adds the new delete files and removes the old ones. No reader reads the branch.
+4. Three sets of records must be equal: those that Iceberg's reader in Spark finds in the table before, those that the
+   tasks found, and those that Spark finds on the branch.
+5. One commit applies the change to `main`. Commits of a sink in the meantime stay, with their equality deletes. If they
+   changed a file that the result depends on, the conversion starts again.
 
-A killed run leaves `main` as it was, and a branch that a run takes away once it is a day old.
+A killed run leaves `main` unchanged. A later run drops its branch once that is a day old.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from spark_jobs.iceberg.log_files import all_of
 from spark_jobs.iceberg.tables import branch_name, created_at_s
 
 NO_DATA_FILE = "None"
-"""What data_file_of says of a delete file that is of several data files."""
+"""Result of `data_file_of` for a delete file that covers several data files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Describes a file of a snapshot: Iceberg's object for it, what its metadata say, and its data sequence number."""
+    """A file of a snapshot. `file` is Iceberg's object, `sequence_number` its data sequence number."""
 
     file: Any
     facts: FileFacts
@@ -83,8 +83,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntries:
-    """Holds the files of a snapshot. `own` are delete files of one data file each (deletion vectors included), by that;
-    `shared` position deletes of several; `by_value` the equality deletes."""
+    """The files of a snapshot.
+
+    by_value       equality deletes
+    shared         position deletes of several data files
+    own            data file -> its own delete files, deletion vectors included
+    unpartitioned  ids of the partition specs without fields
+    """
 
     data: Sequence[Entry]
     by_value: Sequence[Entry]
@@ -94,17 +99,17 @@ class SnapshotEntries:
 
     @property
     def foreign(self) -> list[Entry]:
-        """Returns the delete files that are not of one data file."""
+        """Return the delete files that cover several data files."""
         return [*self.by_value, *self.shared]
 
     @property
     def field_ids(self) -> list[int]:
-        """Returns the columns that any equality delete compares."""
+        """Return the ids of all columns that an equality delete compares."""
         return sorted({number for entry in self.by_value for number in entry.facts.equality_ids})
 
 
 def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
-    """Reads the manifests of a snapshot. Raises TableError for deletes that cannot be read."""
+    """Read the manifests of a snapshot. Raises TableError for deletes that cannot be read."""
     snapshot, manifests = table.snapshot(snapshot_id), getattr(jvm, "org.apache.iceberg.ManifestFiles")
     data = [
         entry
@@ -142,30 +147,26 @@ def _parquet(entry: Entry) -> Entry:
 
 
 def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
-    """Returns data files, or equality deletes, as the rules know them. An equality delete has its columns itself."""
-    ids, scopes = set(entries.field_ids), _scopes(entries)
-    partitions = PartitionConstants(table, ids)
-    return [
-        TableFile(
-            path=entry.path,
-            scope=EVERYWHERE if _is_everywhere(entry, entries) else scopes[entry.iceberg_partition],
-            sequence_number=entry.sequence_number,
-            records=entry.facts.records,
-            field_ids=tuple(sorted(entry.facts.equality_ids)),
-            bounds=_bounds(entry.facts, ids),
-            constants=() if entry.facts.equality_ids else partitions.of(entry.facts),
-        )
-        for entry in compared
-    ]
-
-
-def _scopes(entries: SnapshotEntries) -> dict[tuple[int, str], int]:
+    """Return data files, or equality deletes, in the form that the rules of equality deletes take."""
+    ids = set(entries.field_ids)
+    constants = PartitionConstants(table, ids)
     partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
-    return {partition: number for number, partition in enumerate(partitions)}
+    scopes = {partition: number for number, partition in enumerate(partitions)}
 
+    def converted(entry: Entry) -> TableFile:
+        facts = entry.facts
+        everywhere = bool(facts.equality_ids) and facts.spec_id in entries.unpartitioned
+        return TableFile(
+            path=entry.path,
+            scope=EVERYWHERE if everywhere else scopes[entry.iceberg_partition],
+            sequence_number=entry.sequence_number,
+            records=facts.records,
+            field_ids=tuple(sorted(facts.equality_ids)),
+            bounds=_bounds(facts, ids),
+            constants=() if facts.equality_ids else constants.of(facts),  # an equality delete stores its columns
+        )
 
-def _is_everywhere(entry: Entry, entries: SnapshotEntries) -> bool:
-    return bool(entry.facts.equality_ids) and entry.facts.spec_id in entries.unpartitioned
+    return [converted(entry) for entry in compared]
 
 
 def _bounds(facts: FileFacts, ids: set[int]) -> dict[int, ColumnBounds]:
@@ -174,7 +175,7 @@ def _bounds(facts: FileFacts, ids: set[int]) -> dict[int, ColumnBounds]:
 
 
 def registrations(entries: SnapshotEntries) -> dict[str, tuple[tuple[int, ...], tuple[tuple[str, int], ...]]]:
-    """Returns, for each data file, the sequence numbers with which it is registered, and its own delete files."""
+    """Return data file -> (sequence numbers of its registrations, its own delete files)."""
     numbers: dict[str, list[int]] = {}
     for entry in entries.data:
         numbers.setdefault(entry.path, []).append(entry.sequence_number)
@@ -190,16 +191,19 @@ SharedPositions = Sequence[tuple[int, Mapping[str, BitMap64]]]
 
 @dataclass(frozen=True, slots=True)
 class LostRecords:
-    """Says what data files have lost. `whole`: data file -> everything that it has lost. `changed`: those of them that
-    get a delete file, since one that goes hides records there. `hidden`: how many records the delete files that go
-    hide, each once."""
+    """The deleted positions of data files.
+
+    whole    data file -> all its deleted positions
+    changed  data files that need a new delete file, because a removed one hides some of their records
+    hidden   number of records that the removed delete files hide, each counted once
+    """
 
     whole: Mapping[str, BitMap64]
     changed: frozenset[str]
     hidden: int
 
     def lost(self, entries: SnapshotEntries) -> list[Lost]:
-        """Returns the delete files that are to be written."""
+        """Return the content of the delete files to write."""
         facts = {entry.path: entry.facts for entry in entries.data if entry.path in self.changed}
         return [(facts[path], self.whole[path]) for path in sorted(self.changed)]
 
@@ -207,8 +211,9 @@ class LostRecords:
 def lost_records(
     table: Any, entries: SnapshotEntries, by_value: Mapping[int, BitMap64], shared: SharedPositions
 ) -> LostRecords:
-    """Returns what the data files have lost. `by_value` is by their numbers in `entries.data`. Raises TableError where
-    registrations of one file differ in it, or deletion vectors make the table unreadable."""
+    """Return the deleted positions of the data files. `by_value`: index in `entries.data` -> positions.
+
+    Raises TableError if registrations of one file differ, or deletion vectors make the table unreadable."""
     by_position = _by_position(entries, shared)
     whole, changed, hidden = dict[str, BitMap64](), set[str](), 0
     for number, entry in enumerate(entries.data):
@@ -217,8 +222,8 @@ def lost_records(
         lost = own | gone
         if entry.path in whole and whole[entry.path] != lost:
             raise TableError(
-                f"{entry.path} is registered more than once, and its registrations have lost different records, which "
-                f"no delete file of it can say. {REWRITE}"
+                f"{entry.path} is registered more than once, and its registrations lost different records. A delete "
+                f"file cannot express that. {REWRITE}"
             )
         if entry.path not in whole:
             hidden += len(gone - own)
@@ -229,8 +234,9 @@ def lost_records(
 
 
 def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int, BitMap64]:
-    """Returns number of a data file -> its positions in shared delete files. Such a file is of data files of its own
-    partition that did not come after it."""
+    """Return index in `entries.data` -> positions that shared delete files hide.
+
+    A shared delete file applies to data files of its own partition that are not newer."""
     numbers: dict[str, list[int]] = {}
     for number, entry in enumerate(entries.data):
         numbers.setdefault(entry.path, []).append(number)
@@ -249,10 +255,10 @@ def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int,
 
 
 def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:
-    """Returns what the data file's own delete files hide of it."""
+    """Return the positions that the data file's own delete files hide."""
     deletes = entries.own.get(data.path, ())
     vectors = [e for e in deletes if e.facts.content_offset is not None]
-    if vectors:  # which has all of them
+    if vectors:  # a vector contains all deletes of its data file
         require_readable([DeleteFile(data.path, e.path, "PUFFIN", 0, e.sequence_number) for e in vectors],
                          data.sequence_number)  # fmt: skip
         deletes = vectors
@@ -263,16 +269,16 @@ def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:
 logger = logging.getLogger("cleantail.convert_deletes")
 
 STEM = "rw_deletes"
-"""What the names of a conversion's branches begin with."""
+"""Prefix of the branches of conversions."""
 STALE_S = 86_400
-"""A branch that is older was left behind by a killed run."""
+"""Age after which a branch counts as left behind by a killed run."""
 SHARE_RECORDS = 1_000_000
-"""Records of data files below which a task of its own costs more than it saves."""
+"""Minimum number of records of data files for a task. With fewer, starting the task costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Describes a table, by its name in the catalog, and where its files are opened from."""
+    """The conversion of one table, named namespace.name."""
 
     spark: SparkSession
     platform: Platform
@@ -286,7 +292,7 @@ class Conversion:
         return iceberg_table(self.spark, self.quoted_name)
 
     def run(self, work: Any, tasks: Sequence[Any], what: str) -> list[Any]:
-        """Runs tasks on Spark, which open the table's files."""
+        """Run tasks that open the table's files on Spark."""
         if not tasks:
             return []
         require_python(self.spark.sparkContext, self.platform)
@@ -295,13 +301,13 @@ class Conversion:
 
 
 def convert_deletes(spark: SparkSession, platform: Platform, table: str) -> Converted:
-    """Converts the deletes of a table, named namespace.name, and returns what was done; nothing where there are none.
-    Raises ConflictError where others were faster every time, TableError for deletes that cannot be read."""
-    return ROUNDS.run(lambda: _convert(Conversion(spark, platform, table)), _noted)
+    """Convert the deletes of a table, named namespace.name. Returns an empty result if it has none to convert.
 
-
-def _noted(attempt: int, error: BaseException) -> None:
-    logger.info("the conversion starts over (%s): %s", attempt, error)
+    Raises ConflictError if another commit came first in every attempt, TableError for deletes that cannot be read."""
+    return ROUNDS.run(
+        lambda: _convert(Conversion(spark, platform, table)),
+        lambda attempt, error: logger.info("the conversion starts again (attempt %s): %s", attempt, error),
+    )
 
 
 def _convert(conversion: Conversion) -> Converted:
@@ -319,7 +325,9 @@ def _convert(conversion: Conversion) -> Converted:
     own.require(entry.path for of_kind in (entries.data, entries.foreign, *entries.own.values()) for entry in of_kind)
     lost = lost_records(table, entries, _hidden_by_value(conversion, table, entries), _shared(conversion, entries))
     before = _seen(conversion, f"VERSION AS OF {base}")
-    _require_same(_expected(entries, lost), before, conversion.table, "Cleantail and Spark find other records deleted")
+    _require_same(
+        _expected(entries, lost), before, conversion.table, "Cleantail and Spark find different records deleted"
+    )
     done = Converted(len(entries.by_value), len(entries.shared), lost.hidden, len(lost.changed),
                      sum(alive.records for alive in before.values()))  # fmt: skip
     change = _change(jvm, table, entries, lost)
@@ -327,7 +335,7 @@ def _convert(conversion: Conversion) -> Converted:
     stage_deletes(jvm, conversion.load, branch, base, change, _summary(done))
     try:
         after = _seen(conversion, f"VERSION AS OF '{branch}'")
-        _require_same(before, after, conversion.table, "the table would not have the same records as before")
+        _require_same(before, after, conversion.table, "the conversion would change the table's records")
         snapshot_id = _publish(jvm, conversion.load, base, entries, change, done, branch)
     except BaseException:
         drop_branches(conversion.load, [branch])
@@ -340,7 +348,7 @@ def _convert(conversion: Conversion) -> Converted:
 
 
 def _hidden_by_value(conversion: Conversion, table: Any, entries: SnapshotEntries) -> dict[int, BitMap64]:
-    """Returns number of a data file -> the positions that equality deletes remove, as tasks found them."""
+    """Return index in `entries.data` -> positions that equality deletes remove."""
     columns = key_columns(table, entries.field_ids)
     files, deletes = table_files(table, entries, entries.data), table_files(table, entries, entries.by_value)
     spark = conversion.platform.spark
@@ -373,7 +381,7 @@ def _shared(conversion: Conversion, entries: SnapshotEntries) -> SharedPositions
 
 
 def _change(jvm: Any, table: Any, entries: SnapshotEntries, lost: LostRecords) -> BranchChange:
-    """Writes the new delete files, which no snapshot knows yet, and names those that they replace."""
+    """Write the new delete files. Returns them, uncommitted, with those that they replace."""
     written = write_deletes(jvm, table, lost.lost(entries)) if lost.changed else []
     replaced = [entry.file for path in sorted(lost.changed) for entry in entries.own.get(path, ())]
     return BranchChange(tuple(written), (*replaced, *(entry.file for entry in entries.foreign)), 0)
@@ -384,7 +392,7 @@ def _seen(conversion: Conversion, version: str) -> dict[str, Alive]:
 
 
 def _expected(entries: SnapshotEntries, lost: LostRecords) -> dict[str, Alive]:
-    """Returns what readers have to see of each data file, by what was found here."""
+    """Return data file -> the records that readers must find, by the deletes found here."""
     expected: dict[str, Alive] = {}
     for entry in entries.data:
         alive = all_of(entry.facts.records) - lost.whole.get(entry.path, BitMap64())
@@ -395,7 +403,6 @@ def _expected(entries: SnapshotEntries, lost: LostRecords) -> dict[str, Alive]:
 
 
 def _require_same(one: dict[str, Alive], other: dict[str, Alive], table: str, what: str) -> None:
-    """Raises TableError, with the files' names and counts, where two counts of the table's records differ."""
     wrong = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
     if wrong:
         nothing = Alive(BitMap64(), 0)
@@ -406,7 +413,7 @@ def _require_same(one: dict[str, Alive], other: dict[str, Alive], table: str, wh
 
 
 def _drop_stale(load: Load) -> None:
-    """Takes branches away that killed runs have left behind, a day later."""
+    """Drop the branches that killed runs left behind."""
     before_s = time.time() - STALE_S
     names = [str(name) for name in each(load().refs().keySet())]
     drop_branches(load, [name for name in names if name.startswith(STEM) and created_at_s(name) < before_s])
@@ -415,12 +422,11 @@ def _drop_stale(load: Load) -> None:
 def _publish(
     jvm: Any, load: Load, base: int, entries: SnapshotEntries, change: BranchChange, done: Converted, branch: str
 ) -> int:
-    """Commits the change to `main` and drops the branch, all or nothing; returns the new snapshot's id. Raises
-    ConflictError where what it rests on has changed.
+    """Commit the change to `main` and drop the branch in one transaction. Returns the new snapshot's id.
 
-    What was found stays true whatever is appended meanwhile, and whatever deletes by value come: these are of files as
-    they are. It does not where a data file in which records are deleted was rewritten or got other deletes, or where a
-    delete file that is to go has gone."""
+    Appends and new equality deletes do not change the result: neither changes an existing file's own deletes.
+    Raises ConflictError if a data file with new deletes was rewritten or got other deletes, or if a replaced delete
+    file was removed."""
 
     def stage(table: Any, transaction: Any) -> None:
         now = int(table.currentSnapshot().snapshotId())
@@ -436,19 +442,21 @@ def _publish(
 
 
 def _require_unchanged(jvm: Any, table: Any, base: int, entries: SnapshotEntries, change: BranchChange) -> None:
-    """Raises ConflictError unless the data files in which records are deleted are registered as in the base, with the
-    same delete files of their own, and all delete files that are to go are there."""
+    """Raise ConflictError if the result no longer fits the table.
+
+    The data files with new deletes must be registered as in the base, with the same delete files of their own. All
+    replaced delete files must still exist."""
     if not any(commit.snapshot_id == base for commit in history(table)):
-        raise ConflictError("what the conversion read was rolled back, or has expired, which makes its result void")
+        raise ConflictError("the snapshot that the conversion read was rolled back or has expired")
     later = snapshot_entries(jvm, table, int(table.currentSnapshot().snapshotId()))
     before, after = registrations(entries), registrations(later)
     for path in sorted(data_file_of(jvm, file) for file in change.added):
         if before[path] != after.get(path):
-            raise ConflictError(f"{path} was rewritten, registered again or got other deletes meanwhile")
+            raise ConflictError(f"{path} was rewritten, registered again or got other deletes during the conversion")
     there = {identity(e.file) for e in later.foreign} | {identity(e.file) for own in later.own.values() for e in own}
     for file in change.removed:
         if identity(file) not in there:
-            raise ConflictError(f"{file.location()} was taken away meanwhile")
+            raise ConflictError(f"{file.location()} was removed during the conversion")
 
 
 def _summary(done: Converted) -> dict[str, str]:

@@ -1,14 +1,13 @@
-"""The tasks of a conversion: they find which records equality deletes remove, and which are there before and after.
+"""The tasks of a conversion: find the records that equality deletes remove, and list the records that Spark reads.
 
-A task reads the keys of its delete files once, into its database, each with the highest sequence number with which it
-was deleted. Then it reads the compared columns of its data files, and nothing else.
+A task loads the keys of its delete files into its database, each with the highest sequence number of its deletes. Then
+it reads only the compared columns of its data files.
 
-The columns are compared in a type in which equal is equal. Numbers are numbers whatever width they were written with;
-times count units since 1970. Fractions are compared by their bits, as Java compares them: NaN equals NaN, and 0.0 is
-not -0.0. Null stays null, and is compared as a value.
+Values are compared in a common type. Integers of all widths are 64-bit, times are units since 1970. Fractions are
+compared by their bits, as in Java: NaN equals NaN, and 0.0 differs from -0.0. Null equals null.
 
-The other count of a conversion's check is what Iceberg's own reader in Spark finds (`alive_records`). Data files do not
-change in a conversion, so a record is known by its file and position.
+A conversion is checked against Iceberg's own reader in Spark (`alive_records`). It does not change data files, so a
+record is identified by its file and position.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _FLOATS: dict[str, tuple[Any, Any]] = {"float": (np.float32, np.int32), "double"
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """Describes a column that deletes compare. `kind` is Iceberg's name of its type."""
+    """A column that deletes compare. `kind` is Iceberg's name of its type."""
 
     field_id: int
     path: ColumnPath
@@ -48,8 +47,9 @@ class KeyColumn:
 
 
 def key_columns(table: Any, field_ids: Iterable[int]) -> dict[int, KeyColumn]:
-    """Returns the columns by their ids; one that was dropped as the newest schema that has it says. Raises TableError
-    for a type that cannot be compared."""
+    """Return the columns by id. A dropped column is read from the newest schema that has it.
+
+    Raises TableError for a type that cannot be compared."""
     return {number: _key_column(table, number) for number in field_ids}
 
 
@@ -57,9 +57,7 @@ def _key_column(table: Any, number: int) -> KeyColumn:
     older = sorted(table.schemas().values(), key=lambda s: -int(s.schemaId()))
     schema = next((s for s in (table.schema(), *older) if s.findField(number) is not None), None)
     if schema is None:
-        raise TableError(
-            f"{table.name()} has equality deletes by a column (id {number}) that no schema knows. {REWRITE}"
-        )
+        raise TableError(f"{table.name()} has equality deletes by column id {number}, which no schema has. {REWRITE}")
     name, kind = str(schema.findColumnName(number)), str(schema.findField(number).type().toString())
     path = layout_of(table, {name: name}, schema).get(name)
     if path is None or storage_type(kind) is None:
@@ -68,7 +66,7 @@ def _key_column(table: Any, number: int) -> KeyColumn:
 
 
 def storage_type(kind: str) -> pa.DataType | None:
-    """Returns the type in which values of an Iceberg type are compared; None where they cannot be."""
+    """Return the type in which values of an Iceberg type are compared. None if they cannot be."""
     if decimal := _DECIMAL.fullmatch(kind):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if kind == "boolean":
@@ -81,18 +79,16 @@ def storage_type(kind: str) -> pa.DataType | None:
 
 
 def comparable(array: pa.Array, kind: str, where: str) -> pa.Array:
-    """Returns the values of a column of a file in their storage type. Raises TableError, naming `where`, for what the
-    file has instead."""
+    """Return the values of a file's column in their storage type. Raises TableError if they do not convert."""
     try:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         return _comparable(array, kind)
     except pa.ArrowException as e:
-        raise TableError(f"{where} has a column of type {array.type} that is to be {kind}: {e}") from None
+        raise TableError(f"{where} has a column of type {array.type} where the table has {kind}: {e}") from None
 
 
 def _comparable(array: pa.Array, kind: str) -> pa.Array:
-    storage = storage_type(kind)
     if kind in _UNITS:
         zone = array.type.tz if pa.types.is_timestamp(array.type) else None
         return array.cast(pa.timestamp(_UNITS[kind], zone)).cast(pa.int64())
@@ -102,22 +98,19 @@ def _comparable(array: pa.Array, kind: str) -> pa.Array:
         return array.cast(pa.time64("us")).cast(pa.int64())
     if kind in _FLOATS:
         return _bits(array, *_FLOATS[kind])
-    return array.cast(storage)
+    return array.cast(storage_type(kind))
 
 
 def _bits(array: pa.Array, fraction: Any, bits: Any) -> pa.Array:
     values = array.cast(pa.from_numpy_dtype(fraction)).fill_null(0).to_numpy(zero_copy_only=False).astype(fraction)
-    values[np.isnan(values)] = np.nan  # there are many NaN, and they are equal
+    values[np.isnan(values)] = np.nan  # NaN has many bit patterns, and all are equal
     as_bits = values.view(bits).astype(np.int64)
     return pa.array(as_bits, mask=array.is_null().to_numpy(zero_copy_only=False))
 
 
-Store = Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """Holds data files with their numbers, and the equality delete files that are of any of them."""
+    """Data files with their numbers, and the equality delete files that apply to any of them."""
 
     files: tuple[tuple[int, TableFile], ...]
     deletes: tuple[TableFile, ...]
@@ -127,9 +120,10 @@ class SearchTask:
     location: str
 
 
-def search(store: Store, task: SearchTask) -> dict[int, BitMap64]:
-    """Returns number of a data file -> the positions of its records that the equality deletes remove; those that other
-    deletes hide already may be among them."""
+def search(store: Mapping[str, str], task: SearchTask) -> dict[int, BitMap64]:
+    """Return number of a data file -> positions that the equality deletes remove.
+
+    The positions may include records that other deletes already hide."""
     io, hidden = load_file_io(dict(store), task.location), dict[int, BitMap64]()
     for field_ids in sorted({delete.field_ids for delete in task.deletes}):
         deletes = [delete for delete in task.deletes if delete.field_ids == field_ids]
@@ -143,10 +137,9 @@ def search(store: Store, task: SearchTask) -> dict[int, BitMap64]:
 def _collect(
     database: Any, io: FileIO, task: SearchTask, deletes: Sequence[TableFile], field_ids: Sequence[int]
 ) -> None:
-    """Makes the table `gone` of the database: each deleted key once for its scope."""
-    names = [f"c{number}" for number in field_ids]
+    """Create the database table `gone`: each deleted key once per scope."""
     with reading(database, "deletes", _schema(task, field_ids), _rows(io, task, list(enumerate(deletes)), field_ids)):
-        keys = ", ".join(names)
+        keys = ", ".join(f"c{number}" for number in field_ids)
         database.execute(
             f"CREATE TEMP TABLE gone AS SELECT {keys}, scope, max(sequence_number) AS sequence_number FROM deletes "
             f"GROUP BY {keys}, scope"
@@ -156,7 +149,7 @@ def _collect(
 def _removed(
     database: Any, io: FileIO, task: SearchTask, deletes: Sequence[TableFile], field_ids: Sequence[int]
 ) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Yields (number of a data file, positions in it), batch by batch."""
+    """Yield (number of a data file, deleted positions in it), batch by batch."""
     files = [(number, file) for number, file in task.files if any(applies(delete, file) for delete in deletes)]
     same = " AND ".join(f"r.c{number} IS NOT DISTINCT FROM g.c{number}" for number in field_ids)
     joined = (
@@ -179,7 +172,7 @@ def _schema(task: SearchTask, field_ids: Sequence[int]) -> pa.Schema:
 def _rows(
     io: FileIO, task: SearchTask, files: Sequence[tuple[int, TableFile]], field_ids: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the compared columns of all rows of data files, or of delete files, with where they lie."""
+    """Yield the compared columns of all rows of data files, or of delete files, with file number and position."""
     schema = _schema(task, field_ids)
     columns = {f"c{number}": task.columns[number] for number in field_ids}
     layout = {name: column.path for name, column in columns.items()}
@@ -195,7 +188,7 @@ def _rows(
 
 
 def _unlogged(file: TableFile) -> LogFile:
-    """Returns the file as the readers of logs know it; of its log nothing is known."""
+    """Return the file in the form that `column_batches` takes, without facts about its log."""
     nothing: dict[str, Any] = dict.fromkeys(("log", "lower_offset", "upper_offset", "low_key", "high_key", "null_keys"))
     return LogFile(hash=0, path=file.path, records=file.records, null_values=None, marked=False, before=(),
                    constants=file.constants, **nothing)  # fmt: skip
@@ -203,14 +196,14 @@ def _unlogged(file: TableFile) -> LogFile:
 
 @dataclass(frozen=True, slots=True)
 class PositionsTask:
-    """Files of position deletes that are of several data files each: their numbers and names."""
+    """Shared position delete files, each with its number."""
 
     deletes: tuple[tuple[int, str], ...]
     location: str
 
 
-def read_positions(store: Store, task: PositionsTask) -> list[tuple[int, dict[str, BitMap64]]]:
-    """Returns for each delete file data file -> its deleted positions. Raises TableError for a damaged one."""
+def read_positions(store: Mapping[str, str], task: PositionsTask) -> list[tuple[int, dict[str, BitMap64]]]:
+    """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError if damaged."""
     io = load_file_io(dict(store), task.location)
     return [(number, _positions(io, path)) for number, path in task.deletes]
 
@@ -220,23 +213,22 @@ def _positions(io: FileIO, path: str) -> dict[str, BitMap64]:
         return shared_positions(stream, path, most_delete_bytes(io))
 
 
-SEEN = "file string, positions binary, records bigint"
 _SEEN = pa.schema([("file", pa.string()), ("positions", pa.binary()), ("records", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Holds the records of a data file that readers see: their positions, and how many rows these are, which is more
-    than one for each where the file is registered more than once."""
+    """The live records of a data file. `records` counts rows: several per position if the file is registered twice."""
 
     positions: BitMap64
     records: int
 
 
 def alive_records(frame: DataFrame) -> dict[str, Alive]:
-    """Returns data file -> its records, of a table as Spark reads it; a file without any is left out."""
+    """Return data file -> its live records, as Spark reads the table. Omits files without live records."""
     alive: dict[str, Alive] = {}
-    for row in frame.select("_file", "_pos").mapInArrow(_by_file, SEEN).collect():
+    schema = "file string, positions binary, records bigint"
+    for row in frame.select("_file", "_pos").mapInArrow(_by_file, schema).collect():
         before = alive.get(row.file, Alive(BitMap64(), 0))
         positions = before.positions | BitMap64.deserialize(bytes(row.positions))
         alive[row.file] = Alive(positions, before.records + row.records)

@@ -1,15 +1,14 @@
-"""The tasks of a restore, one for each partition: look at a log, compare it with the topic, write it.
+"""The tasks of a restore, one per partition: measure a log, compare it with the topic, write it.
 
-The records of a pinned log have one order, that of their offsets, each offset once. Only this restore writes into the
-topic, so record n of a log is at offset n of its partition. A task that writes begins where the partition ends, after
-it has compared what is there. So a run that was killed goes on, and so does a task that Spark tries again.
+The records of a pinned log are ordered by offset, and each offset occurs once. Only this restore writes into the topic,
+so record n of a log is at offset n of its partition. A writing task first compares the records that the partition has,
+then appends the rest. A killed run or a retried task continues in the same way.
 
-1. Files follow each other by the bounds of their offsets. A file that overlaps with no other, and is in the order of
-   offsets itself, is read as it is: that is how ingestion and reclaim write files.
-2. Files that overlap, and a file in another order, are sorted by the task's database, which goes to disk beyond its
-   memory.
-3. Of copies of a record one is taken (semantics.md 3.5). Two different records at one offset are an error: nobody
-   decides between them here.
+1. Files are read in the order of their offset bounds. A file is streamed if it overlaps with no other and is sorted by
+   offset, as ingestion and reclaim write files.
+2. All other files are sorted in the task's database, which spills to disk.
+3. Copies of a record are written once (semantics.md 3.5). Two different records at one offset are an error: a restore
+   does not choose between them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMEST
 from cleantail.errors import ContradictionError, RestoreMismatchError, TableError
 from cleantail.human import counted
 from cleantail.kafka.restore_target import LogFacts
-from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Difference, Feed, Headers, Rows, TargetLog, first_difference
+from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Feed, Headers, Rows, TargetLog, first_difference
 from cleantail.log.winners import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.rewrite_task import BATCH_RECORDS, live_batches, opened
 from spark_jobs.engine.task_keys import reading, task_database
@@ -49,23 +48,22 @@ RECORD = pa.schema(
         (HEADERS, HEADER_LIST),
     ]
 )
-"""Columns of a batch. `stamp`: Unix ms, null where a record has no timestamp."""
+"""Columns of a batch. `stamp`: Unix ms, null if a record has no timestamp."""
 STORED = (PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)
 BATCH_BYTES = 8 << 20
-"""What is read at a time."""
 BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
-"""Types of a key or value that are the very bytes that Kafka has."""
+"""Types of a key or value that hold exactly Kafka's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """Holds the records of a log at a snapshot; all of it can be pickled.
+    """The records of a log at a snapshot. It can be pickled.
 
-    files         the data files that can have some
-    start         the first offset that a reader may see
-    tombstones    whether records with a null value are among them
-    location      any path in the store that has the files, by which its file IO is chosen
-    memory_bytes  what the task's database takes at most before it goes to disk
+    files         data files that may hold records of the log
+    start         first offset that a reader may see
+    tombstones    whether to include records with a null value
+    location      any path in the store of the files; selects its file IO
+    memory_bytes  memory of the task's database before it spills to disk
     """
 
     partition: int
@@ -78,8 +76,9 @@ class LogSource:
 
 
 def ordered_batches(io: FileIO, source: LogSource) -> Iterator[pa.RecordBatch]:
-    """Yields the live records of the log (RECORD), copies included. Raises TableError for a file that is not what its
-    metadata say, or whose keys or values are not bytes."""
+    """Yield the live records of the log (RECORD), copies included.
+
+    Raises TableError for a file that contradicts its metadata, or whose keys or values are not bytes."""
     for group in overlapping(source.files):
         if len(group) == 1 and _in_order(io, source, group[0]):
             yield from _live(io, source, group[0])
@@ -88,7 +87,7 @@ def ordered_batches(io: FileIO, source: LogSource) -> Iterator[pa.RecordBatch]:
 
 
 def overlapping(files: Sequence[LogFile]) -> list[list[LogFile]]:
-    """Returns the files in groups: no offset of one group is in another's span."""
+    """Return the files in groups whose offset ranges do not overlap."""
     groups: list[list[LogFile]] = []
     highest = -1
     for file in sorted(files, key=lambda f: (_low(f), _high(f), f.path)):
@@ -109,7 +108,6 @@ def _high(file: LogFile) -> int:
 
 
 def _in_order(io: FileIO, source: LogSource, file: LogFile) -> bool:
-    """Returns whether the offsets of the file's live records never go down."""
     last = -1
     for batch in file_batches(io, source, file, (PARTITION, OFFSET)):
         offsets = batch[OFFSET].to_numpy(zero_copy_only=False)
@@ -122,8 +120,9 @@ def _in_order(io: FileIO, source: LogSource, file: LogFile) -> bool:
 def file_batches(
     io: FileIO, source: LogSource, file: LogFile, columns: Sequence[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
-    """Yields column -> its array in a topic table's type, of the records of a file that live, are of the log, and may
-    be seen. Every wanted column of the layout is in the mapping; the partition is read only where it has to be."""
+    """Yield column -> its array in a topic table's type, for the visible live records of the log in a file.
+
+    The mapping has every requested column of the layout. The partition is read only if the file may hold others."""
     require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     read = [name for name in columns if name != PARTITION or file.log is None]
@@ -137,28 +136,27 @@ def file_batches(
 
 
 def require_as_in_kafka(layout: Layout, path: str) -> None:
-    """Raises TableError where keys are of several columns, or a column marks deletes: what Kafka had is not there."""
+    """Raise TableError if the table does not store Kafka's bytes and offsets."""
     marks = TOMBSTONE in layout and layout[TOMBSTONE].marks is not None
     if marks or parts_in(layout, KEY) or parts_in(layout, VALUE):
         raise TableError(
-            f"{path} has keys or values of several columns, or a column that marks deletes: a topic in Kafka has "
-            "bytes, and what they were the table does not say"
+            f"{path} has keys or values of several columns, or a column that marks deletes. A restore needs the bytes "
+            "that Kafka had, and the table does not store them"
         )
     if not has_offsets(layout):
-        raise TableError(f"{path} has no offsets of Kafka, and its records are in another order than a log's")
+        raise TableError(f"{path} has no Kafka offsets, so the order of its records is unknown")
 
 
 def _column(name: str, array: pa.Array, path: str) -> pa.Array:
-    """Returns a column in a topic table's type; keys and values as the bytes that they are in Kafka."""
     if name not in (KEY, VALUE):
         return as_topic_column(name, array, path)
     if array.type not in BYTES and not pa.types.is_fixed_size_binary(array.type):
-        raise TableError(f"{path} has a column {name} of the type {array.type}, which is not what Kafka had: bytes")
+        raise TableError(f"{path} has column {name} of type {array.type}. A restore needs the bytes that Kafka had")
     return array.cast(pa.binary())
 
 
 def _chosen(source: LogSource, arrays: Mapping[str, pa.Array]) -> Booleans:
-    """Returns which records are of the log and may be seen."""
+    """Return the mask of the log's records at or above its start."""
     offsets = arrays[OFFSET]
     if offsets.null_count:
         raise TableError(f"partition {source.partition} has a record without an offset")
@@ -169,7 +167,6 @@ def _chosen(source: LogSource, arrays: Mapping[str, pa.Array]) -> Booleans:
 
 
 def _live(io: FileIO, source: LogSource, file: LogFile) -> Iterator[pa.RecordBatch]:
-    """Yields the records of a file, in its own order."""
     for arrays in file_batches(io, source, file, STORED):
         batch = _record_batch(arrays)
         yield batch if source.tombstones else batch.filter(pc.is_valid(batch.column(VALUE)))
@@ -183,7 +180,7 @@ def _record_batch(arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _stamps(timestamps: pa.Array | None, records: int) -> pa.Array:
-    """Returns microseconds as Kafka's milliseconds, rounded down."""
+    """Convert microseconds to Kafka's milliseconds, rounded down."""
     if timestamps is None:
         return pa.nulls(records, pa.int64())
     micros = timestamps.cast(pa.int64())
@@ -193,7 +190,6 @@ def _stamps(timestamps: pa.Array | None, records: int) -> pa.Array:
 
 
 def _sorted(io: FileIO, source: LogSource, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
-    """Yields the records of some files in the order of their offsets."""
     batches = (batch for file in files for batch in _live(io, source, file))
     with task_database(1, source.memory_bytes) as database, reading(database, "record", RECORD, batches):
         for batch in database.sql(f'SELECT * FROM record ORDER BY "{OFFSET}"').to_arrow_reader(_fitting(io, files)):
@@ -202,7 +198,7 @@ def _sorted(io: FileIO, source: LogSource, files: Sequence[LogFile]) -> Iterator
 
 
 def _fitting(io: FileIO, files: Sequence[LogFile]) -> int:
-    """Returns how many records a batch may have, by what the footers say they are without compression."""
+    """Return the number of records per batch, from the uncompressed sizes in the footers."""
     size = 0
     for file in files:
         with opened(io, file) as parquet:
@@ -212,7 +208,6 @@ def _fitting(io: FileIO, files: Sequence[LogFile]) -> int:
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    """Returns the records of a batch."""
     return Rows(
         offsets=batch.column(OFFSET).to_pylist(),
         keys=batch.column(KEY).to_pylist(),
@@ -223,8 +218,9 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 
 
 def _headers(lists: pa.ListArray) -> list[Headers | None]:
-    """Returns the headers of each record: repeated keys, null and empty values as they are. Their columns are made into
-    Python's values once, and then dealt out."""
+    """Return the headers of each record. Repeated keys, null values and empty values stay.
+
+    Converts each column to Python once, which is faster than record by record."""
     flat = lists.flatten()
     if not len(flat):
         return [None] * len(lists)
@@ -235,8 +231,9 @@ def _headers(lists: pa.ListArray) -> list[Headers | None]:
 
 
 def once(rows: Iterable[Rows], partition: int) -> Iterator[Rows]:
-    """Yields the rows with each offset once. Raises ContradictionError, without a key or value, where two records at
-    one offset differ."""
+    """Yield the rows with each offset once.
+
+    Raises ContradictionError, which names no key or value, if two records at one offset differ."""
     last: Rows | None = None
     for some in rows:
         if not len(some):
@@ -250,7 +247,7 @@ def once(rows: Iterable[Rows], partition: int) -> Iterator[Rows]:
 
 
 def _without_copies(parts: list[Rows], partition: int) -> Rows:
-    """Returns the rows of the last part that are no copies of the one before them."""
+    """Return the rows of the last part without copies of the row before them."""
     *before, some = parts
     kept: list[int] = []
     known = _record(before[0], 0) if before else None
@@ -285,17 +282,20 @@ def _record(rows: Rows, number: int) -> tuple[object, ...]:
 
 
 SENT_RECORDS = 2_000
-"""So many records are queued at a time."""
+"""Records that are queued in the producer at a time."""
 SETTLED_RECORDS, SETTLED_BYTES = 200_000, 128 << 20
-"""After so many records it is looked where the partition ends."""
+"""The task flushes and checks the partition's end offset after this many records or bytes."""
 OF_BROKER = 1
-"""Kafka's number for LogAppendTime, as the table has it."""
+"""Kafka's number for LogAppendTime, as the table stores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """Describes one partition. `proved`: so many of its records have been compared by an earlier task of this run.
-    `max_message_bytes`: the topic's max.message.bytes."""
+    """The restore of one partition.
+
+    max_message_bytes  the topic's max.message.bytes
+    proved             number of its records that an earlier task of this run compared
+    """
 
     source: LogSource
     topic: str
@@ -309,7 +309,7 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """Says how many records a task has compared, and how many it has written."""
+    """Numbers of records that a task compared and wrote."""
 
     partition: int
     compared: int = 0
@@ -317,25 +317,20 @@ class LogProgress:
 
 
 def look_at_log(store: Mapping[str, str], source: LogSource) -> LogFacts:
-    """Returns what is to be written of the log, by its offsets and timestamps. Reads values only where nothing else
-    tells which of them are null."""
+    """Return the facts of the records to write, from offsets and timestamps.
+
+    Reads values only if no other column shows which of them are null."""
     io, tally = load_file_io(dict(store), source.location), _Tally()
     for file in source.files:
-        for arrays in file_batches(io, source, file, _looked_at(source, file)):
+        shows_tombstones = () if source.tombstones or file.null_values == 0 else (TOMBSTONE if file.marked else VALUE,)
+        columns = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, *shows_tombstones)
+        for arrays in file_batches(io, source, file, columns):
             tally.add(source, arrays)
     return tally.facts(source.partition)
 
 
-def _looked_at(source: LogSource, file: LogFile) -> tuple[str, ...]:
-    """Returns the columns that have to be read to know which records are written, and when they are of."""
-    tells_tombstones = () if source.tombstones or file.null_values == 0 else (TOMBSTONE if file.marked else VALUE,)
-    return (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, *tells_tombstones)
-
-
 @dataclass(slots=True)
 class _Tally:
-    """Counts of a log, file by file."""
-
     offsets: BitMap64 = field(default_factory=BitMap64)
     stamps_ms: list[int] = field(default_factory=list)
     zero_stamps: int = 0
@@ -376,8 +371,9 @@ def _without_tombstones(arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Holds Python's collector of cycles back. Records make none, and it looks through all of them again and again,
-    which takes more time than to compare them."""
+    """Disable Python's garbage collector in the block.
+
+    Records form no cycles, and the collector's scans of them take longer than the comparison."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -388,32 +384,35 @@ def uncollected() -> Iterator[None]:
 
 
 def compare_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
-    """Compares what the partition has with the log's first records, one by one. Raises RestoreMismatchError."""
+    """Compare all records of the partition with the first of the log. Raises RestoreMismatchError."""
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         return LogProgress(task.partition, compare(_feed(store, task), target, 0, target.end()))
 
 
 def verify_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
-    """Compares the partition with the log, one record after the other, to both ends. Raises RestoreMismatchError."""
+    """Compare the whole partition with the whole log. Raises RestoreMismatchError."""
     feed = _feed(store, task)
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         compared = compare(feed, target, 0, target.end())
         missing = sum(len(rows) for rows in feed.rest(SENT_RECORDS))
     if missing:
         raise RestoreMismatchError(
-            f"{target.where} ends at offset {compared}, and the archive has {counted(missing, 'record')} more"
+            f"{target.where} ends at offset {compared}, but the archive has {counted(missing, 'record')} more"
         )
     return LogProgress(task.partition, compared)
 
 
 def write_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
-    """Writes the records of the log that the partition does not have yet, after comparing those that it has. Raises
-    RestoreMismatchError where somebody else writes into the partition."""
+    """Compare the records that the partition has, then append the rest of the log.
+
+    Raises RestoreMismatchError if another producer writes into the partition."""
     feed = _feed(store, task)
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         start, end = feed.skip(task.proved), target.end()
         if end < start:
-            raise RestoreMismatchError(f"{target.where} ends at offset {end}, and has ended at {start}: it is another")
+            raise RestoreMismatchError(
+                f"{target.where} ends at offset {end}, but ended at {start} before: it was deleted or recreated"
+            )
         compared = compare(feed, target, start, end)
         return LogProgress(task.partition, compared, _write(feed, target, task, end))
 
@@ -423,13 +422,14 @@ def _feed(store: Mapping[str, str], task: RestoreTask) -> Feed:
 
 
 def log_rows(io: FileIO, source: LogSource) -> Iterator[Rows]:
-    """Yields the records of a log as they are written: in the order of their offsets, each offset once."""
+    """Yield the records of a log in the order of their offsets, each offset once."""
     return once((rows_of(batch) for batch in ordered_batches(io, source)), source.partition)
 
 
 def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:
-    """Compares the next records of the feed with those at [start, end) of the partition; returns how many there were.
-    Raises RestoreMismatchError, which names no key and no value, for the first that differs."""
+    """Compare the next records of the feed with those at [start, end) of the partition. Returns their number.
+
+    Raises RestoreMismatchError, which names no key or value, for the first that differs."""
     at = start
     for messages in target.messages(start, end):
         index = 0
@@ -438,25 +438,22 @@ def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:
             if rows is None:
                 raise RestoreMismatchError(
                     f"{target.where} has {counted(end - at - index, 'record')} more than the archive, from offset "
-                    f"{at + index} on: somebody else wrote into it"
+                    f"{at + index} on: another producer wrote into it"
                 )
             difference = first_difference(rows, messages[index : index + len(rows)])
             if difference is not None:
-                raise _differs(target, rows, at + index, difference)
+                raise RestoreMismatchError(
+                    f"{target.where}: the record at offset {at + index + difference.place} is not the archive's of "
+                    f"offset {rows.offsets[difference.place]}: its {difference.field} differs; another producer wrote "
+                    "into it"
+                )
             index += len(rows)
         at += len(messages)
     return at - start
 
 
-def _differs(target: TargetLog, rows: Rows, at: int, difference: Difference) -> RestoreMismatchError:
-    return RestoreMismatchError(
-        f"{target.where}: the record at offset {at + difference.place} is not the archive's of offset "
-        f"{rows.offsets[difference.place]}: its {difference.field} differs; somebody else wrote into it"
-    )
-
-
 def _write(feed: Feed, target: TargetLog, task: RestoreTask, end: int) -> int:
-    """Writes what is left of the feed behind `end`; returns how many records that were."""
+    """Append the rest of the feed at offset `end`. Returns the number of records."""
     writer, written, records, size = target.writer(task.max_message_bytes), 0, 0, 0
     try:
         for rows in feed.rest(SENT_RECORDS):
@@ -475,10 +472,9 @@ def _write(feed: Feed, target: TargetLog, task: RestoreTask, end: int) -> int:
 
 
 def _require_end(target: TargetLog, expected: int) -> None:
-    """Raises RestoreMismatchError where the partition does not end where this task has come."""
     end = target.end()
     if end != expected:
         raise RestoreMismatchError(
-            f"{target.where} ends at offset {end}, and {expected} is as far as this restore has come: somebody else "
-            "writes into it. Delete the topic, make it anew, and restore again"
+            f"{target.where} ends at offset {end}, but this restore wrote up to offset {expected}: another producer "
+            "writes into it. Delete and recreate the topic, then restore again"
         )

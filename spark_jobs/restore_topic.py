@@ -1,13 +1,12 @@
-"""A restore from its plan to its end: pinned, looked at, written, and read back.
+"""Run a planned restore: pin the records, check them, write them, read them back.
 
-1. The records are pinned by a branch, unless an earlier run of this restore has done so. For the latest records the
-   branch is made as a round makes its own: what does not win is deleted there. So one place says which record wins, and
-   every later run of the restore reads what the first one has found.
-2. Spark's tasks look at their timestamps; what the topic would not keep or not take is told before anything is written.
-3. What an earlier run has written is compared with the archive, record by record, in all partitions before anything is
-   written to one.
-4. Each partition is written by one task, behind what it has.
-5. Each is read back from its beginning and compared, record by record, to both ends. Then the branch goes.
+1. A branch pins the records, unless an earlier run of this restore created it. For the latest records, the rules of a
+   round delete the superseded records on the branch. Later runs of the restore read the same branch.
+2. Spark tasks read the timestamps. The restore fails before it writes if the topic would not keep or accept records.
+3. Records that an earlier run wrote are compared with the archive, in all partitions, before any partition is written.
+4. One task per partition appends the remaining records.
+5. Each partition is read back from its beginning and compared, record by record, with the archive. Then the branch is
+   dropped.
 """
 
 from __future__ import annotations
@@ -42,14 +41,16 @@ from spark_jobs.round.make import FIND_REMOVALS, removed_positions
 
 
 def pin_records(table: TopicTable, plan: RestorePlan) -> str:
-    """Makes the branch, and returns its name."""
+    """Create the branch of the records to restore, and return its name."""
     pin, branch = plan.pin, branch_name(plan.stem)
     files = table.files_at(pin.snapshot_id)
     summary = {PIN: RESTORE_PIN_JSON.packed(pin)}
     if pin.mode == "log":
         table.delete_positions(branch, files, {}, (), summary)
         return branch
-    unit = WorkUnit("restore", 0, pin.now_ms, pin.snapshot_id, branch, _works(pin, plan.files))
+    partitions = sorted({file.partition for file in plan.files})
+    works = tuple(_work(pin, p, [file for file in plan.files if file.partition == p]) for p in partitions)
+    unit = WorkUnit("restore", 0, pin.now_ms, pin.snapshot_id, branch, works)
     tasks = log_tasks(table, unit, files)
     removals = run_work(table, FIND_REMOVALS, tasks)
     removed = union_of(removed_positions(removals, {}).values())
@@ -57,31 +58,27 @@ def pin_records(table: TopicTable, plan: RestorePlan) -> str:
     return branch
 
 
-def _works(pin: RestorePin, files: Sequence[DataFile]) -> tuple[PartitionWork, ...]:
-    """Returns the logs as a round would have them that compacts all of each."""
-    return tuple(_work(pin, p, [f for f in files if f.partition == p]) for p in sorted({f.partition for f in files}))
-
-
 def _work(pin: RestorePin, partition: int, files: Sequence[DataFile]) -> PartitionWork:
+    """Return the work of a round that compacts the whole log."""
     start, end = pin.starts.get(partition, 0), max(f.upper_offset for f in files) + 1
-    records = sum(f.records for f in files)
+    records, size = sum(f.records for f in files), sum(f.live_bytes for f in files)
     return PartitionWork(
         partition=partition,
         first_dirty_offset=min(start, end),
         end_offset=end,
         log_start_offset=start,
         log_end_offset=end,
-        bytes=sum(f.live_bytes for f in files),
+        bytes=size,
         dirty_records=records,
-        dirty_bytes=sum(f.live_bytes for f in files),
-        read_bytes=sum(f.live_bytes for f in files),
+        dirty_bytes=size,
+        read_bytes=size,
         records=records,
     )
 
 
 def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[LogSource]:
-    """Returns the records of every partition, of those without any, too. Raises ConflictError where the branch is
-    gone."""
+    """Return the pinned records of every partition, empty partitions included. Raises ConflictError if the branch was
+    dropped."""
     files, logs = table.files_at(table.head_of(branch)), set(range(pin.partitions))
     log_files = with_footers(table, files.log_files(logs), files.layout, logs)
     return [
@@ -99,48 +96,48 @@ def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[LogSour
 
 
 QUIET_S = 2.0
-"""For so long a topic that was begun has to stay as it is: a task of a run that was killed may still be ending."""
+"""Time for which the end offsets of a partly restored topic must not change: a task of a killed run may still write."""
 SPECULATION = "spark.speculation"
-Progress = Callable[[str], None]
 Work = Callable[[Mapping[str, str], Mapping[str, str], RestoreTask], LogProgress]
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Describes one run of a restore. `settings` are the clients', with their login: they are neither logged nor
-    shown."""
+    """One run of a restore. `settings` of the Kafka clients contain their login: do not log or show them."""
 
     table: TopicTable
     brokers: TargetBrokers
     settings: Mapping[str, str] = field(repr=False)
-    progress: Progress
+    progress: Callable[[str], None]
 
     def run(self, plan: RestorePlan, clock_ms: int) -> RestoreResult:
-        """Restores what is planned. `clock_ms`: the real clock. Raises RestoreMismatchError where a record in Kafka is
-        not the archive's; TargetError and TargetUnreachableError as the brokers answer."""
+        """Run the plan. `clock_ms`: the real clock.
+
+        Raises RestoreMismatchError if a record in Kafka is not the archive's, TargetError and TargetUnreachableError
+        by the brokers' answers."""
         self._require_one_try()
-        # 1. the records are fixed
+        # 1. pin the records
         self.progress("pinning the records")
         branch = plan.branch or pin_records(self.table, plan)
         sources = pinned_logs(self.table, plan.pin, branch)
-        # 2. what cannot be kept is told
-        self.progress("looking at timestamps")
-        facts = run_tasks(self.table, look_at_log, sources, "look at what is restored")
+        # 2. refuse records that the topic would not keep
+        self.progress("reading timestamps")
+        facts = run_tasks(self.table, look_at_log, sources, "read the timestamps to restore")
         try:
             require_fitting(plan.target, facts, clock_ms)
         except CleantailError:
             if not plan.resumed:
                 self.table.drop_branches([branch])
             raise
-        # 3. what is there is the archive's
+        # 3. compare what an earlier run wrote
         max_bytes = plan.target.number("max.message.bytes")
         tasks = [RestoreTask(source, plan.target.topic, max_bytes) for source in sources]
         compared = self._compared(plan.target, tasks)
-        # 4. the rest is written
+        # 4. write the rest
         self.progress("writing")
         tasks = [replace(task, proved=compared[task.partition]) for task in tasks]
         written = self._run(write_log, tasks, "write the records")
-        # 5. all of it is read back
+        # 5. read everything back
         self.progress("reading back")
         verified = self._run(verify_log, tasks, "read the restored records back")
         self._require_same_topic(plan.target)
@@ -148,11 +145,11 @@ class Restore:
         return _result(plan, facts, compared, written, verified)
 
     def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
-        # the login is in the function, not in the data: what is handed to tasks as data may lie in a file on the way
+        # The login is part of the function: Spark may write task data to a file.
         return run_tasks(self.table, partial(work, dict(self.settings)), tasks, what)
 
     def _require_one_try(self) -> None:
-        """Raises CleantailError where Spark would run a task twice at a time: both would write."""
+        """Raise CleantailError if Spark may run two attempts of a task at the same time: both would write."""
         of_session = self.table.spark.sparkContext.getConf().get(SPECULATION, "false")
         if "true" in (of_session, self.table.platform.spark.conf.get(SPECULATION)):
             raise CleantailError(
@@ -161,34 +158,34 @@ class Restore:
             )
 
     def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask]) -> dict[int, int]:
-        """Returns partition -> the records that are there and are the archive's first ones. Raises
-        RestoreMismatchError where they are not, ConflictError where more come all the while."""
+        """Return partition -> number of records that an earlier run restored.
+
+        Raises RestoreMismatchError if they are not the archive's first, ConflictError if the partition grows."""
         if not target.records:
             return {task.partition: 0 for task in tasks}
-        self.progress("comparing what an earlier run has written")
+        self.progress("comparing records of an earlier run")
         time.sleep(QUIET_S)
         if (now := self._described(target)).ends != target.ends:
             moving = next(p for p, end in now.ends.items() if end != target.ends.get(p))
             raise ConflictError(
-                f"topic {target.topic}: partition {moving} grows: another run of this restore writes into it, or "
-                "somebody else does; nothing was written. Try again when it has ended"
+                f"topic {target.topic}: partition {moving} grows: another run of this restore, or another producer, "
+                "writes into it; nothing was written. Try again when it has ended"
             )
-        return {done.partition: done.compared for done in self._run(compare_log, tasks, "compare what is restored")}
+        return {done.partition: done.compared for done in self._run(compare_log, tasks, "compare restored records")}
 
     def _require_same_topic(self, target: TargetTopic) -> None:
-        """Raises RestoreMismatchError where the topic has become another one while it was written."""
         now = self._described(target)
         if now.ends.keys() != target.ends.keys():
             raise RestoreMismatchError(
                 f"topic {target.topic} had {counted(len(target.ends), 'partition')} when it was restored, and has "
-                f"{len(now.ends)} now"
+                f"{len(now.ends)} now. Delete and recreate the topic, then restore again"
             )
 
     def _described(self, target: TargetTopic) -> TargetTopic:
-        """Returns the topic as it is now. Raises RestoreMismatchError where it is gone or another one."""
+        """Return the topic's current state. Raises RestoreMismatchError if it was deleted or recreated."""
         now = self.brokers.describe(target.topic)
         if now is None or now.topic_id != target.topic_id:
-            raise RestoreMismatchError(f"topic {target.topic} was deleted, or recreated, while it was restored")
+            raise RestoreMismatchError(f"topic {target.topic} was deleted or recreated while it was restored")
         return now
 
 

@@ -281,6 +281,6 @@ def test_where_spark_sees_other_records_than_were_found_nothing_is_changed(works
     before = rows_of(spark, table)
     monkeypatch.setattr(convert, "searches", lambda *_: [])
     code, _, err = workshop.run("convert-deletes", table)
-    assert code == TableError.exit_code and "Cleantail and Spark find other records deleted" in err
+    assert code == TableError.exit_code and "Cleantail and Spark find different records deleted" in err
     assert rows_of(spark, table) == before
     assert list(spark.sql(f"SELECT name FROM {full(table)}.refs").collect()) == [("main",)]

@@ -86,7 +86,7 @@ def test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many(workshop, 
     assert workshop.json("check", name)["ok"]
     read = table_of(name)
     layout = read.files_at(read.load().currentSnapshot().snapshotId()).layout
-    with pytest.raises(TableError, match="a topic in Kafka has bytes, and what they were the table does not say"):
+    with pytest.raises(TableError, match="needs the bytes that Kafka had, and the table does not store them"):
         require_as_in_kafka(layout, "a.parquet")
     # tombstones go at their horizon: the mark says which they are
     workshop.ok("compact", name, "--now", NOW + HOUR, "--force")
