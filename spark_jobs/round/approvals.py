@@ -1,9 +1,9 @@
-"""Say what a checked round needs where it waits for a person, and what a failed check or a "no" leaves.
+"""Prepare a checked round for a person's approval, and record a failed check or a rejection.
 
-1. A round that waits shows why, and a sample of what would go.
-2. Logs whose check failed keep a branch to look at, and a state in quarantine.
-3. A topic's own checks look at the records that the round would publish. Great Expectations runs several queries over
-   them, and each would read them again (`read_once`).
+1. A waiting round shows its reasons and a sample of the records that it would remove.
+2. Logs whose check failed keep a branch for inspection, and enter quarantine.
+3. A topic's own checks read the records that the round would publish. Great Expectations runs several queries over
+   them; `read_once` keeps few records in memory so that each query does not read the table again.
 """
 
 from __future__ import annotations
@@ -35,29 +35,25 @@ from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r"}
-"""Kind of a round -> what stands before the number of the unit in the name of its branch."""
+"""Kind of a round -> letter before the number of the unit in the name of its branch."""
 
 
 def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
-    """Returns partition -> the names of its failed expectations. A name is followed by what was observed only where
-    Cleantail wrote that text. A log that failed nothing itself, and is held back for others with which it shares files,
-    is left out."""
+    """Return partition -> the names of its failed expectations, without logs that only wait for others."""
     return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
 
 
 def _named(failure: CheckResult) -> str:
-    """Returns the expectation's name; with what was observed only of an error, and of records without a key: of all
-    else that may hold data."""
+    """Return the expectation's name, followed by the observed text only if Cleantail wrote that text: others may
+    contain record data."""
     ours = failure.error or failure.expectation == KEYLESS_RULE
     return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
 
 
 def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
-    """Keeps the branches of units in which a log failed under names of their own, where they can be looked at. Returns
-    partition -> that name; empty where none is kept.
+    """Keep the branches of units with a failed log under new names for inspection. Returns partition -> that name.
 
-    A log that is held back for records without a key, or since two readers see it differently, has none: nothing of it
-    was changed."""
+    Omits logs that are blocked for records without a key or for a difference between readers: they are unchanged."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
     kept: dict[int, str] = {}
@@ -72,8 +68,9 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
 
 
 def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
-    """Drops the branches that keep_failed created for a commit that then failed, but for those that a quarantine names:
-    another try of the same round may have been faster, and its states name the same branches."""
+    """Drop the branches that keep_failed created before a failed commit.
+
+    Keeps those that a quarantine names: another attempt of the same round may have committed first."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     table.drop_branches(set(branches) - {s.quarantine.branch for s in states.values() if s.quarantine})
 
@@ -84,10 +81,9 @@ def quarantined(
     kept: Mapping[int, str],
     backoff_ms: int,
 ) -> dict[int, PartitionState]:
-    """Puts each log whose check failed in quarantine, and returns the new states. `kept`: what keep_failed returned.
+    """Return the quarantined states of the logs whose check failed. `kept`: result of keep_failed.
 
-    A try of this very round may have put it there before it died: then the branch of its quarantine has the round's
-    name, and the log is left out, so that no failure is counted twice.
+    Omits a log that an earlier attempt of this round quarantined, with the same branch name: no failure counts twice.
     """
     red, after = failed_logs(checked), {}
     for unit, work in checked.works():
@@ -102,30 +98,28 @@ def quarantined(
 
 @contextmanager
 def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
-    """Gives the records of the works' logs on the unit's branch. Few of them are read once."""
     records = as_text(below_end(table.at_branch(unit.branch), works))
     with read_once(records) if branch_has_few(table, unit, works) else nullcontext(records) as judged:
         yield judged
 
 
 def branch_has_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
-    """Returns whether the branch's files have few records of these logs. Where the plan of the round knows of more, the
-    files are not listed once more."""
+    """Return whether the branch's files have few records of these logs. Lists the files only if the plan has few."""
     if sum(work.records for work in works) > FEW_RECORDS:
         return False
     return are_few(table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works]))
 
 
 def as_text(records: DataFrame) -> DataFrame:
-    """Returns the records as the topic's own expectations read them: key and value as UTF-8 text."""
+    """Cast key and value to UTF-8 text, as the topic's own expectations read them."""
     return records.withColumns({KEY: F.col(KEY).cast("string"), VALUE: F.col(VALUE).cast("string")})
 
 
 @contextmanager
 def read_once(records: DataFrame) -> Iterator[DataFrame]:
-    """Gives few records (spark_jobs.iceberg.snapshot_files) for the queries of the block: the first one reads them from
-    the table, in one task, and an executor keeps them in its memory until the block ends. Where it has no room for
-    them, each query reads them anew; nothing of them comes to a disk."""
+    """Keep few records (spark_jobs.iceberg.snapshot_files) in an executor's memory for the queries of the block.
+
+    One task reads them at the first query. If memory is short, each query reads them again; they never go to disk."""
     kept = records.coalesce(1).persist(StorageLevel.MEMORY_ONLY)
     try:
         yield kept
@@ -136,20 +130,20 @@ def read_once(records: DataFrame) -> Iterator[DataFrame]:
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"
 MERGED = "merge"
-"""Spark's hint for a join of sorted records: a broadcast would be a job of its own."""
+"""Spark's hint for a sort-merge join: a broadcast would be another job."""
 
 
 def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
-    """Returns the checked round with a sample of what it removes; with none where nobody is asked."""
+    """Add a sample of the removed records if the round needs approval."""
     return replace(checked, sample=tuple(sample_of(table, checked.units, checked.green))) if checked.holds else checked
 
 
 def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collection[int]) -> list[RemovedRecord]:
-    """Returns some of the records that the branches remove: the lowest offsets of each log. Keys never leave Spark: who
-    has to see what goes reads it from the table (`cleantail.lake.records.shown_records`).
+    """Return the removed records with the lowest offsets of each log. Keys never leave Spark: an approver reads them
+    from the table (`cleantail.lake.records.shown_records`).
 
-    Where records are few, one task compares them in one plan. Of many, one plan chooses the sample without reading
-    keys, and another reads those of the sample."""
+    One task compares few records in one plan. For many, one plan selects the sample without keys, and another reads
+    the keys of the sample."""
     sample: list[RemovedRecord] = []
     for unit in units:
         works = [w for w in unit.partitions if w.partition in partitions]
@@ -161,8 +155,9 @@ def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collec
 
 
 def sampled_at_once(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
-    """Returns (partition, offset, kept offset) of a sample of few records: null is kept where the round leaves no
-    record of the key in its log, as of a tombstone that has expired."""
+    """Return (partition, offset, kept offset) of a sample of few records.
+
+    The kept offset is null if the round leaves no record of the key, as for an expired tombstone."""
     inside = F.col(PARTITION).isin([w.partition for w in works])
     base = table.at_snapshot(unit.base_snapshot_id).where(inside).coalesce(1)
     branch = table.at_branch(unit.branch).where(inside).coalesce(1)
@@ -172,8 +167,7 @@ def sampled_at_once(table: TopicTable, unit: WorkUnit, works: Sequence[Partition
 
 
 def sampled_by_two_plans(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
-    """Returns what sampled_at_once returns, of any number of records. It scans keys once more, in a round that waits
-    for a person anyway."""
+    """Do what sampled_at_once does for any number of records, with a second scan of the keys."""
     inside = F.col(PARTITION).isin([w.partition for w in works])
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     removed = _removed(base.where(inside), branch.where(inside)).collect()
@@ -188,8 +182,7 @@ def sampled_by_two_plans(table: TopicTable, unit: WorkUnit, works: Sequence[Part
 
 
 def _removed(base: DataFrame, branch: DataFrame, *columns: str) -> DataFrame:
-    """Returns the first records of each log that are not on the branch any more: (partition, offset, columns…, and
-    where they lie, as with_position says)."""
+    """Return the first records of each log that the branch lacks: (partition, offset, columns…, file, position)."""
     of_base = with_position(base, PARTITION, OFFSET, *columns)
     # distinct: a file that is registered twice shows each record twice
     removed = of_base.join(with_position(branch), [FILE, POS], "left_anti").distinct()
@@ -198,7 +191,7 @@ def _removed(base: DataFrame, branch: DataFrame, *columns: str) -> DataFrame:
 
 
 def _kept(left: DataFrame) -> DataFrame:
-    """Returns (kept_partition, kept_key, kept_offset) of each key: the highest offset that the round leaves."""
+    """Return (kept_partition, kept_key, kept_offset): the highest offset of each key that the round leaves."""
     keys = left.select(F.col(PARTITION).alias("kept_partition"), F.col(KEY).alias("kept_key"), OFFSET)
     return keys.groupBy("kept_partition", "kept_key").agg(F.max(OFFSET).alias(KEPT))
 
@@ -208,9 +201,10 @@ def _same_key() -> Column:
 
 
 def set_aside(table: TopicTable, checked: CheckedRound, rejection: Rejection | None, why: str = "") -> RoundResult:
-    """Drops the branches of a round that is not published; its red logs are quarantined as ever, and the others too
-    where a person said no. Nothing else of any log's state changes. A task that died and is tried again does it
-    once. `why` is told where it is not a person's answer."""
+    """Drop the branches of a round that is not published. Has an effect once, also if a task repeats it.
+
+    Quarantines its failed logs, and after a rejection the others too. Nothing else of any log's state changes. `why`
+    is recorded if there is no rejection."""
     before, releases = states_and_releases(table, table.load())
     kept = keep_failed(table, checked)
     new = quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)

@@ -1,9 +1,9 @@
-"""Check a round on its branches before any reader sees it: Great Expectations on what was measured and on records.
+"""Check a round on its branches before any reader sees it: Great Expectations judges the measures and the records.
 
-What compact did is read from the heads of the branches, and not from what its task has handed on.
+The work of a round is read from the heads of its branches, not from the result of the task that made it.
 
-Results go to the evidence table, to Data Docs and into the result. Exit code 1 when a log's check failed; publish
-then leaves that log out.
+Results go to the evidence table, to Data Docs and into the result. If a log's check fails, the exit code is 1 and
+publish leaves that log out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.lake.evaluate import log_states, read_facts
-from cleantail.log.log_state import KEYLESS_RULE, LogState, held_reason
+from cleantail.log.log_state import KEYLESS_RULE, held_reason
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork
@@ -46,8 +46,7 @@ STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header":
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRound:
-    """Describes a round whose logs were measured, and are to be judged. `units`: with the heads of their branches;
-    `auditor`: who judges them, by `rules`."""
+    """A round whose logs were measured but not yet judged. `units` have the heads of their branches."""
 
     table: TopicTable
     round: str
@@ -59,20 +58,21 @@ class MeasuredRound:
 
     @property
     def violations(self) -> list[Mapping[str, int]]:
-        """Returns what the rules are judged by: of each log its partition, and how often it breaks each of them."""
+        """Return, for each log, its partition and the number of violations of each rule."""
         return [measure.violations((PARTITION, *self.rules)) for measure in self.measures]
 
 
 def check_round(
     table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT, measure: Measure | None = None
 ) -> CheckedRound:
-    """Returns the round with measures and verdicts, and with the heads of its branches: what was checked, and nothing
-    else, is published. `measure` measures a unit of a kind that compares with more than the table itself. Raises
-    ConflictError when a branch is gone.
+    """Return the round with measures, verdicts, and the heads of its branches. Only these heads may be published.
 
-    1. Every log is measured on what the round has read and on its branch.
+    `measure` replaces the default if the kind of round compares with more than the table. Raises ConflictError if a
+    branch was dropped.
+
+    1. Every log is measured on the snapshot that the round read and on its branch.
     2. Great Expectations judges the measures by the rules, and the records of the branch by the topic's own checks.
-    3. Where the round then waits for a person, a sample of what it removes is taken.
+    3. If the round then waits for a person, it gets a sample of the removed records.
     4. The evidence gets a row for each log.
     """
     measured = measured_round(table, round_id, units, kind, measure)
@@ -85,29 +85,29 @@ def check_round(
 def measured_round(
     table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT, measure: Measure | None = None
 ) -> MeasuredRound:
-    """Returns the round with its measures, which are yet to be judged: step 1 of a check. Raises ConflictError when a
-    branch is gone."""
+    """Measure a round: step 1 of a check. Raises ConflictError if a branch was dropped."""
     iceberg = table.load()
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as beside:
         store = DocsStore.of(table.platform, table.topic.topic)
-        opening = beside.submit(
-            Auditor, table.platform.home, table.topic, rules, kind, store
-        )  # imports Great Expectations
-        loaded = iceberg if len(units) == 1 else None  # a catalog's secrets for its files may be short-lived
+        opening = beside.submit(Auditor, table.platform.home, table.topic, rules, kind, store)  # a slow import
+        loaded = iceberg if len(units) == 1 else None  # the catalog's credentials for files may be short-lived
         measure = measure or partial(measure_unit, table, expiring=kind == EXPIRE, iceberg=loaded)
         measures = [m for unit in units for m in measure(unit)]
         auditor = opening.result()
+    # A log that is blocked for its records without a key counts those below the planned end.
     keyless = keyless_logs(units)
-    measures = [_with_keyless(m, keyless.get(m.partition)) for m in measures]
+    measures = [
+        replace(m, invalid_left=keyless[m.partition].records) if m.partition in keyless else m for m in measures
+    ]
     return MeasuredRound(table, round_id, kind, units, tuple(measures), tuple(rules), auditor)
 
 
 def judged_round(
     measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
 ) -> tuple[CheckedRound, list[CheckResult]]:
-    """Returns the checked round, and all results of its checks: steps 2 and 3, where the rules were judged already."""
+    """Return the checked round and all results: steps 2 and 3 of a check. `of_rules`: the results of the rules."""
     table, auditor, measures = measured.table, measured.auditor, measured.measures
     keyless, misread = keyless_logs(measured.units), misread_logs(measured.units)
     results = [_with_offset(result, measures) for result in for_keyless(of_rules, keyless)]
@@ -137,7 +137,7 @@ def judged_round(
 
 
 def rules_of(topic: Topic, kind: str) -> list[str]:
-    """Returns the rules of cleantail.log.rules that a round of this kind can break."""
+    """Return the rules of cleantail.log.rules that a round of this kind can break."""
     if kind == EXPIRE:
         return EXPIRE_RULES
     if kind == RECONCILE:
@@ -146,14 +146,15 @@ def rules_of(topic: Topic, kind: str) -> list[str]:
 
 
 def judged_logs(unit: StagedUnit, kind: str, untouched: Collection[int]) -> list[PartitionWork]:
-    """Returns the logs of a unit whose records the topic's own checks look at. Where a compaction only has retention to
-    do, and in an `untouched` log, from which the round has removed nothing, no record is newly published."""
+    """Return the logs of a unit whose records the topic's own checks read.
+
+    Omits logs in which the round publishes no new state: `untouched` logs, and those with only retention to do."""
     works = [w for w in unit.partitions if w.partition not in untouched]
     return works if kind != COMPACT else [w for w in works if not w.only_retention]
 
 
 def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:
-    """Adds to a failed result the offset of the contradiction: it takes a person to decide which record is right."""
+    """Add the offset of the contradiction to a failed result: a person must decide which record is right."""
     if result.expectation != MEASURE or result.passed:
         return result
     where = [m.first_contradiction for m in measures if m.partition == result.partition and m.first_contradiction]
@@ -161,15 +162,19 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
 
 
 def prove_topic(table: TopicTable) -> Proof:
-    """Count every key below the clean point of every log on `main`, and compare every offset that readers see, by
-    Spark's Iceberg reader and Spark's plans.
+    """Count every key below the clean point of every log on `main`, and compare every offset that readers see.
 
-    The clean point is the one that evaluate derives: below the checkpoint where a late record waits (3.5).
+    Uses only Spark's Iceberg reader and Spark's plans. The clean point is the one that evaluate derives: it is below
+    the checkpoint if a late record waits (semantics.md 3.5).
     """
     facts = read_facts(table.topic)
     states = log_states(table.topic, facts, now_ms=0)
     logs = [log for log in states if log.checkpoint is not None]
-    works = tuple(_whole_tail(log) for log in logs)
+    works = tuple(
+        PartitionWork(log.partition, log.first_dirty_offset, log.first_dirty_offset, log.log_start_offset, 0,
+                      records=log.records)
+        for log in logs
+    )  # fmt: skip
     keys: dict[int, KeyCounts] = {}
     contradictions: list[Contradiction] = []
     if facts is not None and facts.snapshot_id is not None:
@@ -180,39 +185,27 @@ def prove_topic(table: TopicTable) -> Proof:
     return Proof(tuple(proven), tuple(contradictions))
 
 
-def _whole_tail(log: LogState) -> PartitionWork:
-    """Returns the work of a proof: all of a log below its clean point."""
-    end = log.first_dirty_offset
-    return PartitionWork(log.partition, end, end, log.log_start_offset, 0, records=log.records)
-
-
 def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:
-    """Returns the verdict on a log: it passes where no critical expectation failed. One that could not be evaluated
-    fails whatever its severity."""
+    """Return the verdict on a log. It fails if a critical expectation failed, or any could not be evaluated."""
     failed = [r for r in results if r.partition == partition and not r.passed]
     red = [r for r in failed if r.severity == "critical" or r.error]
     return Verdict(partition, not red, tuple(red), tuple(r for r in failed if r not in red))
 
 
 def all_or_none(verdicts: Sequence[Verdict], untouched: Collection[int]) -> list[Verdict]:
-    """Fails all logs where one fails: a file of an adopted table may hold several, and has one delete file.
+    """Fail all logs if one fails: a file of an adopted table may hold several logs, but has one delete file.
 
-    The failed one is quarantined, so that the next round is without it. No log waits for an `untouched` one, from which
-    the round has removed nothing.
+    The next round runs without the failed log, which is quarantined. No log waits for an `untouched` one, from which
+    the round removed nothing.
     """
     red = tuple(v.partition for v in verdicts if not v.passed and v.partition not in untouched)
     return [replace(v, passed=False, waits_for=red) if red and v.passed else v for v in verdicts]
 
 
-def _with_keyless(measure: LogMeasure, keyless: KeylessLog | None) -> LogMeasure:
-    """Returns the measures of a log that is held back for its records without a key: those below the end that was
-    planned."""
-    return measure if keyless is None else replace(measure, invalid_left=keyless.records)
-
-
 def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog]) -> list[CheckResult]:
-    """Returns the results that count. Of a log that is held back for records without a key that is only the result of
-    the rule which says so: nothing was removed from it, so the other rules have nothing to judge."""
+    """Keep only the KEYLESS_RULE result of logs that are blocked for records without a key.
+
+    The round removed nothing from them, so the other rules have nothing to judge."""
     return [
         replace(r, observed=held_reason(keyless[r.partition].records, keyless[r.partition].first_offset))
         if r.partition in keyless
@@ -223,8 +216,9 @@ def for_keyless(results: Sequence[CheckResult], keyless: Mapping[int, KeylessLog
 
 
 def for_misread(results: Sequence[CheckResult], misread: Mapping[int, str]) -> list[CheckResult]:
-    """Return the results that count. Of a log that two readers see differently that is one red result with the reason:
-    the rules are measured by the reader that is in doubt."""
+    """Replace the results of logs that two readers read differently by one failed result with the reason.
+
+    The rules are measured with the reader that is in doubt."""
     kept = [result for result in results if result.partition not in misread]
     return kept + [
         CheckResult(log, SAME_READ, SAME_READ_RULE, "critical", False, reason, error=True)

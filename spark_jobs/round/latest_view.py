@@ -1,7 +1,7 @@
 """The `latest` view in Spark SQL: a topic's current state, clean tail and head together (semantics.md 2, hazard 3).
 
-`<table>_latest` has the topic table's columns and one row a key of each partition: the winner by the topic's strategy,
-absent where that is a tombstone or older than a remembered deletion. Records without a key are no part of a state.
+`<table>_latest` has the topic table's columns and one row per key and partition: the winner by the topic's strategy.
+A key has no row if the winner is a tombstone or older than a remembered deletion. Records without a key are left out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from spark_jobs.iceberg.tables import TopicTable
 logger = logging.getLogger("cleantail.latest_view")
 
 PROPERTY_VIEW = "cleantail.latest-view"
-"""Hash of the view's text as it was last made, so that it is made anew only when it changes."""
+"""Hash of the view's text. The view is replaced only if the hash changes."""
 
 FIRST = "`_last_updated_sequence_number`, `_row_id`"
-"""Hidden columns, by which the first of the copies of one record is known: the one that a round keeps (3.5)."""
+"""Hidden columns that order the copies of a record. A round keeps the first (semantics.md 3.5)."""
 
 
 def view_name(table: TopicTable) -> str:
@@ -41,8 +41,9 @@ def view_name(table: TopicTable) -> str:
 
 
 def ensure_latest_view(table: TopicTable, iceberg: Any = None) -> None:
-    """Makes the view, or makes it anew after the topic's strategy changed or retention moved a log start. A catalog
-    without views is no error. `iceberg`: the table as it was loaded after that."""
+    """Create the view, or replace it after the topic's strategy or a log start changed. `iceberg`: the loaded table.
+
+    Only warns if the catalog does not support views."""
     properties, configs = texts((iceberg or table.load()).properties()), table.topic.config
     states = states_of_properties(properties, table.name)
     starts = {p: kept_log_start(state, configs) for p, state in sorted(states.items())}
@@ -55,20 +56,20 @@ def ensure_latest_view(table: TopicTable, iceberg: Any = None) -> None:
             ensure_ledger(table)
         repeat(lambda: table.spark.sql(f"CREATE OR REPLACE VIEW {view_name(table)} AS {text}"))
     except (PySparkException, Py4JJavaError, UnknownCommitError, ConflictError) as e:
-        said = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
-        logger.warning("no view %s: the catalog refused it: %s", view_name(table), said)
+        cause = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
+        logger.warning("view %s was not created: the catalog refused it: %s", view_name(table), cause)
         return
     table.set_properties({PROPERTY_VIEW: digest})
 
 
 def _source(table: TopicTable) -> str:
-    """Returns the table's name, or, where the table was adopted, a query over it with a topic table's columns."""
+    """Return the table's name, or for an adopted table a query with a topic table's columns."""
     if table.topic.columns is None:
         return table.name
     columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
     ordered = () if table.topic.columns.has_offsets else (ORDER,)
     shown = ", ".join(f"`{name}`" for name in (*COLUMNS, *ordered))
-    # not every record knows when it came: its file's entry in the metadata does; one that came just now has none yet
+    # Not every file stores its records' sequence numbers. The metadata entry of the file does; a new file may lack it.
     records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
     arrival = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
@@ -77,8 +78,8 @@ def _source(table: TopicTable) -> str:
 
 
 def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[int, int]) -> str:
-    """Returns the view's query. `table`: a quoted name, or a query; `ledger`: a quoted name; `starts`: log starts,
-    which hide what is below them."""
+    """Return the view's query. `table`: quoted name or query. `ledger`: quoted name. `starts`: partition -> log start;
+    records below are hidden."""
     columns = ", ".join(f"`{name}`" for name in COLUMNS)
     rank = rank_sql(configs, latest_timestamp_sql(configs))
     keyed = f"SELECT {columns}, {FIRST}, {rank} AS `rank` FROM {table} WHERE `{KEY}` IS NOT NULL{_inside(starts)}"
@@ -97,7 +98,7 @@ def latest_sql(table: str, ledger: str, configs: KafkaConfigs, starts: Mapping[i
 
 
 def _inside(starts: Mapping[int, int]) -> str:
-    """Returns the condition by which log starts hide records; logs that share an offset share a term."""
+    """Return the condition that hides records below log starts, with one term for all logs with the same start."""
     partitions_by_start: dict[int, list[int]] = {}
     for partition, start in starts.items():
         if start > 0:
@@ -107,7 +108,7 @@ def _inside(starts: Mapping[int, int]) -> str:
 
 
 def _deleted_sql(ledger: str, configs: KafkaConfigs) -> str:
-    """Returns a query for what is remembered now: (partition, key, deleted: a rank)."""
+    """Return a query for the deletions that are remembered now: (partition, key, rank as `deleted`)."""
     units = {f"decode(X'{text.encode().hex()}', 'UTF-8')": unit for text, unit in remembered_units(configs).items()}
     unit = "".join(f" WHEN {text} THEN {unit:d}L" for text, unit in units.items())
     version = "`version`" if len(units) == 1 else f"`version` * CASE `strategy`{unit} END"

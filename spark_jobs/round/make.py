@@ -2,15 +2,15 @@
 
 A compaction finds superseded records from key columns.
 
-An expiry finds tombstones whose horizon has come, also without new data. The ledgers in the table as it is now tell
+An expiry removes tombstones whose delete horizon has passed, also without new data. Ledgers in the current table show
 which are due (semantics.md 1.5, 3.3, 3.4).
 
-A reconciliation removes keys that are alive here and gone at the brokers:
-1. The table, as far as it was read from Kafka, is compared with all that the brokers have now (gone_keys says when a
-   key is gone).
-2. Records of the active segment, and those within min.compaction.lag.ms, go as any other (semantics.md 3.12): the
-   broker has let its own readers see them for as long as its configs promise, and a tombstone after them.
-3. Tombstones stay, also those of keys that go: they leave by their horizon, as ever.
+A reconciliation removes keys that are alive in the table but gone at the brokers:
+1. The part of the table that was read from Kafka is compared with all current records of the brokers. gone_keys defines
+   when a key is gone.
+2. Records of the active segment, and those within min.compaction.lag.ms, are removed like all others (semantics.md
+   3.12): the broker's own readers could see them, and a later tombstone, for as long as its configs promise.
+3. Tombstones stay until their horizon, also those of removed keys.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from spark_jobs.round.released_logs import note_rewritten
 def expiry_unit(
     plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
 ) -> WorkUnit:
-    """Returns the logs with due tombstones as one unit; `end_offset` is the clean point, below which tombstones are
-    looked for."""
+    """Return the logs with due tombstones as one unit. `end_offset` of a log is its clean point: tombstones above it
+    stay."""
     works = tuple(
         PartitionWork(
             partition=log.partition,
@@ -80,8 +80,7 @@ def expiry_unit(
 
 
 def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
-    """Deletes due tombstones on the unit's branch; returns the unit with its counts, as compact does, and with the
-    readers whose hold was overrun."""
+    """Delete due tombstones on the unit's branch. Returns the unit with counts, and with readers whose hold expired."""
     began_ms = int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
     horizons = {log.partition: log.horizons for log in plan.logs}
@@ -98,29 +97,22 @@ def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
     counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
     table.delete_positions(unit.branch, files, removed, twice, properties=compared.properties)
     last = {log: offset for each in expired for log, offset in each.last.items() if log not in blocked}
-    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=_left_behind(plan, last))
-
-
-def _left_behind(plan: RunPlan, last: Mapping[int, int]) -> tuple[LeftBehind, ...]:
-    """Returns the readers past whose position tombstones go, since the cap of their hold was reached. `last`: the
-    offset of the last tombstone of each log that goes."""
-    return tuple(
+    behind = tuple(
         LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
     )
-
-
-_NOTHING = "nothing was compared, and nothing removed"
+    return StagedUnit.of(unit, counts, began_ms=began_ms, left_behind=behind)
 
 
 def reconciliation_unit(
     table: TopicTable, source: SourceTopic, now_ms: int, partitions: Collection[int] | None = None, wait: bool = False
 ) -> WorkUnit:
-    """Returns the logs to compare as one unit: `partitions`, or all. `wait`: without those whose pause of a quarantine
-    is not over. Raises as SourceTopic.require_comparable does."""
+    """Return the logs to compare as one unit: `partitions`, or all.
+
+    `wait` omits logs whose quarantine pause has not ended. Raises as SourceTopic.require_comparable does."""
     topic = table.topic
     facts = read_facts(topic)
     if facts is None or facts.snapshot_id is None:
-        raise CleantailError(f"topic {topic.topic} has no records yet; {_NOTHING}")
+        raise CleantailError(f"topic {topic.topic} has no records yet; nothing was compared, and nothing removed")
     broker = source.require_comparable(facts.source)
     works = tuple(
         work
@@ -133,7 +125,7 @@ def reconciliation_unit(
 
 
 def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWork:
-    """Returns what is compared of a log: all that was read of it, up to the last stable offset of that time."""
+    """Return the part of a log to compare: all that was read of it, up to the last stable offset at that time."""
     p, source = log.partition, facts.source
     end = source.next_offsets.get(p, 0) if source and p in broker.logs else 0
     return PartitionWork(
@@ -150,7 +142,7 @@ def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWor
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Holds what is gone of a unit's logs, and the unit with how far the brokers were read."""
+    """The gone keys of a unit's logs. `unit` has the offsets up to which the brokers were read."""
 
     unit: WorkUnit
     gone: GoneKeys
@@ -161,13 +153,13 @@ class Comparison:
 
     @property
     def removed(self) -> dict[tuple[int, int], BitMap64]:
-        """Returns the positions of the records of keys that are gone, without those of logs that are blocked."""
+        """Return the positions of the records of gone keys, without blocked logs."""
         kept = {name: bits for name, bits in self.gone.positions.items() if name[0] not in self.readers.blocked}
         return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
 
 
 def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> Comparison:
-    """Reads the brokers' keys and the table's, and returns what is gone; changes nothing."""
+    """Compare the table's keys with the brokers'. Changes nothing."""
     files = table.files_at(unit.base_snapshot_id)
     tasks = log_tasks(table, unit, files)
     context, memory_bytes = table.spark.sparkContext, table.platform.cleaner.cleantail_task_memory_bytes
@@ -191,7 +183,7 @@ def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> Compariso
 
 
 def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
-    """Deletes on the unit's branch what is gone at its source; returns the unit with its counts."""
+    """Delete the records of gone keys on the unit's branch. Returns the unit with its counts."""
     began_ms = int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
     comparison = compare(table, source, unit)
@@ -202,14 +194,14 @@ def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> St
         misread=comparison.readers.blocked,
     )
     staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
-    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # a commit also where nothing is gone: that ends the state, too
+    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # forces a commit even if no key is gone: it ends the state
     properties = comparison.readers.properties
     table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done, properties)
     return staged
 
 
 def dry_comparison(table: TopicTable, source: SourceTopic, now_ms: int) -> ComparisonResult:
-    """Returns what a reconciliation would remove now; changes nothing."""
+    """Return what a reconciliation would remove now. Changes nothing."""
     comparison = compare(table, source, reconciliation_unit(table, source, now_ms))
     records, gone = count_by_log(comparison.removed), comparison.gone
     logs = (
@@ -226,16 +218,18 @@ FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, dec
 def compact_requested(
     session: Callable[[], SparkSession], topic: Topic, requested: WorkUnit, clock_ms: int
 ) -> StagedUnit:
-    """Compacts the unit that a task was handed. Raises HeldError before the session is there where it is not as the
-    table's metadata plan it (planned_unit)."""
+    """Compact the unit that a task received.
+
+    Raises HeldError, before a session starts, if the table's metadata plan another unit (planned_unit)."""
     unit = planned_unit(topic, requested, clock_ms)
     return compact_unit(TopicTable.of(session(), topic), unit)
 
 
 def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
-    """Writes what the unit removes onto a branch of its own, and returns the unit with its counts. Nothing is removed
-    from a log that `cleantail.keyless.policy` holds back, or that two readers see differently (compared_readers): the
-    counts name it, and its check is red."""
+    """Write the deletes of the unit to a branch. Returns the unit with its counts.
+
+    Removes nothing from a log that `cleantail.keyless.policy` blocks, or that two readers read differently
+    (compared_readers). The counts name such a log, and its check fails."""
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
     files = table.files_at(unit.base_snapshot_id)
@@ -245,7 +239,7 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
         unit, table.platform, table.topic.config, any(file.log is None for task in tasks for file in task.files)
     )
     removals = run_work(table, FIND_REMOVALS, tasks)
-    # up to the end that was planned: nothing is begun that must fail later
+    # all keyless records below the planned end count: a log that must fail later does not start
     keyless = {log: records for each in removals for log, records in each.keyless.items()}
     kept = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     retained = {work.partition for work in unit.partitions if work.only_retention}
@@ -276,7 +270,7 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
 
 
 def removed_positions(removals: Sequence[LogRemovals], held: Collection[int]) -> dict[str, RemovedPositions]:
-    """Returns the positions by reason, without those of logs that are held back."""
+    """Return the positions by reason, without those of `held` logs."""
     by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {SUPERSEDED: {}}
     for each in removals:
         for reason, positions in each.positions.items():
@@ -286,7 +280,7 @@ def removed_positions(removals: Sequence[LogRemovals], held: Collection[int]) ->
 
 
 def with_ends(unit: WorkUnit, removals: Sequence[LogRemovals]) -> WorkUnit:
-    """Returns the unit with the ends at which the maps of its logs were full."""
+    """End each log of the unit at the offset where its offset map was full."""
     ends = {log: end for each in removals for log, end in each.ends.items()}
     works = (w.ending_at(ends[w.partition]) if w.partition in ends else w for w in unit.partitions)
     return replace(unit, partitions=tuple(works))

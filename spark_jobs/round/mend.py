@@ -1,7 +1,8 @@
-"""Mend deletion vectors that make a table unreadable: in one commit one takes the place of several, or of an old one.
+"""Mend deletion vectors that make a table unreadable. `cleantail mend` calls this; no DAG does.
 
-Spark cannot plan a read of such a table, so nothing here does: the vectors come from the manifests. What any vector of
-a file deletes stays deleted; those of files that are gone go. `cleantail mend` calls it; it is no task of a DAG.
+One commit replaces the vectors of each affected data file by one. Positions that any of them deletes stay deleted.
+Vectors of removed data files are dropped. Spark cannot plan a read of such a table, so the vectors are read from the
+manifests.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from spark_jobs.iceberg.jvm.java_json import described_file
 
 
 def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
-    """Commits the mended vectors of the table of that quoted name. Raises ConflictError where somebody else changed
-    them meanwhile."""
+    """Commit the mended vectors of the table with this quoted name. Raises ConflictError if they changed meanwhile."""
     table, jvm = iceberg_table(spark, name), spark._jvm
     by_file: dict[str, list[Any]] = {path: [] for path in (*damaged.unreadable, *damaged.gone)}
     for vector in _vectors(jvm, table):
@@ -46,7 +46,6 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
 
 
 def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
-    """Yields the deletion vectors of the current snapshot, from its manifests."""
     for manifest in each(table.currentSnapshot().deleteManifests(table.io())):
         reader = jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         try:
@@ -56,7 +55,7 @@ def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
 
 
 def _together(jvm: Any, table: Any, path: str, vectors: list[Any]) -> Lost:
-    """Returns a data file, as far as its vectors know it, and what any of them deletes."""
+    """Return a data file, described by its vectors' metadata, and the union of their positions."""
     described = [described_file(jvm, table, vector) for vector in vectors]
     positions = BitMap64.union(*(read_deletes_in_driver(table, v.deleted_positions, path) for v in described))
     return replace(described[0], path=path), positions

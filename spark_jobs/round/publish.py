@@ -1,19 +1,18 @@
-"""Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`.
+"""Publish the logs that passed their check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-What passed, what was measured and where the branches were is read from the evidence that the check wrote, and who
-approved it from what was answered: `--round`, which came through Airflow's database, only says which round is meant,
-and where it says something else than the evidence nothing is published (exit code 5).
+The evidence of the check defines what is published: the passed logs, their measures and their branch heads. `--round`
+comes through Airflow's database and only names the round. If it contradicts the evidence, nothing is published (exit
+code 5).
 
-A log whose check failed is held back and quarantined with its reason, and what it would have published stays on a
-branch for a while; the others publish. Checkpoints that lay outside their log are written back, also of logs that no
-unit touches. Appends to `main` meanwhile do not matter. Where another writer rewrote or deleted what the round had
-read, the round starts over on the table as it is now; after the last try (cleantail.retries.ROUNDS) the exit code is 3.
-Nothing is ever half published.
+A log whose check failed is quarantined with its reason, and its branch is kept for a while. The other logs are
+published. Checkpoints outside their log are written back, for all logs. Appends to `main` meanwhile do not matter. If
+another writer rewrote or deleted files that the round read, the round starts over on the current table. After the last
+attempt (cleantail.retries.ROUNDS) the exit code is 3. A round is never published in part.
 
-A round that waits for approval is published once one of the topic's approvers has said yes to exactly what was
-checked (cleantail.rounds.approval), as it was checked or not at all (exit code 5), and dropped where the answer is no.
+A round that needs approval is published once one of the topic's approvers has accepted exactly what was checked
+(cleantail.rounds.approval). If that is not possible, it is not published (exit code 5). A rejected round is dropped.
 
-Records without a key go to a side table where `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7).
+Records without a key go to a side table if `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7).
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 
 def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
-    """Returns the snapshot that published this very round, None where none did. It searches main from its head back to
-    what the round read."""
+    """Return the snapshot that published this round, or None. Searches `main` back to the snapshot the round read."""
     mine = identity_of(checked).items()
     read = {unit.base_snapshot_id for unit in checked.units}
     since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
@@ -58,8 +56,7 @@ def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
 
 
 def result_of(table: TopicTable, checked: CheckedRound, snapshot_id: int, iceberg: Any = None) -> RoundResult:
-    """Returns the result of a published round, whichever try of its task has published it. `iceberg`: the table, where
-    it was loaded since."""
+    """Return the result of a published round. `iceberg`: the table, if it was loaded after that."""
     states = states_of_properties(texts((iceberg or table.load()).properties()), table.name)
     return publication_of(checked, snapshot_id, states)
 
@@ -69,9 +66,9 @@ def side_table(table: TopicTable) -> str:
 
 
 def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection[int]) -> None:
-    """Copies the keyless records of the logs about to be published, of one that is there twice the first (3.5). They
-    leave the topic table in the commit after it; a crash between the two copies nothing twice, since what is in the
-    side table already is left out."""
+    """Copy the keyless records of the logs to publish into the side table: the first copy of each (semantics.md 3.5).
+
+    The next commit removes them from the topic table. A repeated call copies nothing twice."""
     for unit in units:
         works = [w for w in unit.partitions if w.partition in green]
         records = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(KEY).isNull())
@@ -85,7 +82,7 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
 
 
 def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:
-    """Returns the records without the later copies of an offset: one row for each."""
+    """Keep the first copy of each offset."""
     came = Window.partitionBy(PARTITION, OFFSET).orderBy("arrived", "_file", "_pos")
     placed = records.select("*", "_file", "_pos") if "_file" not in records.columns else records
     ordered = placed.join(F.broadcast(_arrivals(table, base_snapshot_id)), "_file")
@@ -93,7 +90,7 @@ def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int
 
 
 def _arrivals(table: TopicTable, snapshot_id: int) -> DataFrame:
-    """Returns (_file, arrived): the data sequence number of every data file of a snapshot."""
+    """Return (_file, arrived): the data sequence number of each data file of a snapshot."""
     files = files_with_deletes(table.load(), snapshot_id)
     rows = [(str(file.location()), int(file.dataSequenceNumber())) for file, _ in files]
     return table.spark.createDataFrame(rows, "_file string, arrived bigint")
@@ -107,16 +104,16 @@ def _create_like(table: TopicTable, name: str) -> None:
 
 logger = logging.getLogger("cleantail.publish")
 Answer = Callable[[TopicTable, CheckedRound, str], None]
-"""Says in the evidence what became of a round."""
+"""Records the outcome of a round in the evidence."""
 
 
 def publish_round(
     table: TopicTable, checked: CheckedRound, approved_by: str | None = None, answer: Answer | None = None
 ) -> RoundResult:
-    """Commits the green logs of a checked round, once: a try that died after the commit is taken up. Raises
-    ConflictError, with nothing published, when the table changed under the round, and HeldError when it waits for
-    approval and nobody has given it. `answer`: appends to the evidence that the round is published; append_answer,
-    unless another one does it for many rounds together."""
+    """Commit the passed logs of a checked round exactly once. Completes an earlier attempt that died after its commit.
+
+    `answer` records the publication in the evidence; the default is append_answer. Raises ConflictError, with nothing
+    published, if the table changed meanwhile, and HeldError if a required approval is missing."""
     if before := published_before(table, checked):
         return before
     if checked.holds and approved_by is None:
@@ -130,30 +127,32 @@ def publish_round(
 
 
 def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, answer: Answer) -> RoundResult:
-    """Publishes a round that was not published before.
+    """Publish a round that was not published before.
 
-    1. What the commit takes from the table for good goes to the side tables first: records without a key, and the
-       versions of deleted keys. A crash after it adds nothing twice.
-    2. The branches have to be those that were checked.
-    3. What failed is kept on branches of its own.
-    4. One commit: delete files of the green logs, their next states, the quarantine of the red ones; it drops the
+    1. Records without a key, and versions of deleted keys, are copied to the side tables before the commit removes
+       them. A repetition after a crash adds nothing twice.
+    2. The branches must be those that were checked.
+    3. Branches of failed logs are kept under new names.
+    4. One commit adds the delete files and next states of the passed logs, quarantines the failed ones, and drops the
        round's branches.
     5. The evidence gets the outcome of the round.
     """
     green = set(checked.green)
     for verdict in (v for v in checked.verdicts if v.waits_for):
-        logger.warning("partition %s waits: logs %s failed, and share files", verdict.partition, verdict.waits_for)
-    # 1. the side tables
+        logger.warning(
+            "partition %s waits: logs %s share files with it, and failed", verdict.partition, verdict.waits_for
+        )
+    # 1. copy to the side tables
     if table.topic.config.cleantail_keyless_policy == "quarantine" and checked.kind == COMPACT:
         move_keyless(table, checked.units, green)
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
-    # 2. the branches are as they were checked
+    # 2. compare the branches with those that were checked
     as_checked = table.load()  # not before: the side tables read the branches
     _require_as_checked(table, as_checked, checked)
-    # 3. what failed is kept
+    # 3. keep failed branches
     kept = keep_failed(table, checked)
-    # 4. the commit
+    # 4. commit
     as_read = texts(as_checked.properties())
     before, releases = states_and_releases(table, as_checked)
     after = _next_states(as_checked, checked, before)
@@ -164,7 +163,7 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, 
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
-    # 5. what became of it
+    # 5. record the outcome
     forget_answered(table, releases, after)
     answer(table, checked, PUBLISHED)
     _tidy(table, replaced(before, after))
@@ -172,16 +171,17 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, 
 
 
 def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> RoundResult:
-    """Brings the view up to date with what is published now, and returns the result."""
+    """Update the `latest` view, and return the result."""
     published = table.load()
     ensure_latest_view(table, published)
     return result_of(table, checked, snapshot_id, published)
 
 
 def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
-    """Raises ConflictError where a branch is gone or changed, or a later round has published meanwhile: a checkpoint
-    without its deletes, or an older one over a newer, would leave superseded records for good. `iceberg`: the table
-    as it was loaded for the commit, here and below."""
+    """Raise ConflictError if a branch was dropped or changed, or a later round has published.
+
+    A checkpoint without its deletes, or an older one over a newer, would leave superseded records forever. `iceberg`:
+    the table as loaded for the commit."""
     states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:
         table.require_head(unit.branch, unit.head_snapshot_id, iceberg)
@@ -198,12 +198,11 @@ def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) 
 def _next_states(
     iceberg: Any, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """Returns the states of the published logs after the round."""
-    green = checked.green
+    """Return the states of the published logs after the round."""
     after: dict[int, PartitionState] = {}
     for unit in checked.units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())
-        for work in (w for w in unit.partitions if w.partition in green):
+        for work in (w for w in unit.partitions if w.partition in checked.green):
             state, measure = states.get(work.partition, PartitionState()), checked.measure_of(work.partition)
             if checked.kind == EXPIRE:
                 after[work.partition] = after_expiry(state, measure, unit.now_ms)
@@ -230,8 +229,6 @@ def _commit(
     as_read: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
-    """Commits in one transaction the delete files of all green logs, their new states, and the quarantine of the red
-    ones."""
     branch_changes = [branch_change(iceberg, unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
@@ -249,24 +246,19 @@ def _commit(
 
 
 def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str) -> RoundResult:
-    """Publishes exactly what the person saw, or nothing: a round that started over would be another one. Raises
-    HeldError."""
+    """Publish exactly what the person approved, or nothing. Raises HeldError if that is not possible any more."""
     try:
         return publish_round(table, checked, approved_by)
     except ConflictError as e:
         set_aside(table, checked, None, str(e))
         raise HeldError(
-            f"{checked.topic}: what {approved_by} approved cannot be published as it was shown, and nothing was: "
-            f"{e}. The next run makes the round anew and asks again"
+            f"{checked.topic}: what {approved_by} approved cannot be published as it was shown; nothing was published: "
+            f"{e}. The next run makes a new round and asks again"
         ) from None
 
 
 def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | None:
-    """Finishes what an earlier try of this task left undone when it died after its commit; returns its result.
-
-    Returns None where no try has published the round. A failed branch that the round has replaced goes when its own
-    time has passed.
-    """
+    """Complete an earlier attempt of this task that died after its commit. Returns its result, or None without one."""
     snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None
@@ -277,9 +269,8 @@ def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | 
 
 
 def _tidy(table: TopicTable, branches: Iterable[str]) -> None:
-    """Tidies up after the commit. An error here is logged and no more: what is left is dropped when it is stale, and
-    the round is published."""
+    """Drop branches after the commit. Only logs a conflict: a later run drops them once they are stale."""
     try:
         table.drop_branches(branches)
     except ConflictError as e:
-        logger.warning("branches of the round are left for later: %s", e)
+        logger.warning("branches of the round will be dropped by a later run: %s", e)

@@ -1,4 +1,4 @@
-"""The states of a topic's logs as a round finds them: a log that a person has released is in no quarantine."""
+"""The states of a topic's logs at the start of a round. A person's release lifts a log's quarantine."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ logger = logging.getLogger("cleantail.rounds")
 
 
 def states_and_releases(table: TopicTable, iceberg: Any) -> tuple[dict[int, PartitionState], Releases]:
-    """Returns the states as they count, by partition, and the releases by which they do. `iceberg`: the table as it was
-    loaded; the releases are read now."""
+    """Return the states by partition with quarantines lifted, and the current releases. `iceberg`: the loaded table."""
     releases = current_releases(kept_catalog(table.platform), table.topic)
     states = states_of_properties(texts(iceberg.properties()), table.name)
     return lifted(states, releases, str(iceberg.uuid())), releases
 
 
 def note_rewritten(table: TopicTable, now_ms: int) -> None:
-    """Takes note, before anything else is done, that others rewrote the table's history: states of logs, positions and
-    the ledger of deleted versions are void then (cleantail.rounds.rewritten_history)."""
+    """Reset the table if another program rewrote its history. Call it before any other step of a round.
+
+    States of logs, positions and the ledger of deleted versions are void then (cleantail.rounds.rewritten_history)."""
     if note_history(table, now_ms):
-        logger.warning("%s: %s", table.topic.topic, "history was rewritten by another program; logs begin again")
+        logger.warning("%s: another program rewrote the table's history; its logs start again", table.topic.topic)
         forget_all(table)
 
 
 def note_before_intake(table: TopicTable, now_ms: int) -> None:
-    """Does note_rewritten; for a table that is yet to be made it forgets the deleted versions of an earlier one of that
-    name, which was dropped."""
+    """Call note_rewritten. If the table does not exist, forget the deleted versions of a dropped one of that name."""
     if table.exists():
         note_rewritten(table, now_ms)
     else:
@@ -44,5 +43,5 @@ def note_before_intake(table: TopicTable, now_ms: int) -> None:
 
 
 def forget_answered(table: TopicTable, releases: Releases, written: Iterable[int]) -> None:
-    """Removes the releases of logs whose states are now written anew; see forget_releases."""
+    """Remove the releases of logs whose states were `written` again."""
     forget_releases(table.topic, [releases[p] for p in written if p in releases])

@@ -1,13 +1,12 @@
-"""The work of one application of a DAG's `check_quality`: it checks a staged round, and publishes what passed at once,
-where nobody has to be asked first.
+"""The Spark work of a DAG's tasks `check_quality` and `publish`.
 
-1. The units are read from the heads of the branches that the request names. A branch is gone where an earlier try of
-   the task had published the round, and died before it could say so: then the evidence has the check.
-2. The round is checked (spark_jobs.round.check).
-3. A round that waits for a person, or that a person has rejected, is left to the task `publish`. Any other is published
-   by the session that runs already: an application of its own would cost more than the commit. Readers see nothing of
-   it before its check.
-4. What cannot be published here is left to the task `publish` as well, whatever the error: the check is done by then.
+`check_quality` checks a staged round, and publishes it at once if no approval is needed:
+1. It reads the units from the heads of the branches in the request. A branch is missing if an earlier attempt of the
+   task published the round and died before it reported that. The evidence has the check in that case.
+2. It checks the round (spark_jobs.round.check).
+3. It publishes the round in the running session, because another application costs more than the commit. It leaves a
+   round that waits for a person, or that a person has answered, to the task `publish`.
+4. If publishing fails, for any reason, the task `publish` tries again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -32,7 +30,6 @@ from cleantail.rounds.checked_round import (
     CheckedRound,
     CheckRequest,
     RoundResult,
-    StagedUnit,
     require_one_round,
     staged_unit,
 )
@@ -44,18 +41,15 @@ from spark_jobs.round.check import check_round
 from spark_jobs.round.publish import publish_approved, published_as
 from spark_jobs.round.run import Run, kind_of, run_round, write_back
 
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
-
 logger = logging.getLogger("cleantail.check")
 
 
 def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> CheckedRound:
-    """Checks the round, and publishes it where nobody is asked about it and the application `publishes`. What became of
-    it the evidence and the table say. Raises ConflictError where a branch is gone and no earlier try had checked it."""
+    """Check the round. Publish it if the application `publishes` and no approval is needed.
+
+    The evidence and the table have the outcome. Raises ConflictError if a branch was dropped before any check."""
     try:
-        units = [_staged(run, branch) for branch in request.branches]
+        units = [staged_unit(run.table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
     except ConflictError:
         if publishes and (earlier := _checked_before(run, request)) is not None:
             return earlier
@@ -67,66 +61,56 @@ def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> Check
     return checked
 
 
-def _staged(run: Run, branch: str) -> StagedUnit:
-    return staged_unit(run.table.summary_of(branch).get(UNIT), branch)
-
-
 def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
-    """Returns the round as an earlier try of the task had checked it on these branches; None where the evidence has no
-    such check. What is left of its publication is left to the task `publish`."""
+    """Return the round that an earlier attempt of the task checked on these branches. None if the evidence has none.
+
+    The task `publish` completes its publication."""
     topic = run.table.topic
-    evidence = evidence_of_round(_catalog(run), topic.platform, topic.topic, request.round, COMPACT)
+    evidence = evidence_of_round(open_catalog(topic.platform), topic.platform, topic.topic, request.round, COMPACT)
     last = last_compaction(topic, evidence)
     if last is None or {unit.branch for unit in last.checked.units} != set(request.branches):
         return None
-    logger.warning("round %s was checked by an earlier try of the task", request.round)
+    logger.warning("an earlier attempt of the task checked round %s", request.round)
     return last.checked
 
 
 def _publish(run: Run, checked: CheckedRound) -> None:
-    """Publishes the round, or leaves that to the task `publish`, which finds a commit that was made."""
+    """Publish the round, or leave that to the task `publish`, which detects a commit of this attempt."""
+    topic = run.table.topic
     try:
-        if decided(run.table.topic, checked, read_answer(_catalog(run), run.table.topic, checked.kind)) is None:
+        if decided(topic, checked, read_answer(open_catalog(topic.platform), topic, checked.kind)) is None:
             publish_unasked(run, checked)
             return
         why = "a person has answered"
     except Exception as error:
-        # of what nobody foresaw the log has the frames, and no text that may quote a record
+        # Log only the stack frames of an unexpected error: its message may contain record data.
         cause = error if isinstance(error, CleantailError) else explained(error)
         why = str(cause or f"a defect of Cleantail: {type(error).__name__}\n{stack_of(error)}")
     logger.warning("round %s is left to the task publish: %s", checked.round, why)
 
 
-def _catalog(run: Run) -> Catalog:
-    return open_catalog(run.table.platform)
-
-
 def publish_recorded(
     session: Callable[[], SparkSession], topic: Topic, reference: RoundReference, kind: str
 ) -> RoundResult:
-    """Publishes the round that a task names, as the evidence has it and the answer to it says. Raises HeldError before
-    the session is there as answered_round does."""
+    """Publish or reject the referenced round, by its evidence and its answer.
+
+    Raises HeldError, before a session starts, as answered_round does."""
     answered = answered_round(topic, reference, kind)
-    if _may_retain(topic, answered):
-        preload()
+    checked = answered.checked
+    if answered.answer is None and checked.kind == COMPACT and checked.red and topic.config.deletes:
+        preload()  # blocked logs may get a second round for retention, with a check
     return publish_answered(Run(TopicTable.of(session(), topic)), answered)
 
 
-def _may_retain(topic: Topic, answered: AnsweredRound) -> bool:
-    """Returns whether logs that are held back may get a round of their own, with a check, which moves their log
-    start."""
-    nobody_asked, checked = answered.answer is None, answered.checked
-    return nobody_asked and checked.kind == COMPACT and bool(checked.red) and topic.config.deletes
-
-
 def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
-    """Drops the round where the answer is no. Else publishes it, unless an earlier try of the task has done so: what a
-    person approved exactly as they saw it, what nobody was asked about also after it had to be made anew."""
+    """Drop a rejected round; publish any other, unless an earlier attempt of the task has done so.
+
+    An approved round is published exactly as shown. A round without approval may be made again first."""
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
         return replace(set_aside(run.table, checked, answered.answer), red_before=tuple(checked.red))
     if answered.publication is not None and not answered.publication.published:
-        # nothing passed, and what failed rests: to make it anew would count a second failure
+        # no log passed: a second round would count each failure twice
         return _with_upkeep(run, checked, answered.publication)
     if published_as(run.table, checked) is None:
         require_open(checked, answered.evidence)
@@ -136,20 +120,20 @@ def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
 
 
 def publish_unasked(run: Run, checked: CheckedRound) -> RoundResult:
-    """Publishes a round that nobody has to be asked about, as publish_or_start_over does."""
+    """Publish a round that needs no approval, as publish_or_start_over does."""
     return _with_upkeep(run, checked, publish_or_start_over(run, checked))
 
 
 def _with_upkeep(run: Run, checked: CheckedRound, result: RoundResult) -> RoundResult:
-    """Writes back the checkpoints that lie outside their log, and returns the result with what the check had held
-    back."""
+    """Write back the checkpoints that lie outside their log. Adds the logs that failed the check to the result."""
     write_back(run.table, evaluate_topic(run.table.topic, now_ms=checked.now_ms))
     return replace(result, red_before=tuple(checked.red))
 
 
 def publish_or_start_over(run: Run, checked: CheckedRound) -> RoundResult:
-    """Publishes; where the table changed under the round, the same logs are made and checked anew. Raises HeldError,
-    with the round dropped, when it then waits for approval."""
+    """Publish the round. If the table changed meanwhile, make and check a round of the same logs again.
+
+    Raises HeldError, with the round dropped, if the new round needs approval."""
     result = run_round(run, kind_of(run.table, checked), checked)
     if result.checked is None:
         return result

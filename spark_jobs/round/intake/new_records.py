@@ -75,8 +75,8 @@ def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
     """Appends to the evidence a row for each of these that it does not have yet: offsets that had gone from Kafka, and
     records that the table cannot hold. The table has them since the commit that went on behind them: a crash right
     after it loses no row."""
-    told_by = ("partition", "first_dirty_offset", "end_offset", "note")
-    append_once(table, [_row(entry) for entry in entries], told_by=told_by)
+    columns = ("partition", "first_dirty_offset", "end_offset", "note")
+    append_once(table, [_row(entry) for entry in entries], identified_by=columns)
 
 
 def record_left_out(table: TopicTable) -> None:

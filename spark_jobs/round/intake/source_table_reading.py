@@ -96,7 +96,7 @@ def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestRe
 def record_changes(table: TopicTable, gaps: Sequence[SnapshotGap]) -> None:
     """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
     which has them since the commit that went on behind them: a crash right after it loses no row."""
-    append_once(table, [_row(gap) for gap in gaps], told_by=("base_snapshot_id", "note"))
+    append_once(table, [_row(gap) for gap in gaps], identified_by=("base_snapshot_id", "note"))
 
 
 def _row(gap: SnapshotGap) -> EvidenceRow:
