@@ -1,17 +1,16 @@
-"""Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots.
+"""Reclaim space when it is due: rewrite files with many deleted records, merge small files, expire snapshots.
 
-A group of neighbouring files becomes one, or a few of the table's target size, in offset order, without the deleted
-records. A killed run leaves finished groups done and the rest as it was.
+A group of neighbouring files becomes one file, or a few of the table's target size, in offset order and without the
+deleted records.
 
-1. A batch of groups is rewritten by a task of spark_jobs.engine.rewrite_task, which reads and writes with pyarrow, and
-   swapped in one commit. A group that such a task refuses is rewritten by Spark onto a branch (staged_rewrites).
-2. Where another writer has changed a file of a batch meanwhile, its groups are rewritten and swapped one by one: only
-   the changed one is left for the next run.
-3. A killed run leaves finished batches done, the rest as it was, and files that no snapshot knows.
+1. A pyarrow task (spark_jobs.engine.rewrite_task) rewrites a batch of groups, and one commit swaps the files. If the
+   task refuses a group, Spark rewrites it on a branch (staged_rewrites).
+2. If another writer changed a file of a batch, its groups are rewritten and swapped one by one. Only the changed group
+   waits for the next run.
+3. A killed run leaves finished batches done, the rest unchanged, and orphan files.
 
-What was deleted from a topic's side tables leaves the disk by the same rules. The evidence is kept quick to read: each
-round appends two small files, and a page opens all files of its topic. Iceberg's own actions merge them: rows stay as
-they are, files of other topics too, and rounds may append meanwhile.
+Deleted rows of a topic's side tables leave the disk by the same rules. Small files of the evidence are merged, because
+each round appends two and a page opens all files of its topic. Files of other topics stay; rounds may append meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,22 +63,21 @@ from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_b
 logger = logging.getLogger("cleantail.reclaim")
 
 MIN_FILES = 64
-"""So many small files of a topic become one: about 30 rounds."""
+"""Minimum number of a topic's small files to merge: about 30 rounds."""
 UNUSED_AFTER_MS = 86_400_000
-"""A day: somebody may be reading an older state, or writing a file that no snapshot knows yet."""
+"""Minimum age of removed files, a day: a reader may use an older snapshot, or a writer may not have committed yet."""
 
 
 def merge_evidence(table: TopicTable) -> int:
-    """Merges the topic's files in the evidence table where there are many, and removes files that nothing refers to any
-    more. Returns how many were merged; 0 where another writer was faster.
+    """Merge the topic's files in the evidence table if there are many, and remove unused files.
 
-    Where the table's last snapshot says that it has few files in all, no list of files is read.
+    Returns the number of merged files; 0 if another writer was faster. Reads no file list if the table has few files.
     """
     name = quoted(f"{table.platform.catalog.name}.{table.platform.catalog.namespace}.{EVIDENCE}")
     if not table.spark.catalog.tableExists(name):
         return 0
-    evidence = iceberg_table(table.spark, name)
-    if files_in_all(evidence) < MIN_FILES:
+    snapshot = iceberg_table(table.spark, name).currentSnapshot()
+    if snapshot is None or int(snapshot.summary().get("total-data-files") or 0) < MIN_FILES:
         return 0
     of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
     merged = 0
@@ -88,21 +86,16 @@ def merge_evidence(table: TopicTable) -> int:
         if merged:
             _remove_unused(table, name)
     except ConflictError as e:
-        logger.warning("the rest of the evidence is left for the next time: %s", e)
+        logger.warning("the next run merges the rest of the evidence: %s", e)
     except TableError as e:
         logger.warning("no file of the evidence is removed: %s", e)
     return merged
 
 
-def files_in_all(iceberg: Any) -> int:
-    """Returns how many data files a table has by its last snapshot's summary."""
-    snapshot = iceberg.currentSnapshot()
-    return 0 if snapshot is None else int(snapshot.summary().get("total-data-files") or 0)
-
-
 def _remove_unused(table: TopicTable, name: str) -> None:
-    """Removes the files that no snapshot uses, with those that PyIceberg's expiry leaves behind. Raises TableError, and
-    removes none, where some could be another table's."""
+    """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves.
+
+    Raises TableError, and removes none, if some could belong to another table."""
     catalog = open_catalog(table.platform)
     seen = catalog.load_table(f"{table.platform.catalog.namespace}.{EVIDENCE}")
     require_separate_folder(catalog, table.platform, seen)
@@ -115,10 +108,10 @@ def _remove_unused(table: TopicTable, name: str) -> None:
 
 
 def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: int) -> tuple[int, int]:
-    """Rewrites files of which rows were deleted, expires snapshots older than `oldest_ms`, and removes files that no
-    snapshot knows and that are older than `orphans_before_ms`. One that shares its place with another table is left
-    alone, with a warning: the topic's own table is not to wait for it. Returns how many snapshots expired, and how
-    many files were removed."""
+    """Rewrite files with deleted rows, expire snapshots older than `oldest_ms`, remove orphans older than
+    `orphans_before_ms`. Returns the numbers of expired snapshots and of removed files.
+
+    Only warns if a side table shares its folder with another table: the topic's own table must not wait for it."""
     snapshots = orphans = 0
     for suffix, seen in side_tables(table.topic).items():
         name = f"{table.name[:-1]}{suffix}`"
@@ -139,7 +132,7 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
 
 
 def _require_own(table: TopicTable, seen: Any, name: str) -> int | None:
-    """Returns when (Unix ms) the side table was made."""
+    """Check that the side table's files are its own. Returns the time (Unix ms) of its oldest file."""
     plain = ".".join(seen.name()[-2:])
     require_separate_folder(open_catalog(table.platform), table.platform, seen)
     require_safe_commits(seen)
@@ -149,15 +142,14 @@ def _require_own(table: TopicTable, seen: Any, name: str) -> int | None:
 
 
 def _rewrite_deleted(table: TopicTable, name: str, iceberg: Any) -> None:
-    """Rewrites files with deleted rows: whoever deletes rows may write delete files, which leave the rows where they
-    are."""
+    """Rewrite files with deleted rows: delete files only hide the rows."""
     current = iceberg.currentSnapshot()
     if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
         return
     try:
         merge_beside(table, name, None, 1)
         return
-    except ConflictError as e:  # deletes of several files, or by values
+    except ConflictError as e:  # position deletes that cover several files, or equality deletes
         logger.info("Iceberg's own action rewrites %s: %s", name, e)
     rewrite = actions_of(table.spark).rewriteDataFiles(iceberg).binPack().option("delete-file-threshold", "1")
     with REWRITING:
@@ -167,12 +159,14 @@ def _rewrite_deleted(table: TopicTable, name: str, iceberg: Any) -> None:
 
 Batch = Sequence[Group]
 AHEAD = 2
-"""So many batches for each core are rewritten before their turn to be swapped comes."""
+"""Maximum number of batches per core that wait for their swap."""
 
 
 def rewrite_groups(table: TopicTable, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
-    """Rewrites the groups and yields what was swapped on `main`. A task of Spark rewrites a batch of them; as many are
-    under way as there are cores. After an error none is begun any more, and what was staged is dropped."""
+    """Rewrite the groups and yield the files swapped on `main`.
+
+    A Spark task rewrites a batch; one task per core runs at a time. After an error, no batch starts and staged files
+    are dropped."""
     cores, plans, numbers = parallelism(table.platform.spark), Plans(table, groups), count()
     waiting, batches = deque[tuple[Batch, Future[Staged]]](), iter(rewrite_batches(groups))
 
@@ -199,8 +193,7 @@ def rewrite_groups(table: TopicTable, groups: Sequence[Group]) -> Iterator[Rewri
 def _swapped(
     table: TopicTable, batch: Batch, staged: Callable[[], Staged], stage_now: Callable[[Batch], Staged]
 ) -> Iterator[RewrittenFiles]:
-    """Yields what was swapped. Where the groups of a batch could not be swapped together, each is staged anew and
-    swapped alone."""
+    """Swap a batch. If that fails, stage and swap each of its groups alone."""
     try:
         yield swap(table, batch, staged())
     except (ConflictError, RefusedError) as e:
@@ -213,8 +206,8 @@ def _swapped(
 
 
 def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
-    """Puts the new files in the old ones' place. Raises ConflictError, with the new files deleted, where another writer
-    was faster."""
+    """Replace the old files by the new. Raises ConflictError, with the new files deleted, if another writer was
+    faster."""
     tasks = [file.task for file in staged.old]
     old = list(zip(ask(tasks, "file"), elements_of(ask(tasks, "deletes")), strict=True))
     summary = {OPERATION: "reclaim"}
@@ -223,33 +216,28 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     except ConflictError:
         drop_staged(table, staged)
         raise
-    # after any other error `main` may have the files: they are left
+    # After any other error `main` may have the new files, so they stay.
     if staged.branch is not None:
         table.drop_branches([staged.branch])
-    return RewrittenFiles(len(staged.old), len(staged.new), _freed_bytes(made))
-
-
-def _freed_bytes(summary: Mapping[str, str]) -> int:
-    """Returns by how much a rewrite made the data files smaller; 0 where it did not."""
-    sizes = [int(summary.get(name) or 0) for name in ("removed-files-size", "added-files-size")]
-    return max(sizes[0] - sizes[1], 0)
+    removed, added = (int(made.get(name) or 0) for name in ("removed-files-size", "added-files-size"))
+    return RewrittenFiles(len(staged.old), len(staged.new), max(removed - added, 0))
 
 
 MIN_ORPHAN_AGE_MS = 86_400_000
-"""Iceberg refuses to remove orphans younger than a day: they may belong to a commit under way."""
+"""Iceberg refuses to remove orphans younger than a day: they may belong to an open commit."""
 
 
 def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
-    """Does what resolve_reclaim finds due; a group that lost against another writer is left for the next time.
+    """Do the work that resolve_reclaim finds due. Groups that another writer changed wait for the next run.
 
-    Raises TableError, before the table is changed, where files are to be deleted and one could be another's.
+    Raises TableError, with the table unchanged, if a file to delete could belong to another table.
 
-    1. The side tables are reclaimed, whether or not anything is due in the table itself.
-    2. Branches that nobody needs any more are dropped: those of killed runs, and of failed rounds past their time.
-    3. Groups of files are rewritten; what they have freed gets a row of evidence, also where a later group fails.
-    4. The evidence's small files are merged where they are many.
-    5. Where snapshots are past their time they expire, and files that no snapshot knows are removed where they are
-       surely its own. To look for such files each time would cost more than a round of a small topic.
+    1. The side tables are reclaimed, also if no work is due in the table itself.
+    2. Unneeded branches are dropped: those of killed runs, and of failed rounds past their retention.
+    3. Groups of files are rewritten. The freed bytes get a row of evidence, also if a later group fails.
+    4. Small files of the evidence are merged if there are many.
+    5. Snapshots past their retention expire. Only in that case orphans are searched and removed, because listing files
+       each time would cost more than a round of a small topic.
     """
     if table.exists():
         note_rewritten(table, now_ms)
@@ -285,26 +273,27 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """Says before when (Unix ms) snapshots expire, and files that no snapshot knows may go."""
+    """Times (Unix ms): snapshots before `oldest_ms` expire, orphans before `orphans_before_ms` are removed."""
 
     oldest_ms: int
     orphans_before_ms: int
 
     @classmethod
     def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
-        """Returns the ages of a run. A file's age is the file system's: `now_ms` is the earlier of the run's clock and
-        the real one, so that no file of a commit under way is old."""
+        """Return the ages of a run. `now_ms`: the earlier of the run's clock and the real one.
+
+        The file system dates files, so a later clock would make files of an open commit old."""
         age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
         return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
-KEPT = "files that no snapshot knows stay in the folder of an adopted table: cleantail.adopted.orphans is keep"
-
-
 @dataclass(frozen=True, slots=True)
 class OwnFolder:
-    """Describes the folder of a table that is the table's own. `since_ms`: when (Unix ms) the table was made, None if
-    no file there that no snapshot knows may go; `kept`: why not, empty if one may."""
+    """The folder of a table.
+
+    since_ms  time (Unix ms) of the table's oldest file; None if orphans must stay
+    kept      reason why orphans stay; may be empty
+    """
 
     location: str
     since_ms: int | None
@@ -312,16 +301,15 @@ class OwnFolder:
 
 
 def require_own(table: TopicTable) -> OwnFolder:
-    """Returns the table's folder. Raises TableError where it is shared with another table, or where the table names
-    files beyond its folder.
+    """Return the table's folder. Raises TableError if another table shares it, or the table names files outside it.
 
-    Another user chose an adopted table's folder. No file there counts as an orphan unless the topic's YAML says so, and
-    the catalogs show all of their tables.
+    Another user chose an adopted table's folder. Its orphans are removed only if the topic's YAML allows that and the
+    catalogs list all their tables.
     """
     catalog = open_catalog(table.platform)
     seen = load_table(catalog, table.topic)
     if seen is None:
-        raise TableError(f"table {table.topic.table} is gone")
+        raise TableError(f"table {table.topic.table} was dropped")
     if not may_delete_files(seen.properties):
         return OwnFolder(seen.location(), None)
     unseen = require_separate_folder(catalog, table.platform, seen)
@@ -334,7 +322,8 @@ def require_own(table: TopicTable) -> OwnFolder:
             logger.warning("%s: their folders are not known", unseen)
         return OwnFolder(seen.location(), since_ms)
     if table.topic.config.cleantail_adopted_orphans == "keep":
-        return OwnFolder(seen.location(), None, KEPT)
+        kept = "orphan files stay in the folder of an adopted table: cleantail.adopted.orphans is keep"
+        return OwnFolder(seen.location(), None, kept)
     if unseen:
         return OwnFolder(seen.location(), None, f"{unseen}: no orphans are removed")
     return OwnFolder(seen.location(), since_ms)

@@ -1,16 +1,16 @@
-"""The one loop of a round: make, check, publish, and start over where the table changed under it.
+"""The loop of a round: make, check, publish, and start over if the table changed meanwhile.
 
-1. The round is planned: which logs are due. Its kinds are below (RoundKind).
-2. Each work unit is staged on a branch of its own.
+1. The round is planned: its kind (RoundKind) selects the due logs.
+2. Each work unit is staged on its own branch.
 3. The branches are checked before any reader sees them.
-4. Where the round waits for a person, it ends here with its branches: `checked` of the result is what may be published.
-5. What passed is published in one commit. Where another writer has changed what the round had read, the round is
-   withdrawn, and begins again at step 1 for the same logs.
+4. A round that needs approval ends here and keeps its branches: `checked` of the result may be published later.
+5. One commit publishes the logs that passed. If another writer changed files that the round read, the round is
+   withdrawn and starts again at step 1 with the same logs.
 
-The command line runs a whole topic by it, and the tasks of a DAG come to it with a round that an earlier task checked.
+The command line runs all steps for a topic. The tasks of a DAG enter with a round that an earlier task checked.
 
-A compaction removes superseded records, and what is past retention; of some of its logs only the log start moves
-(RoundLogs). An expiry removes tombstones that are due. A reconciliation removes keys that are gone at the source.
+A compaction removes superseded records and applies retention; for some logs it only moves the log start (RoundLogs).
+An expiry removes due tombstones. A reconciliation removes keys that are gone at the source.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ NONE_FRESH: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """Describes a round whose logs are chosen; `units` is empty where nothing is due. `stage` writes what a unit
-    removes onto a branch of its own."""
+    """A round with its logs. `units` is empty if nothing is due. `stage` writes the deletes of a unit to a branch."""
 
     round: str
     units: tuple[WorkUnit, ...]
@@ -57,27 +56,27 @@ class PlannedRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundLogs:
-    """Holds the logs for which a round is planned. `retained`: those of which only the log start is to move, such as
-    one that rests after a failed check."""
+    """The logs of a round. `retained`: logs whose log start only moves, such as quarantined ones."""
 
     cleaned: frozenset[int]
     retained: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, works: Iterable[PartitionWork]) -> RoundLogs:
-        """Returns the logs of these works."""
-        retained = {work.partition: work.only_retention for work in works}
-        return cls(
-            frozenset(p for p, only in retained.items() if not only),
-            frozenset(p for p, only in retained.items() if only),
-        )
+    def of(cls, units: Iterable[WorkUnit]) -> RoundLogs:
+        works = [work for unit in units for work in unit.partitions]
+        retained = frozenset(work.partition for work in works if work.only_retention)
+        return cls(frozenset(work.partition for work in works) - retained, retained)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundKind:
-    """Says what all rounds of one kind have in common. `kind`: compact, expire or reconcile; `now_ms`: the run's clock,
-    Unix ms. `plan` plans a round for some logs, on the table as it is when it is called. `measure` is what measures a
-    unit, where the table alone does not tell whether it is right."""
+    """The behaviour of a kind of round.
+
+    kind     compact, expire or reconcile
+    now_ms   the run's clock, Unix ms
+    plan     plans a round for some logs on the current table
+    measure  measures a unit, if that needs more than the table
+    """
 
     kind: str
     now_ms: int
@@ -86,12 +85,11 @@ class RoundKind:
 
 
 def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> RoundKind:
-    """Returns the kind of round that removes superseded records, and what is past retention.
+    """Return the kind of round that removes superseded records and applies retention.
 
-    1. The logs to clean were due when the run began, so the triggers are not asked again.
-    2. Those of which only retention is due are never compacted, however often the round is planned: the pauses of their
-       quarantines count.
-    3. In a `later_round` of a run the log start stays where the first one has moved it.
+    1. The logs to clean were due at the start of the run, so the triggers are not evaluated again.
+    2. Logs with only retention due are never compacted, even if the round starts over: their quarantine pauses hold.
+    3. A `later_round` of a run does not move log starts again.
     """
 
     def plan(logs: RoundLogs) -> PlannedRound:
@@ -103,7 +101,7 @@ def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> Rou
             evaluated.append(evaluate_topic(table.topic, now_ms=now_ms))
             resting = (work for work in _works(evaluated[-1]) if work.partition in logs.retained)
             works += [work for work in resting if work.only_retention]
-        basis = next((due for due in evaluated if due.units), evaluated[0])  # the older snapshot, where both have work
+        basis = next((due for due in evaluated if due.units), evaluated[0])  # the older snapshot if both have work
         return planned_compaction(table, basis.with_works(works))
 
     return RoundKind(COMPACT, now_ms, plan)
@@ -114,17 +112,17 @@ def _works(plan: RunPlan) -> list[PartitionWork]:
 
 
 def planned_compaction(table: TopicTable, plan: RunPlan) -> PlannedRound:
-    """Returns the compaction of the units that evaluate has planned."""
+    """Return the compaction of the units that evaluate planned."""
     return PlannedRound(plan.round, plan.units, partial(compact_unit, table))
 
 
 def expiry(
     table: TopicTable, now_ms: int, fresh_from: Mapping[int, int] = NONE_FRESH, retry_quarantined: bool = False
 ) -> RoundKind:
-    """Returns the kind of round that removes due tombstones, by the ledgers in the table when it is planned.
+    """Return the kind of round that removes due tombstones, by the ledgers in the current table.
 
-    `fresh_from`: as in RunPlan. `retry_quarantined`: without waiting for the pause of a quarantine to end. Planning it
-    also writes back checkpoints that lay outside their log.
+    `fresh_from`: as in RunPlan. `retry_quarantined` ignores quarantine pauses. Planning also writes back checkpoints
+    that lie outside their log.
     """
 
     def plan(logs: RoundLogs) -> PlannedRound:
@@ -139,7 +137,7 @@ def expiry(
 
 
 def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundKind:
-    """Returns the kind of round that removes what is gone at the source. `wait`: as in reconciliation_unit."""
+    """Return the kind of round that removes keys gone at the source. `wait`: as in reconciliation_unit."""
 
     def plan(logs: RoundLogs) -> PlannedRound:
         unit = reconciliation_unit(table, source, now_ms, logs.cleaned | logs.retained or None, wait)
@@ -149,28 +147,24 @@ def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bo
     return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, source))
 
 
-def _not_made_anew(checked: CheckedRound) -> RoundKind:
-    """Returns the kind of a checked reconciliation, whose login to the brokers this process has not: where the table
-    changed under it, it is withdrawn, and the next one compares anew."""
-    return RoundKind(RECONCILE, checked.now_ms, lambda _: PlannedRound(checked.round, (), _never))
-
-
 def _never(unit: WorkUnit) -> StagedUnit:
     raise AssertionError(f"unit {unit.unit} of a round without units")
 
 
 def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
-    """Returns the kind of a round that an earlier task has checked."""
+    """Return the kind of a round that an earlier task checked.
+
+    A reconciliation is withdrawn if it must start over, because this process has no login to the brokers."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, checked.now_ms, fresh_from)
     if checked.kind == RECONCILE:
-        return _not_made_anew(checked)
+        return RoundKind(RECONCILE, checked.now_ms, lambda _: PlannedRound(checked.round, (), _never))
     return compaction(table, checked.now_ms)
 
 
 def write_back(table: TopicTable, plan: RunPlan) -> None:
-    """Writes checkpoints back that lay outside their log, of logs that no unit touches (semantics.md 1.2)."""
+    """Write back checkpoints that lie outside their log, for logs without work in the plan (semantics.md 1.2)."""
     note_rewritten(table, plan.now_ms)
     if plan.repairs:
         table.set_properties({f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in plan.repairs.items()})
@@ -179,17 +173,19 @@ def write_back(table: TopicTable, plan: RunPlan) -> None:
 logger = logging.getLogger("cleantail.rounds")
 
 Progress = Callable[[str], None]
-NOBODY_ASKED = "it waits for approval, and nobody could be asked: see --approve"
 
 
 def silent(_: str) -> None:
-    """Shows no progress."""
+    """Show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Says what all rounds of a run share. `approved_by`: who has approved whatever the run finds, None where nobody
-    has; `answer`: as in publish_round."""
+    """Settings that all rounds of a run share.
+
+    approved_by  user who approved all results of the run in advance, or None
+    answer       as in publish_round
+    """
 
     table: TopicTable
     progress: Progress = silent
@@ -198,9 +194,9 @@ class Run:
 
 
 def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) -> RoundResult:
-    """Compacts, checks and publishes a plan's units. Where the memory budget ends a round early (semantics.md 1.4.1),
-    further rounds follow up to the ends that were planned. `checked`: the round of the plan, where it was made and
-    checked already."""
+    """Compact, check and publish a plan's units. `checked`: the round of the plan, if it was already checked.
+
+    If the memory budget ends a round early (semantics.md 1.4.1), further rounds run up to the planned ends."""
     result = RoundResult()
     ends = {w.partition: w.end_offset for unit in plan.units for w in unit.partitions}
     kind, planned = compaction(run.table, plan.now_ms), planned_compaction(run.table, plan)
@@ -222,7 +218,7 @@ def expire_round(
     fresh_from: Mapping[int, int] = NONE_FRESH,
     retry_quarantined: bool = False,
 ) -> RoundResult:
-    """Removes, checks and publishes the due tombstones of these logs. The arguments are those of `expiry`."""
+    """Remove the due tombstones of these logs in a checked round. The arguments are those of `expiry`."""
     if not partitions:
         return RoundResult()
     kind = expiry(run.table, now_ms, fresh_from, retry_quarantined)
@@ -230,17 +226,16 @@ def expire_round(
 
 
 def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundResult:
-    """Removes, checks and publishes what is alive in the table and gone at its source. `wait`: as in
-    reconciliation_unit."""
+    """Remove keys gone at the source in a checked round. `wait`: as in reconciliation_unit."""
     kind = reconciliation(run.table, source, now_ms, wait)
     return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
 def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
-    """Takes a round through the loop: from step 2 where it is planned, from step 4 where an earlier task checked it.
+    """Run the loop: from step 2 for a planned round, from step 4 for a checked one.
 
-    After a compaction retention goes on in the logs that were held back. Raises ConflictError when the table changed
-    under each of the tries.
+    After a compaction, retention continues in the blocked logs. Raises ConflictError if the table changed in every
+    attempt.
     """
     result = _until_published(run, kind, start)
     if kind.kind != COMPACT or result.checked:
@@ -250,9 +245,8 @@ def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> 
 
 
 def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
-    """Steps 2 to 5, and from step 1 again, for the same logs, as often as the policy for rounds says."""
-    units = start.units
-    logs = RoundLogs.of(work for unit in units for work in unit.partitions)
+    """Run steps 2 to 5. After a conflict run all steps again for the same logs, within the policy for rounds."""
+    logs = RoundLogs.of(start.units)
     name, tries = start.round, 0
 
     def attempt() -> RoundResult:
@@ -279,7 +273,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
 
 
 def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> CheckedRound | None:
-    """Makes and checks the planned round (steps 2 and 3), and returns it; None where nothing is due."""
+    """Run steps 2 and 3. Returns None if nothing is due."""
     if not planned.units:
         return None
     staged = stage_units(run, kind.kind, planned)
@@ -288,7 +282,7 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
 
 
 def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
-    """Stages each unit on a branch of its own: step 2."""
+    """Stage each unit on its own branch: step 2."""
     doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind]
     staged = []
     for unit in planned.units:
@@ -299,9 +293,10 @@ def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
 
 
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
-    """Moves the log start of logs that were held back, by a round of its own: a quarantine never stops retention.
-    Returns the logs whose start has moved. After a conflict, where that round waits for approval, or where Spark has no
-    cores, the next run does it."""
+    """Move the log start of blocked logs in a separate round: a quarantine never stops retention.
+
+    Returns the logs whose start moved. The next run does it after a conflict, if that round needs approval, or if
+    Spark has no cores."""
     if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
     kind = compaction(run.table, now_ms)
@@ -318,14 +313,14 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
 
 
 def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
-    """Gives a round up: nothing of it was published, and the state of no log changes."""
+    """Give up an unpublished round: record the reason and drop its branches. No log's state changes."""
     if not has_answer(run.table, checked, WITHDRAWN):
         append_answer(run.table, checked, WITHDRAWN, why)
     run.table.drop_branches(unit.branch for unit in checked.units)
 
 
 def drop_if_waiting(run: Run, result: RoundResult) -> RoundResult:
-    """Drops a round that waits for a person where none can be asked afterwards."""
+    """Drop a round that needs approval if the caller cannot ask for it later."""
     if result.checked:
-        set_aside(run.table, result.checked, None, NOBODY_ASKED)
+        set_aside(run.table, result.checked, None, "it needs approval, and this run cannot ask for it: see --approve")
     return replace(result, checked=None)

@@ -1,4 +1,4 @@
-"""Groups of files, rewritten and not yet on `main`: what they are made of, and how they are dropped again."""
+"""Rewrite groups of files into new files that are not yet on `main`, and drop them if they are not needed."""
 
 from __future__ import annotations
 
@@ -42,16 +42,17 @@ from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_file
 from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name
 
 SMALL_BYTES = 384 * 1024 * 1024
-"""Files that are merged are smaller."""
+"""Size below which files are merged."""
 
 
 def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> int:
-    """Merge small files of a side table, of that quoted name, that can have rows for which the expression `of` holds;
-    without one, files of which rows were deleted. Returns how many; 0 if they are fewer than `least`. Raises
-    ConflictError if another writer was faster.
+    """Merge small files of a side table. Returns their number; 0 if they are fewer than `least`.
 
-    Spark writes onto a branch, and one commit of ours swaps the files. Iceberg's own action deletes the new files if a
-    catalog answers its commit with a refusal after it was taken."""
+    `name`: quoted name of the table. `of`: expression; files that may have matching rows are merged. Without it, files
+    with deleted rows are. Raises ConflictError if another writer was faster.
+
+    Spark writes to a branch, and our own commit swaps the files. Iceberg's action would delete the new files if the
+    catalog refused a commit that had already succeeded."""
     load: Load = partial(iceberg_table, table.spark, name)
     base = int(load().currentSnapshot().snapshotId())
     planned = [(f, d) for f, d in files_with_deletes(load(), base, of) if int(f.fileSizeInBytes()) < SMALL_BYTES]
@@ -73,14 +74,16 @@ def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> in
 
 
 def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_id: int, number: int) -> str:
-    """Writes the live records of the group, in offset order, onto a branch, and returns its name. One task of Spark
-    reads, sorts and writes them: nothing is shuffled. Of format version 3 the records get new row ids."""
+    """Write the live records of the group, in offset order, to a branch. Returns its name.
+
+    One Spark task reads, sorts and writes them, without a shuffle. In format version 3 they get new row ids."""
     branch = branch_name(f"rw_{base_snapshot_id}_{number}")
     columns = table.topic.columns
     if columns is not None and not columns.has_offsets:
         raise TableError(
             f"table {table.topic.table} has files that reclaim cannot rewrite with their row ids, and its records have "
-            "no other offset; they stay as they are. Iceberg keeps row ids: CALL system.rewrite_data_files(table => …)"
+            "no other offset; the files stay. Iceberg's own action keeps row ids: "
+            "CALL system.rewrite_data_files(table => …)"
         )
     partition, offset = columns.partition_and_offset if columns else (PARTITION, OFFSET)
     of_log = F.col(quoted(partition)) == group[0].partition
@@ -94,13 +97,10 @@ def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_
     return branch
 
 
-NO_HASH = 0
-"""In place of the hash of a file's name, which a rewrite does not need."""
-
-
 def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
-    """Returns the task that rewrites these files, which are in offset order. Raises RefusedError where the table
-    asks for something that the task does not do, ConflictError where a delete file is of other files too."""
+    """Return the task that rewrites these files, which are in offset order.
+
+    Raises RefusedError if the task does not support the table, ConflictError if a delete file covers other files."""
     deletes = elements_of(ask([file.task for file in files], "deletes"))
     require_own_deletes(table.jvm, zip((file.path for file in files), deletes, strict=True))
     version = format_version(iceberg)
@@ -121,7 +121,7 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
 
 
 def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
-    """Returns what the new files' names begin with. It is new for each group: a table may choose folders by it."""
+    """Return the path prefix of a group's new files. Each group has another: a table may choose folders by it."""
     name, locations = f"rewritten-{uuid.uuid4()}", iceberg.locationProvider()
     if spec.isUnpartitioned():
         return str(locations.newDataLocation(name))
@@ -129,11 +129,10 @@ def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
 
 
 def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
-    """Raises RefusedError unless the files are Parquet, of one partition by the table's present spec, and as
-    readable as any file is."""
+    """Raise RefusedError unless the files are unencrypted Parquet in one partition of the table's current spec."""
     partitions = {file.facts.partition_key for file in files}
     if len(partitions) > 1 or files[0].facts.spec_id != int(iceberg.spec().specId()):
-        raise RefusedError("the table is partitioned in another way since the files were written")
+        raise RefusedError("the table's partitioning changed after the files were written")
     if any(not file.facts.is_parquet for file in files):
         raise RefusedError("not all files are Parquet")
     encrypted = str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
@@ -143,7 +142,7 @@ def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
 
 def _source(file: PlannedFile) -> Source:
     log_file = LogFile(
-        hash=NO_HASH,
+        hash=0,  # unused by a rewrite
         path=file.path,
         records=file.facts.records,
         log=None,
@@ -163,31 +162,32 @@ def _source(file: PlannedFile) -> Source:
 logger = logging.getLogger("cleantail.reclaim")
 
 PLAN_S = 60
-"""A plan of the table serves the groups of so many seconds. An older one conflicts more often with what others commit;
-a new one costs a scan of all manifests."""
+"""Age after which the table is planned again. An older plan conflicts more often with other commits; a new one scans
+all manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Holds a snapshot, and the registrations that it has of the files of all groups, by path."""
+    """A snapshot. `files`: path -> registrations, for the files of all groups."""
 
     snapshot_id: int
     files: Mapping[str, Sequence[PlannedFile]]
 
     def of(self, group: Group) -> list[PlannedFile]:
-        """Returns the group's files, in offset order. Raises ConflictError where one is gone, or was registered again:
-        that one waits for a round that keeps it once."""
+        """Return the group's files in offset order. Raises ConflictError if one was removed, or registered again.
+
+        The next round keeps one registration of such a file."""
         for file in group:
             registrations = self.files.get(file.path, ())
             if len(registrations) != 1:
                 happened = "registered again" if registrations else "rewritten"
-                raise ConflictError(f"{file.path} was {happened} after the run had begun")
+                raise ConflictError(f"{file.path} was {happened} after the run started")
         ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset, f.path))
         return [self.files[file.path][0] for file in ordered]
 
 
 class Plans:
-    """Plans the table anew when the last plan is older than PLAN_S, and not for every group."""
+    """Shares one plan of the table between groups until it is older than PLAN_S."""
 
     def __init__(self, table: TopicTable, groups: Iterable[Group]) -> None:
         self._table, self._lock = table, threading.Lock()
@@ -208,8 +208,12 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Holds the live records of some groups in new files, of which `main` knows nothing yet. `old`: the files of
-    the groups, as the snapshot has them. `branch`: the one that has the new files, or None."""
+    """Rewritten groups that are not yet on `main`.
+
+    old     files of the groups in the snapshot
+    new     files with their live records
+    branch  branch with the new files, or None
+    """
 
     snapshot_id: int
     old: Sequence[PlannedFile]
@@ -218,11 +222,10 @@ class Staged:
 
 
 def stage(table: TopicTable, batch: Sequence[Group], plans: Plans, number: int) -> Staged:
-    """Writes the live records of each group into new files, in offset order. `number`: of the batch in this run.
+    """Write the live records of each group into new files, in offset order. `number`: of the batch in this run.
 
-    Raises ConflictError where a group is not what it was when the run began, RefusedError where one of several groups
-    cannot be rewritten by a task, and TableError when the new files have not as many records as live in the old ones.
-    No new file is left then.
+    Raises ConflictError if a group changed after the run started, RefusedError if a task cannot rewrite one of several
+    groups, TableError if old and new files differ in their number of live records. No new file remains then.
     """
     plan = plans.now()
     old = [plan.of(group) for group in batch]
@@ -236,7 +239,6 @@ def stage(table: TopicTable, batch: Sequence[Group], plans: Plans, number: int) 
 
 
 def _by_task(table: TopicTable, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]) -> Staged:
-    """Returns what a task of spark_jobs.engine.rewrite_task has written."""
     written: list[WrittenFile] = []
     try:
         iceberg = table.load()
@@ -264,7 +266,7 @@ def _by_task(table: TopicTable, batch: Sequence[Group], plan: Plan, old: Sequenc
 
 
 def _require_there(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> None:
-    """Raises ConflictError if another process has taken one of the files out of the table: then it may be deleted."""
+    """Raise ConflictError if another process removed one of the files from the table: it may be deleted by now."""
     iceberg = table.load()
     now = {f.path for f in planned_files(iceberg, table.jvm, int(iceberg.currentSnapshot().snapshotId()))}
     if gone := sorted({file.path for files in old for file in files} - now):
@@ -272,7 +274,7 @@ def _require_there(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> N
 
 
 def _require_no_overlap(group: Group) -> None:
-    """Raises RefusedError where files of the group overlap: a task does not sort."""
+    """Raise RefusedError if files of the group overlap: a task does not sort."""
     ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset))
     if any(after.lower_offset < before.upper_offset for before, after in pairwise(ordered)):
         raise RefusedError("their offsets overlap")
@@ -290,11 +292,12 @@ def _by_spark(table: TopicTable, group: Group, plan: Plan, old: Sequence[Planned
 
 
 def _require_all_records(group: Group, new: Sequence[Any], live_records: int | None = None) -> None:
-    """Raises ConflictError or TableError unless the new files have the live records of the group. `live_records`: those
-    that a task has found in its files."""
+    """Raise ConflictError or TableError unless the new files have the live records of the group.
+
+    `live_records`: number that a task found in the old files."""
     written, expected = sum(int(file.recordCount()) for file in new), sum(f.live_records for f in group)
     if live_records not in (None, expected):
-        raise ConflictError("records of these files were deleted after the run had begun")
+        raise ConflictError("records of these files were deleted after the run started")
     if written != expected:
         raise TableError(
             f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
@@ -303,7 +306,7 @@ def _require_all_records(group: Group, new: Sequence[Any], live_records: int | N
 
 
 def drop_staged(table: TopicTable, staged: Staged) -> None:
-    """Drops the branch, whose files go when its snapshot expires, or deletes the files that nothing knows of."""
+    """Drop the branch, whose files are removed when its snapshot expires, or delete the uncommitted files."""
     if staged.branch is not None:
         table.drop_branches([staged.branch])
     else:
@@ -311,9 +314,9 @@ def drop_staged(table: TopicTable, staged: Staged) -> None:
 
 
 def delete_files(table: TopicTable, paths: Collection[str]) -> None:
-    """Deletes files that no snapshot knows, as far as that can be done: what is left is an orphan."""
+    """Delete uncommitted files. Only logs a failure: the file is an orphan, which a later reclaim removes."""
     for path in paths:
         try:
             table.load().io().deleteFile(path)
         except Exception as e:
-            logger.warning("%s is left, and no snapshot knows it: %s", path, type(e).__name__)
+            logger.warning("%s cannot be deleted and is now an orphan: %s", path, type(e).__name__)

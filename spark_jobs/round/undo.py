@@ -1,14 +1,14 @@
-"""Undo published rounds: table and state as before them, in one commit, with everything appended since.
+"""Undo published rounds: one commit restores the table and state before them and keeps all later appends.
 
-`--to` is `last` (before the last published round) or the id of a snapshot in main's history. The rounds after it are
-undone, appends are kept, files rewritten since are as they were. Where another round is published meanwhile nothing
-is done (exit code 3); appends meanwhile are kept as well.
+`--to` is `last` (before the last published round) or the id of a snapshot in main's history. Later rounds are undone,
+rewritten files are restored, appends are kept, also those during the rollback. If another round is published meanwhile,
+nothing is undone (exit code 3).
 
-A task may be tried again, or cleared days later, so what a task asks for is done once (`undo_once`). A person's command
-shows its plan, and carries out that very plan (`rollback_topic`): each call is another rollback.
+A task's rollback runs once, because tasks are retried, or cleared days later (`undo_once`). A person's command shows
+its plan and runs exactly that plan (`rollback_topic`); each call is another rollback.
 
-An ingestion is taken back likewise: its records, its files' marks or its position at the source, and its log end go in
-one commit, and appends since stay.
+An ingestion is undone in the same way. One commit removes its records, restores its log end, and removes its file marks
+or restores its source position. Later appends stay.
 """
 
 from __future__ import annotations
@@ -56,9 +56,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskedRollback:
-    """Says which rollback a task asks for. `to`: the snapshot's id, None for the state before the last round; `by`: who
-    asked; `request`: a name for what asked, empty where it has none; `asked_ms`: when it was asked for, Unix ms, None
-    where nobody knows."""
+    """The rollback that a task requests.
+
+    to        snapshot id; None for the state before the last round
+    by        user who requested it
+    request   name of the request; empty if it has none
+    asked_ms  time of the request, Unix ms; None if unknown
+    """
 
     to: int | None
     by: str
@@ -69,12 +73,12 @@ class AskedRollback:
 def undo_once(
     asked: AskedRollback, topic: Topic, now_ms: int, begin_session: Callable[[], Callable[[], SparkSession]]
 ) -> RollbackResult | RepeatedRollback:
-    """Does what was asked for, however often it is tried, once.
+    """Run the requested rollback once, also if the task is repeated.
 
-    1. What an earlier try has done is told again, without Spark.
-    2. What was done so long ago that the table does not know it any more is refused, and so are rounds that nobody who
-       asked had seen. This goes on while the session starts.
-    3. What was planned is carried out.
+    1. If an earlier attempt did it, return its result without Spark.
+    2. Refuse a request whose result has left the table's history, and rounds newer than the request. The session starts
+       meanwhile.
+    3. Run the plan.
     """
     if done := done_already(topic, asked.request):
         return RepeatedRollback.of(done, changed_logs(topic))
@@ -87,8 +91,9 @@ def undo_once(
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
-    """Does what was planned on the table as it is now, and returns the new snapshot. Raises ConflictError when other
-    rounds than those of the plan would be undone."""
+    """Run the plan on the current table. Returns the id of the new snapshot.
+
+    Raises ConflictError if it would undo other rounds than the plan."""
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
         current = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
@@ -110,8 +115,9 @@ def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str =
 def rollback_topic(
     table: TopicTable, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int, request: str = ""
 ) -> RollbackResult:
-    """Rolls back, and appends a row of evidence for each log. A crash between the two leaves the rows out, no more:
-    what was undone, and by whom, is in the snapshot's summary."""
+    """Roll back, and append a row of evidence for each log.
+
+    A crash in between only loses the rows: the snapshot's summary has the rounds and the user."""
     note_rewritten(table, now_ms)
     snapshot_id = roll_back(table, planned, by, request)
     append_rollback(table, planned, logs, by, now_ms)
@@ -119,18 +125,18 @@ def rollback_topic(
 
 
 def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
-    """Raises HeldError where the rollback would undo a round that was published after it was asked for: a task that
-    waited, or that somebody cleared days later, would undo what nobody has looked at."""
+    """Raise HeldError if the rollback would undo a round newer than its request.
+
+    A task that waited, or was cleared days later, must not undo rounds that the user had not seen."""
     later = [u.round for u in planned.undone if asked_ms is not None and u.at_ms > asked_ms]
     if later:
         raise HeldError(
-            f"{topic.topic}: round {', '.join(later)} was published after the rollback was asked for: nothing was "
-            "undone. Trigger it anew where that is meant"
+            f"{topic.topic}: round {', '.join(later)} was published after the rollback was requested; nothing was "
+            "undone. To undo that round too, trigger another rollback"
         )
 
 
 def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int) -> None:
-    """Appends one row for each log: records before and after, which rounds were undone, and by whom."""
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
     evidence = evidence_table(table.platform)
     put_back = _put_back_bytes(evidence, table, planned.undone)
@@ -151,19 +157,21 @@ def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[Log
 
 
 def require_new(topic: Topic, request: str) -> None:
-    """Raises HeldError where a run has done its rollback before, and so long ago that the table's history does not know
-    it any more: who clears its task later would undo another round in the name of who triggered it."""
+    """Raise HeldError if the run has already rolled back and its snapshot has left the table's history.
+
+    Clearing its task would otherwise undo another round in the name of the run's user."""
     rows = rows_of(evidence_table(topic.platform), {"topic": topic.topic, "kind": ROLLBACK, "run_id": request})
     if request and rows:
         raise HeldError(
-            f"{topic.topic}: run {request} has rolled back before ({rows[0]['round']}): nothing was undone. For "
-            "another rollback trigger another run"
+            f"{topic.topic}: run {request} has already rolled back ({rows[0]['round']}); nothing was undone. To roll "
+            "back again, trigger another run"
         )
 
 
 def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
-    """Returns partition -> bytes that the undone rounds had hidden, as their own rows say, so that exactly that is
-    taken from what they saved. Of rounds with the same name the last one counts."""
+    """Return partition -> bytes that the undone rounds had saved, from their own evidence.
+
+    Among rounds of the same name, the last counts."""
     rounds = {(u.round, u.kind) for u in undone}
     rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
@@ -177,8 +185,6 @@ def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneR
 def append_undone_ingestion(
     table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
 ) -> None:
-    """Appends one row for each log: records and log end before and after, which ingestion was taken back, and by
-    whom."""
     name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
     note = f"by {by}: {planned.ingestion.names}"
     head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
@@ -197,8 +203,9 @@ def append_undone_ingestion(
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
-    """Takes back the ingestion that is this snapshot from the table as it is now, and returns the new snapshot. Raises
-    TableError, with nothing changed, where a round or a foreign change has come onto it meanwhile."""
+    """Undo the ingestion of this snapshot in the current table. Returns the id of the new snapshot.
+
+    Raises TableError, with nothing changed, if a round or a foreign change followed it."""
     ingestion = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
@@ -221,8 +228,9 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
 
 
 def undo_in_topic(table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int) -> int:
-    """Takes the ingestion back, appends a row of evidence for each log, and returns the new snapshot. A crash between
-    the two leaves the rows out, no more: what was taken back, and by whom, is in the snapshot's summary."""
+    """Undo the ingestion, append a row of evidence for each log, and return the id of the new snapshot.
+
+    A crash in between only loses the rows: the snapshot's summary has the ingestion and the user."""
     note_rewritten(table, now_ms)
     snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
     append_undone_ingestion(table, planned, logs, by, now_ms)
