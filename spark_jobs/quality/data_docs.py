@@ -1,17 +1,16 @@
-"""What is kept of a topic's validations: files of results, and pages of Data Docs, here and in a store.
+"""Store a topic's validations: result files and Data Docs pages, in a local folder and in an optional store.
 
-No key or value of a record gets into them. A result is stripped as soon as it is there, and whoever reads results
-(findings, Data Docs) has the same object: so nothing ever sees more than what is stored. The files are those of Great
-Expectations' own store: its JSON, at SUITE/ROUND/TIME/BATCH.json.
+They never contain a key or value of a record. A result is stripped as soon as it exists, and findings and Data Docs
+read the stripped object. The files have the format of Great Expectations' own store: JSON at
+SUITE/ROUND/TIME/BATCH.json.
 
-Great Expectations' own pages take styles and scripts from the internet, say "Data asset: None" and write what was found
-in the data as it is into their HTML. Ours name topic, partitions, kind, round and status in words, hold no script, and
-escape every text. Its own builder copies a megabyte of fonts and pictures for each topic, and looks at every page that
-it has ever written. Ours writes what is new, and an index of the newest.
+The pages replace Great Expectations' own, which load styles and scripts from the internet, say "Data asset: None", and
+write values of the data into their HTML. These pages have the topic, partitions, kind, round and status, contain no
+script, and escape every text. Only new pages and an index of the newest are written. Great Expectations' builder reads
+every page again, and copies a megabyte of fonts and pictures per topic.
 
-The driver writes the copies in a store (platform.data_docs), by the properties and the login with which it opens the
-files of the warehouse. A driver on a cluster begins with an empty folder each time, so the list of the pages lies in
-the store too, beside the index.
+The driver copies pages to the store (platform.data_docs) with the properties and login of the warehouse's files. A
+driver on a cluster starts with an empty folder, so the list of pages is also in the store.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from spark_jobs.quality.evaluation import MEASURES, error_in, error_info
 
 
 def strip(validation: Any) -> None:
-    """Leaves of a validation of records what may be kept: counts and offsets. Measures are counts by partition."""
+    """Remove all but counts and offsets from a validation of records. Measures are counts anyway."""
     if validation.suite_name == MEASURES:
         return
     for result in validation.results:
@@ -53,19 +52,13 @@ def strip(validation: Any) -> None:
 
 
 def place_of(validation: Any, suffix: str) -> Path:
-    """Returns where a file of the validation is, relative to the folder of all."""
+    """Return the path of a file of the validation, relative to the folder of all."""
     suite, run = validation.suite_name, validation.meta["run_id"]
-    return Path(suite, *run.to_tuple(), f"{suite}-{suite}{suffix}")  # its data source and asset have its name
-
-
-def write_result(store: Path, validation: Any) -> None:
-    """Writes the result as JSON."""
-    text = json.dumps(validation.to_json_dict(), indent=2, sort_keys=True)
-    write_whole(store / place_of(validation, ".json"), text)
+    return Path(suite, *run.to_tuple(), f"{suite}-{suite}{suffix}")  # data source and asset are named like the suite
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Writes a file that others read meanwhile: as it was, or as it is now."""
+    """Write a file atomically, for concurrent readers."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.new")
     new.write_text(text, encoding="utf-8")
@@ -127,45 +120,43 @@ _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).f
 
 
 def page(content: Mapping[str, Any]) -> str:
-    """Returns a page as HTML, whole and without scripts; every text is escaped."""
+    """Render a whole HTML page without scripts. Every text is escaped."""
     return _TEMPLATE.render(content)
 
 
 SHOWN_CHARS = 300
 ALONE = 8
-"""So many logs that broke a rule have a validation of their own; further ones have one together."""
+"""Maximum number of failed logs with their own validation. Further ones share one."""
 SUITES = {"round": "rules of the round", "records": "the topic's own checks"}
-"""Name of a suite -> what it checks."""
 SUBJECT = "cleantail"
 PARTITION_UNKNOWN = "partition not recorded"
 SEPARATOR = " · "
 NAMED = 8
-"""So many partitions are named one by one."""
+"""Maximum number of partitions that are listed."""
 
 
 def subject(kind: str, partitions: Sequence[int]) -> dict[str, Any]:
-    """Returns what each expectation carries as its `meta`: Great Expectations hands nothing else back with the
-    results."""
+    """Return the `meta` of an expectation, the only input that Great Expectations returns with the results."""
     return {SUBJECT: {"kind": kind, "partitions": sorted(partitions)}}
 
 
 def batch_name(partitions: Sequence[int]) -> str:
-    """Returns `partition 3`, `partitions 0, 1` or `40 partitions`."""
+    """Return `partition 3`, `partitions 0, 1` or `40 partitions`."""
     if len(partitions) == 1:
         return f"partition {partitions[0]}"
-    some = len(partitions) <= NAMED
-    return f"partitions {', '.join(map(str, partitions))}" if some else counted(len(partitions), "partition")
+    if len(partitions) <= NAMED:
+        return f"partitions {', '.join(map(str, partitions))}"
+    return counted(len(partitions), "partition")
 
 
 def apart(red: Sequence[int], logs: Sequence[int]) -> list[list[int]]:
-    """Groups the logs by validation: those that broke a rule have one each, and where they are too many the rest share
-    one."""
+    """Group the logs by validation: one for each of the first ALONE failed logs, one for the others, one for passed."""
     green = [p for p in logs if p not in red]
     return [group for group in [*([p] for p in red[:ALONE]), list(red[ALONE:]), green] if group]
 
 
 def validation_content(topic: str, validation: Any) -> dict[str, Any]:
-    """Returns what the page of an ExpectationSuiteValidationResult shows."""
+    """Return the content of the page of an ExpectationSuiteValidationResult."""
     run = validation.meta["run_id"].to_json_dict()
     round_name, checked = str(run["run_name"]), _utc(str(run["run_time"]))
     kind, partitions = _subject_of(validation)
@@ -193,20 +184,22 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """Describes a page as the index lists it. `path`: relative to the index, validations/SUITE/ROUND/TIME/BATCH.html;
-    `title`: (topic, partitions, kind and round, suite, status), empty where the page is of an earlier version."""
+    """A page in the index.
+
+    path   relative to the index: validations/SUITE/ROUND/TIME/BATCH.html
+    title  (topic, partitions, kind and round, suite, status); empty if an earlier version wrote the page
+    """
 
     path: str
     title: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, site: Path, file: Path) -> ListedPage:
-        """Reads the title of a page."""
         return cls(file.relative_to(site).as_posix(), title_in(file) or ())
 
 
 def index_content(topic: str, pages: Iterable[ListedPage]) -> dict[str, Any]:
-    """Returns what the index shows: a line for each of these pages."""
+    """Return the content of the index, with a line for each of these pages."""
     return {
         "topic": topic,
         "title": f"{topic} · Data Docs",
@@ -219,7 +212,6 @@ def index_content(topic: str, pages: Iterable[ListedPage]) -> dict[str, Any]:
 
 
 def _index_row(listed: ListedPage) -> list[dict[str, Any]]:
-    """Returns the line of a page, whose title says of what it is."""
     suite_name, round_name, time = listed.path.split("/")[-4:-1]
     _, partitions, round_, suite, status = listed.title or ("", PARTITION_UNKNOWN, round_name, suite_name, "")
     kind, _, name = round_.rpartition(" ")
@@ -231,7 +223,7 @@ def _index_row(listed: ListedPage) -> list[dict[str, Any]]:
 
 
 def title_in(page: Path) -> tuple[str, ...] | None:
-    """Returns (topic, partitions, kind and round, suite, status) as the title of a validation's page has them."""
+    """Return (topic, partitions, kind and round, suite, status) from the title of a validation's page, or None."""
     with page.open(errors="replace", encoding="utf-8") as text:
         title = re.search("<title>(.*?)</title>", text.read(HEAD_CHARS), re.DOTALL)
     parts = tuple(unescape(title[1]).split(SEPARATOR)) if title else ()
@@ -239,15 +231,10 @@ def title_in(page: Path) -> tuple[str, ...] | None:
 
 
 def _subject_of(validation: Any) -> tuple[str, str]:
-    """Returns the kind of the round and its partitions as people read them. What an earlier version has checked does
-    not say them."""
+    """Return the kind of the round and a text of its partitions. Validations of an earlier version lack them."""
     metas = [result.expectation_config.meta or {} for result in validation.results]
-    subject_meta = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
-    return (
-        (subject_meta["kind"], batch_name(subject_meta["partitions"]))
-        if subject_meta
-        else ("kind not recorded", PARTITION_UNKNOWN)
-    )
+    found = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
+    return (found["kind"], batch_name(found["partitions"])) if found else ("kind not recorded", PARTITION_UNKNOWN)
 
 
 def _status(success: Any) -> str:
@@ -255,7 +242,7 @@ def _status(success: Any) -> str:
 
 
 def _utc(at: str) -> str:
-    """Returns a moment in ISO's form with a zone, long or short, as UTC."""
+    """Convert a time in ISO format, with a zone, to UTC. Other texts stay."""
     try:
         return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -272,8 +259,9 @@ def _result_row(result: Any) -> list[dict[str, Any]]:
 
 
 def _observed(result: Any) -> dict[str, Any]:
-    """Returns what an expectation observed, as a text; where it could not be evaluated, the reason. Of records it shows
-    nothing but counts and offsets: what an earlier version has left in the store is stripped by the same rule."""
+    """Return the observed values, or the reason why the expectation could not be evaluated.
+
+    Shows only counts and offsets of records. The rule also strips results of an earlier version."""
     if error := error_in(result):
         return {"text": _short(error)}
     result_document, config = result.result or {}, result.expectation_config
@@ -289,32 +277,26 @@ def _observed(result: Any) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """Returns the value on one line of bounded length."""
     text = str(value)
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 NEWEST = 300
-"""Validations on the index; older pages stay where they are."""
+"""Maximum number of validations in the index. Older pages stay."""
 
 
 def write_pages(site: Path, topic: str, validations: Iterable[Any]) -> list[Path]:
-    """Writes the pages of these validations, and the index again. Returns the pages."""
-    index, written = site / "index.html", []
+    """Write the pages of these validations, and the index. Returns the pages."""
+    written = []
     for validation in validations:
-        html = page(validation_content(topic, validation))
         file = site / "validations" / place_of(validation, ".html")
-        write_whole(file, html)
+        write_whole(file, page(validation_content(topic, validation)))
         written.append(file)
-    write_whole(index, page(index_content(topic, [ListedPage.of(site, file) for file in _newest(site)])))
+    pages = (site / "validations").glob("*/*/*/*.html")  # SUITE/ROUND/TIME/BATCH.html
+    newest = sorted(pages, key=lambda file: file.parts[-2], reverse=True)[:NEWEST]
+    write_whole(site / "index.html", page(index_content(topic, [ListedPage.of(site, file) for file in newest])))
     return written
-
-
-def _newest(site: Path) -> list[Path]:
-    """Returns the newest pages, newest first, by the time in their path: validations/SUITE/ROUND/TIME/BATCH.html."""
-    pages = (site / "validations").glob("*/*/*/*.html")
-    return sorted(pages, key=lambda file: file.parts[-2], reverse=True)[:NEWEST]
 
 
 LIST = "pages.json"
@@ -324,30 +306,29 @@ logger = logging.getLogger("cleantail.expectations")
 
 @dataclass(frozen=True)
 class DocsStore:
-    """Describes the folder of one topic's Data Docs in a store."""
+    """The folder of one topic's Data Docs in a store."""
 
     platform: Platform
     topic: str
 
     @classmethod
     def of(cls, platform: Platform, topic: str) -> DocsStore | None:
-        """Returns the topic's folder, None where the platform names no store."""
+        """Return the topic's folder, or None if the platform has no store."""
         return cls(platform, topic) if platform.data_docs else None
 
     @property
     def index(self) -> str:
-        """Returns the address of the index."""
         return self._address("index.html")
 
     def copy(self, site: Path, written: Iterable[Path]) -> None:
-        """Copies these pages of a site, and lists them in the index of the store. A failure of it fails no round."""
+        """Copy these pages of a site, and add them to the store's index. A failure is only logged."""
         try:
             self._copy(site, list(written))
-        except Exception as error:  # whatever the store's client raises; its text is of the store and not ours
+        except Exception as error:  # any error of the store's client; its text is not safe to log
             logger.warning("Data Docs were not copied to %s: %s", self.platform.data_docs, type(error).__name__)
 
     def _copy(self, site: Path, written: list[Path]) -> None:
-        # 1. the pages, so that no index lists one that is not there
+        # 1. the pages, so that the index never lists a missing one
         for file in written:
             self._write(file.relative_to(site).as_posix(), file.read_text(encoding="utf-8"))
         # 2. the list, newest first
@@ -362,7 +343,7 @@ class DocsStore:
         text = read_document(self.platform, self._address(LIST))
         try:
             return _LIST_JSON.value(text or "[]", LIST)
-        except TableError:  # half of one, which a killed driver has left
+        except TableError:  # incomplete, from a killed driver
             return ()
 
     def _write(self, name: str, text: str) -> None:
@@ -373,25 +354,23 @@ class DocsStore:
 
 
 _WRITING: dict[Path, threading.Thread] = {}
-"""Who writes Data Docs, by directory."""
+"""Folder -> thread that writes its Data Docs."""
 _PROBLEMS: dict[str, str] = {}
-"""Why Data Docs were not written, by the address of their index."""
+"""Address of an index -> why its Data Docs were not written."""
 
 
 def data_docs_problem(address: str) -> str | None:
-    """Wait until this process has written Data Docs, and return why those with an index there were not; None if they
-    were."""
+    """Wait until this process has written all Data Docs. Returns why those of this index were not written, or None."""
     for thread in list(_WRITING.values()):
         thread.join()
     return _PROBLEMS.get(address)
 
 
 class Project:
-    """Holds the validations of one look at a topic, until they are written. Directory:
-    CLEANTAIL_HOME/data_docs/<topic>."""
+    """The validations of one check of a topic. They are written to CLEANTAIL_HOME/data_docs/<topic>, and copied to
+    `store`."""
 
     def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
-        """Takes whose validations these are. `store`: where Data Docs are copied to, None for nowhere."""
         self._home, self._topic = home, topic
         self._store = store
         self._root = home / FOLDER / topic
@@ -399,48 +378,45 @@ class Project:
 
     @property
     def data_docs(self) -> str:
-        """Returns where the index is that others can read: in the store, where there is one."""
+        """Return the address of the index: in the store, if there is one."""
         return self._store.index if self._store else str(site_of(self._home, self._topic) / "index.html")
 
     @property
     def validations(self) -> int:
-        """Returns how many validations were made, and not forgotten."""
         return len(self._validations)
 
     def keep(self, validation: Any) -> list[Any]:
-        """Takes a validation in, without what records hold, and returns the result of each of its expectations."""
+        """Strip and keep a validation. Returns the result of each of its expectations."""
         strip(validation)
         self._validations.append(validation)
         return list(validation.results)
 
     def forget_all_after(self, count: int) -> None:
-        """Forgets the validations of several logs of which one failed: each log then has one of its own, and Data Docs
-        show those."""
+        """Forget later validations, which covered several logs: Data Docs show one per log after a failure."""
         del self._validations[count:]
 
     def begin_data_docs(self) -> None:
-        """Writes what was validated, and pages of it, beside what follows. The next audit of the topic waits for it,
-        and so does the end of the process."""
+        """Write results and Data Docs in the background. The topic's next check and the end of the process wait."""
         before = _WRITING.get(self._root)
         _WRITING[self._root] = threading.Thread(target=self._write, args=(before,), name="cleantail-data-docs")
         _WRITING[self._root].start()
 
     def _write(self, before: threading.Thread | None) -> None:
-        """Writes results and Data Docs. A failure of it fails no round, since the results are in the evidence table
-        too."""
+        """Write results and Data Docs. A failure does not fail the round: the evidence table has the results too."""
         if before is not None:
             before.join()
         try:
             make_folder(self._home, FOLDER, self._topic)
             store = results_of(self._home, self._topic)
             for validation in self._validations:
-                write_result(store, validation)
+                text = json.dumps(validation.to_json_dict(), indent=2, sort_keys=True)
+                write_whole(store / place_of(validation, ".json"), text)
             site = site_of(self._home, self._topic)
             written = write_pages(site, self._topic, self._validations)
             if self._store is not None:
                 self._store.copy(site, written)
             _PROBLEMS.pop(self.data_docs, None)
-        except Exception as e:  # else the thread would end in silence
-            # of another error than a disk's the text may quote what was checked
+        except Exception as e:  # otherwise the thread would end silently
+            # Only the text of a disk error is safe to log: others may quote record data.
             _PROBLEMS[self.data_docs] = str(e) if isinstance(e, OSError) else type(e).__name__
             logger.warning("Data Docs were not written: %s", _PROBLEMS[self.data_docs])

@@ -1,15 +1,15 @@
-"""An evaluation by Great Expectations: how much it returns, how long it may take, and why it failed.
+"""An evaluation by Great Expectations: result formats, time limit, lost cores, and the reason of a failure.
 
-A regular expression, or a schema's, can take for ever on one value. Spark gives such a job up at once. The thread that
-matches goes on until its process ends: nothing in Java stops it. So nothing more is asked of Spark for the same checks,
-and the job ends with a verdict. An application without a free core does nothing more, and says nothing.
+A regular expression, also one in a JSON schema, can take forever on one value. Spark cancels such a job at once, but
+Java cannot stop the matching thread until the process ends. So a cancelled check starts no more Spark jobs and gets a
+verdict. Its core is lost, and an application without a free core would hang silently:
 
-1. The jobs of each check that was given up are known by their group. While a task of theirs runs, its core is lost.
-2. Tasks that are only slow to end are waited for.
-3. A process that goes on to other topics has to end then. If it waits for a core instead, so that for two minutes
-   no other task runs, it is ended.
+1. Cancelled checks are tracked by their job group. A core is lost while a task of the group runs.
+2. Slow tasks get time to end.
+3. A process must end before it continues with other topics. If no other task runs for two minutes, a watcher thread
+   ends it.
 
-Messages of Spark and Python quote what the records hold, so the text of an error is made without it.
+Messages of Spark and Python quote record data, so error texts are built without them.
 """
 
 from __future__ import annotations
@@ -34,53 +34,52 @@ from cleantail.rounds.check_results import EXAMPLES
 
 Format = Mapping[str, Any]
 WHETHER: Format = {"result_format": "BOOLEAN_ONLY"}
-"""Of measures, whether they break a rule: what most rounds need to know."""
+"""For measures: only whether they break a rule. Enough for most rounds."""
 BY_LOG: Format = {"result_format": "COMPLETE", "unexpected_index_column_names": [PARTITION]}
-"""The measures are one row a log, and tell which."""
+"""For measures, one row per log: also which logs break a rule."""
 COUNTED: Format = {"result_format": "BASIC", "partial_unexpected_count": 0, "exclude_unexpected_values": True}
-"""Of records, how many failed."""
+"""For records: the number that failed."""
 LOCATED: Format = {
     **COUNTED,
     "result_format": "SUMMARY",
     "partial_unexpected_count": EXAMPLES,
     "unexpected_index_column_names": [OFFSET],
 }
-"""And where some of them are: one more scan, so only where there are any."""
+"""For records: also offsets of some that failed. Costs another scan, so it is used only after a failure."""
 EACH = "ExpectColumnValuesToBeBetween"
-"""The expectation that a rule is asked by where it is broken somewhere (`rule_expectation`): it says by which log."""
+"""Expectation for a broken rule. Unlike `rule_expectation` it returns the logs that break it."""
 MEASURES, RECORDS = "round", "records"
-"""The suites: over the measures of a round, which are counts by partition, and over records, which the topic's own
-checks look at."""
+"""The suites: for the measures of a round, which are counts by partition, and for records (the topic's own checks)."""
 
 
 logger = logging.getLogger("cleantail.checks")
 ENDED_WITHIN_S = 5.0
-"""So long (s) tasks are waited for that are only slow to end."""
+"""Time that slow tasks get to end."""
 GRACE_S = 120.0
-"""So long (s) a process may go on in which no other task runs: what needs no core is published."""
+"""Time that a process without other running tasks gets to publish what needs no core."""
 LOOKS_EVERY_S = 10.0
 _given_up: set[str] = set()
-"""The groups of Spark's jobs that were given up, in this process."""
+"""Spark job groups of the cancelled checks of this process."""
 
 
 class LostCoresError(OutsideError):
-    """Is raised where the application has to end, since checks that were given up keep its cores."""
+    """The application must end because cancelled checks occupy its cores."""
 
 
 def note_given_up(spark: SparkSession, group: str) -> None:
-    """Takes the group of the jobs of a check that is given up, and watches from the first one on (rule 3)."""
+    """Track the job group of a cancelled check. Starts the watcher at the first one (rule 3)."""
     if not _given_up:
         threading.Thread(target=_watch, args=(spark,), name="cleantail-lost-cores", daemon=True).start()
     _given_up.add(group)
 
 
 def are_cores_lost(spark: SparkSession) -> bool:
-    """Returns whether a task of a check that was given up goes on."""
+    """Return whether a task of a cancelled check is still running after ENDED_WITHIN_S."""
     return bool(_given_up) and not holds_within(lambda: not lost_tasks(spark), every_s=0.2, within_s=ENDED_WITHIN_S)
 
 
 def lost_tasks(spark: SparkSession) -> int:
-    """Returns how many tasks of given up checks are still running."""
+    """Return the number of running tasks of cancelled checks."""
     tracker = spark.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for group in set(_given_up) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -88,55 +87,55 @@ def lost_tasks(spark: SparkSession) -> int:
 
 
 def running_tasks(spark: SparkSession) -> int:
-    """Returns how many tasks the executors are at, those of given up checks among them."""
+    """Return the number of running tasks, those of cancelled checks included."""
     tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
     return sum(int(executor.numRunningTasks()) for executor in tracker.getExecutorInfos())
 
 
 def _watch(spark: SparkSession) -> None:
-    """Ends the process, as if it had failed, once no other task has run for GRACE_S beside those of given up checks."""
+    """End the process with an error once only tasks of cancelled checks have run for GRACE_S."""
     since_s: float | None = None
     while True:
         time.sleep(LOOKS_EVERY_S)
         try:
             lost = lost_tasks(spark)
             waits = lost > 0 and running_tasks(spark) <= lost
-        except Exception as error:  # the session has ended, or does not answer
-            logger.warning("whether cores are lost is not known: %s", type(error).__name__)
+        except Exception as error:  # the session ended or does not answer
+            logger.warning("cannot find out whether checks occupy cores: %s", type(error).__name__)
             waits = since_s is not None
         if not waits:
             since_s = None
             continue
         since_s = time.monotonic() if since_s is None else since_s
         if time.monotonic() - since_s >= GRACE_S:
-            logger.error("a check that was given up keeps its cores: the application ends, and its next try goes on")
+            logger.error("a check that was given up keeps its cores: the application ends; its next try continues")
             logging.shutdown()
             os._exit(OutsideError.exit_code)
 
 
 IN_PACKS_MS = 300_000
-"""So long the checks of a topic may take where other topics wait for them."""
+"""Time limit of a topic's own checks in a pack, where other topics wait for them."""
 _AGAIN_SECONDS = 1.0
-"""How often what is begun after the limit is given up."""
+"""Interval at which jobs that start after the time limit are cancelled."""
 
 
 class TooLongError(Exception):
-    """The topic's own checks took longer than they may."""
+    """The topic's own checks exceeded their time limit."""
 
 
 class TimeLimit:
-    """Bounds the time of all own checks of one look at a round, from the first on."""
+    """The time limit of all own checks of one check of a round. It starts with the first."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
         self._end: float | None = None
 
     def require(self) -> None:
-        """Raises TooLongError where the time is over."""
+        """Raise TooLongError if the time is over."""
         if self._left() <= 0:
             raise TooLongError(
                 f"the topic's own checks took longer than {self._limit_ms} ms; {limit_text(CHECKS_MS)}, "
-                f"and in a pack with other topics {IN_PACKS_MS} at most"
+                f"and at most {IN_PACKS_MS} in a pack with other topics"
             )
 
     def _left(self) -> float:
@@ -146,8 +145,7 @@ class TimeLimit:
 
     @contextmanager
     def watched(self, spark: SparkSession) -> Iterator[None]:
-        """Cancels Spark's jobs of this thread that are begun inside once the time is over, and then raises
-        TooLongError."""
+        """Cancel the Spark jobs of this thread in the block once the time is over, then raise TooLongError."""
         self.require()
         context, group, done = spark.sparkContext, f"cleantail-checks-{uuid.uuid4()}", threading.Event()
 
@@ -159,7 +157,7 @@ class TimeLimit:
                 wait = _AGAIN_SECONDS
 
         watcher = threading.Thread(target=give_up, name="cleantail-time-limit", daemon=True)
-        context.setJobGroup(group, "checks of the topic's own", True)
+        context.setJobGroup(group, "the topic's own checks", True)
         watcher.start()
         try:
             yield
@@ -169,25 +167,24 @@ class TimeLimit:
         finally:
             done.set()
             watcher.join()
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # Spark takes null for: not set
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # null removes the property
         self.require()
 
 
 _NO_COLUMN = re.compile(r'The column "([\w$.-]+)" in BatchData does not exist')
 _ERROR_CLASS = re.compile(r"(?:^|[:\n] ?)\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] ")
-"""Spark's name of an error, which begins its message."""
+"""Spark's name of an error, at the start of its message."""
 _EXCEPTION = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?::|$)", re.MULTILINE)
-"""The last line of a stack begins with the exception's name."""
-_WRAPPER = "MetricResolutionError"
-"""What Great Expectations makes of every other exception."""
+"""The exception's name, at the start of the last line of a stack."""
 COULD_NOT = "could not be evaluated"
 OURS = "cleantail"
-"""Who has written an exception info: the names in Great Expectations' own are those of its metrics."""
+"""Marks an exception info that Cleantail wrote. The keys in Great Expectations' own are names of metrics."""
 
 
 def error_in(result: Any) -> str:
-    """Returns why a result of Great Expectations says nothing of the data; empty where it does. An expectation that
-    cannot be evaluated (for a missing column, say) does not raise: its info has two shapes."""
+    """Return why an expectation could not be evaluated; empty if it was.
+
+    Great Expectations does not raise for a missing column, for example. Its exception info has two shapes."""
     info = result.exception_info or {}
     if info.get("by") == OURS:
         return str(info["exception_message"]) if info["raised_exception"] else ""
@@ -197,13 +194,13 @@ def error_in(result: Any) -> str:
 
 
 def error_info(result: Any) -> dict[str, Any]:
-    """Returns the reason as an exception info, which replaces one that quotes messages and stacks."""
+    """Return the reason as an exception info. It replaces the one with messages and stacks, which quote record data."""
     error = error_in(result)
     return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
 
 
 def error_text(error: Exception) -> str:
-    """Returns the reason for an exception that Great Expectations raised, or that ended it."""
+    """Return the reason of an exception during an evaluation, without record data."""
     if isinstance(error, TooLongError):
         return f"{COULD_NOT}: {error}"
     return _reason(str(error), f"{type(error).__name__}:")
@@ -212,6 +209,7 @@ def error_text(error: Exception) -> str:
 def _reason(message: str, stack: str) -> str:
     if column := _NO_COLUMN.search(message):
         return f"{COULD_NOT}: the records have no column {column[1]}"
-    names = [name for name in _EXCEPTION.findall(stack) if name != _WRAPPER] or ["error"]
+    # Great Expectations wraps every exception in a MetricResolutionError.
+    names = [name for name in _EXCEPTION.findall(stack) if name != "MetricResolutionError"] or ["error"]
     error_class = _ERROR_CLASS.search(message)
     return f"{COULD_NOT}: {names[-1]}{f' [{error_class[1]}]' if error_class else ''}"

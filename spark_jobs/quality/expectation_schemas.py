@@ -1,10 +1,10 @@
-"""The table of expectations that a topic's `checks` may use, from the installed Great Expectations' own schemas.
+"""Generate the expectations that a topic's `checks` may use, from the schemas of the installed Great Expectations.
 
     python -m spark_jobs.quality.expectation_schemas > cleantail/config/expectation_schemas.json
 
-Configuration is validated by that file, where Great Expectations is not installed and fast; a test makes it anew and
-compares. It is a list of what is allowed: arguments that are SQL, that name another table or that change how results
-are kept are not in it, nor are suite parameters ({"$PARAMETER": …}), which Great Expectations evaluates as code.
+The file validates configuration quickly and without Great Expectations. A test generates it again and compares. It is
+an allowlist. It omits arguments that are SQL, name another table or change how results are stored. It also omits suite
+parameters ({"$PARAMETER": …}), which Great Expectations evaluates as code.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ EXCLUDED = {
     "expect_table_row_count_to_equal_other_table": "it reads another table",
     "unexpected_rows_expectation": "it runs SQL",
 }
-"""Core expectations that no topic may use, and why."""
+"""Core expectations that a topic may not use -> the reason."""
 REFUSED = frozenset(
     {"batch_id", "catch_exceptions", "condition_parser", "description", "id", "library_metadata", "meta", "metadata"}
     | {"notes", "rendered_content", "result_format", "row_condition", "severity", "windows"}
 )
-"""Arguments that no expectation takes from a topic: `row_condition` is SQL, `severity` is Cleantail's own key."""
+"""Arguments that a topic may not set: `row_condition` is SQL, `severity` is Cleantail's own key."""
 REFUSED_ON_SPARK = frozenset({"allow_relative_error"})
-"""What Great Expectations takes there, its Spark engine refuses."""
+"""Arguments whose values the Spark engine of Great Expectations refuses."""
 COLUMN_ARGUMENTS = frozenset({"column", "column_A", "column_B"})
 SUITE_PARAMETER = {"type": "object"}
-"""The alternative that nearly every argument has."""
+"""Alternative that nearly every argument has."""
 KEYWORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
-"""What is kept of a schema; titles and descriptions are not."""
+"""Parts of a schema that are copied."""
 
 _SCALAR = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
 _ONE_NUMBER = {"type": "number"}
@@ -84,7 +84,7 @@ NARROWED: dict[tuple[str, str], dict[str, Any]] = {
     ("expect_table_row_count_to_be_between", "max_value"): _COUNT,
     ("expect_select_column_values_to_be_unique_within_record", "ignore_row_if"): _MISSING,
 }
-"""Where the schema says less than the code that evaluates it, by expectation ("" for all) and argument."""
+"""(expectation, "" for all; argument) -> schema. Replaces schemas that allow more than the code can evaluate."""
 REQUIRED = frozenset(
     {
         ("expect_column_kl_divergence_to_be_less_than", "partition_object"),
@@ -95,12 +95,12 @@ REQUIRED = frozenset(
         ("expect_table_columns_to_match_set", "column_set"),
     }
 )
-"""Without them Great Expectations takes the check, which then cannot fail or cannot be evaluated."""
+"""Required arguments that Great Expectations treats as optional. A check without them cannot fail, or not be
+evaluated."""
 
 
 def core_expectations() -> dict[str, Any]:
-    """Returns name -> class of every core expectation. A class without a type is an old alias that no suite can hold,
-    and is left out."""
+    """Return name -> class of every core expectation. Omits old aliases, which have no type."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations.expectations.core as core
 
@@ -109,7 +109,7 @@ def core_expectations() -> dict[str, Any]:
 
 
 def expectation_schemas() -> dict[str, Any]:
-    """Returns name -> JSON Schema of the arguments that a topic may give the expectation."""
+    """Return name of an expectation -> JSON Schema of the arguments that a topic may set."""
     core = core_expectations()
     return {name: _schema(name, core[name]) for name in sorted(core.keys() - EXCLUDED.keys())}
 
@@ -139,7 +139,7 @@ def _argument(expectation: str, name: str, schema: dict[str, Any], nullable: boo
 
 
 def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the alternatives of a schema, without what only describes them."""
+    """Return the alternatives of a schema, without titles and descriptions."""
     inner = schema.get("anyOf") or schema.get("oneOf")
     if inner:
         return [kind for one in inner for kind in _kinds(one)]
@@ -150,7 +150,7 @@ def _kinds(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
-    """Replaces any text by the names of Spark's types."""
+    """Restrict a text to the names of Spark's types."""
     from pyspark.sql import types
 
     data_types = (
@@ -161,7 +161,7 @@ def _with_types(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_text() -> str:
-    """Returns the file's content: one line for each argument."""
+    """Return the content of the file, one line per argument."""
     return "{\n" + ",\n".join(_block(name, schema) for name, schema in expectation_schemas().items()) + "\n}\n"
 
 

@@ -37,7 +37,7 @@ OBSERVED_CHARS = 300
 
 
 def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
-    """Returns one result for each log, of one rule of the round."""
+    """Return the result of one rule of the round for each log."""
     config = result.expectation_config
     column, error = config.kwargs["column"], error_in(result)
     wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}
@@ -56,7 +56,6 @@ def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
 
 
 def record_result(result: Any, partition: int) -> CheckResult:
-    """Returns the result of one of the topic's own checks."""
     config = result.expectation_config
     error = error_in(result)
     kwargs = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
@@ -74,7 +73,6 @@ def record_result(result: Any, partition: int) -> CheckResult:
 
 
 def unevaluated(check: Check, partition: int, error: Exception) -> CheckResult:
-    """Returns the result of a check for which Great Expectations raised an exception."""
     return CheckResult(
         partition=partition,
         expectation=check.expectation,
@@ -92,15 +90,14 @@ def _arguments(kwargs: Mapping[str, Any]) -> str:
 
 @cache
 def rule_expectation() -> type[Any]:
-    """Returns the class of the expectation: Great Expectations' own, which remembers its configuration.
+    """Return a subclass of Great Expectations' own that caches its configuration.
 
-    Great Expectations asks an expectation for that some fifty times in a validation, and its own makes it anew each
-    time: half of the work of judging a round.
+    A validation reads the configuration some fifty times. Building it each time is half of the work of judging a round.
     """
     highest: type[Any] = imported().expectations.ExpectColumnMaxToBeBetween
     from great_expectations.compatibility import pydantic
 
-    class ExpectHighestCountToBeBetween(highest):  # type: ignore[misc]  # it is known once it is imported
+    class ExpectHighestCountToBeBetween(highest):  # type: ignore[misc]  # imported late
         _remembered: Any = pydantic.PrivateAttr(default=None)
 
         @property
@@ -123,7 +120,7 @@ def rule_expectation() -> type[Any]:
 
 
 class Auditor:
-    """Checks the rounds of one topic by the suite of `rules` and by the topic's own checks."""
+    """Check the rounds of one topic by the suite of `rules` and by the topic's own checks."""
 
     def __init__(
         self, home: Path, topic: Topic, rules: Sequence[str], kind: str = COMPACT, store: DocsStore | None = None
@@ -134,8 +131,9 @@ class Auditor:
         self.project = Project(home, topic.topic, store)
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """Evaluates the rules of a round on its measures: one mapping for each log, with `partition` and the counts of
-        violations, none of them below 0. Which log breaks a rule is asked only where one does."""
+        """Evaluate the rules of a round. Finds out which log breaks a rule only if one does.
+
+        `measures`: for each log, `partition` and the number of violations (0 or more) of each rule."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
@@ -156,16 +154,16 @@ class Auditor:
         return findings
 
     def rules(self) -> list[Any]:
-        """Returns the rules as expectations: the highest of each measure is 0. Great Expectations finds that sooner
-        than that each is 0; but it cannot say which log has others."""
+        """Return the rules as expectations that the maximum of each measure is 0.
+
+        That is faster than to expect 0 of each value, but the result does not have the failed logs."""
         return [self._rule(name, rule_expectation()) for name in self._rules]
 
     def _rules_of_each_log(self) -> list[Any]:
         return [self._rule(name, getattr(imported().expectations, EACH)) for name in self._rules]
 
     def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """Returns what a validation of many rounds, in which no rule was broken, says of this one, and keeps it as this
-        round's own."""
+        """Keep a passed validation of many rounds as that of this round, and return its results."""
         logs = [m[PARTITION] for m in measures]
         of_round = as_of(validation, round_id, self._kind, logs)
         return [finding for result in self.project.keep(of_round) for finding in rule_results(result, logs)]
@@ -177,29 +175,28 @@ class Auditor:
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
     ) -> list[CheckResult]:
-        """Evaluates the topic's own expectations on the records that a round would publish; by log only where one
-        fails. Those that take too long count as not evaluated."""
+        """Evaluate the topic's own expectations on the records that a round would publish.
+
+        If one fails, each log is evaluated alone. Checks that exceed the time limit count as not evaluated."""
         if not self._topic.checks:
             return []
         before = self.project.validations
-        together = self._record_results(round_id, records, self._topic.checks, logs, limit)
-        if all(f.passed for f in together):
-            return together
+        results = self._record_results(round_id, records, self._topic.checks, logs, limit)
+        if all(f.passed for f in results):
+            return results
         if len(logs) == 1:
-            return self._located(round_id, records, together, before, limit)
+            return self._located(round_id, records, results, before, limit)
         self.project.forget_all_after(before)
-        return [f for p in logs for f in self._of_log(round_id, records.where(f"`{PARTITION}` = {p:d}"), p, limit)]
-
-    def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[CheckResult]:
-        before = self.project.validations
-        results = self._record_results(round_id, records, self._topic.checks, [log], limit)
-        return self._located(round_id, records, results, before, limit)
+        by_log = (self.check_records(round_id, records.where(f"`{PARTITION}` = {p:d}"), [p], limit) for p in logs)
+        return [f for of_log in by_log for f in of_log]
 
     def _located(
         self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit
     ) -> list[CheckResult]:
-        """Returns the results of one log with the offsets of some records that failed. Where Great Expectations fails
-        at the offsets the results stay as they are. The validations after `before` are those of the results."""
+        """Return the results of one log with the offsets of some failed records.
+
+        If Great Expectations fails at the offsets, the results stay unchanged. `before`: number of validations before
+        those of the results."""
         if all(f.passed or f.error for f in results):
             return results
         checks, logs = self._topic.checks, [results[0].partition]
@@ -219,15 +216,15 @@ class Auditor:
         limit: TimeLimit,
         result_format: Format = COUNTED,
     ) -> list[CheckResult]:
-        """Evaluates the checks on the logs together. Where Great Expectations fails at one of them, each is evaluated
-        alone: one is no reason to stop the topic."""
+        """Evaluate the checks on the logs together. If one raises, evaluate each check alone: it must not stop the
+        others."""
         try:
             suite = [self._own_expectation(check) for check in checks]
             with limit.watched(records.sparkSession):
                 results = self._validated(RECORDS, suite, logs, records, result_format, round_id)
         except TooLongError as e:
             return [unevaluated(check, p, e) for check in checks for p in logs]
-        except (OSError, Py4JNetworkError):  # a full disk, a JVM that is gone: nothing that the data has done
+        except (OSError, Py4JNetworkError):  # a full disk or a dead JVM: not caused by the data
             raise
         except Exception as e:
             if len(checks) == 1:
@@ -249,19 +246,15 @@ class Auditor:
         result_format: Format,
         round_id: str,
     ) -> list[Any]:
-        """Returns the result of each expectation, and keeps them."""
         for expectation in expectations:
             expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
         return self.project.keep(validate(suite, expectations, frame, result_format, round_id))
 
 
-Asked = tuple[Auditor, str, Sequence[Mapping[str, int]]]
-"""Who judges a round, the round, and its measures."""
+def judged_together(rounds: Sequence[tuple[Auditor, str, Sequence[Mapping[str, int]]]]) -> list[list[CheckResult]]:
+    """Return the results of `check_round` for each (auditor, round, measures). All rounds have the same rules.
 
-
-def judged_together(rounds: Sequence[Asked]) -> list[list[CheckResult]]:
-    """Returns what `check_round` returns for each of these rounds, which have the same rules. Their measures are
-    validated at once; only where a rule is broken somewhere each round is validated by itself."""
+    Validates all measures together, and each round alone only if a rule is broken."""
     import pandas as pd
 
     auditor = rounds[0][0]

@@ -1,10 +1,10 @@
-"""Great Expectations as it is asked here: a context in memory, which keeps nothing, one for each thread that asks.
+"""Run Great Expectations with an in-memory context per thread. spark_jobs.quality.data_docs stores the results.
 
-A context in files reads and writes its data source, suite, validation and checkpoint around every validation: several
-times the work of judging the measures of a round. What is kept of a validation, spark_jobs.quality.data_docs writes.
+A context in files reads and writes its data source, suite, validation and checkpoint at every validation. That costs
+several times the work of judging the measures of a round.
 
-Importing great_expectations costs seconds; it is imported on first use, which `preload` can start beside the JVM.
-SciPy and Altair, which few checks of a topic need, and no rule, are imported once one does.
+great_expectations takes seconds to import, so it is imported on first use. `preload` starts the import while the JVM
+starts. SciPy and Altair are imported only if a topic's check uses them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -27,15 +27,15 @@ from cleantail.home.process import without
 from spark_jobs.quality.data_docs import subject
 from spark_jobs.quality.evaluation import RECORDS, Format
 
-# importlib.util.LazyLoader does the same for one's own imports. The next `import` of such a module would load it.
+# importlib.util.LazyLoader is not enough: any later `import` of such a module would load it.
 _loading = threading.RLock()
 
 
 @contextmanager
 def imported_when_used(*names: str) -> Iterator[None]:
-    """Gives the imports of the block stand-ins for these modules, where they are not imported yet and can be found.
+    """Replace these modules by stand-ins for the imports of the block, if they exist and are not imported yet.
 
-    After the block only what the block has imported knows them: whoever imports such a module then gets it at once.
+    A stand-in imports its module at the first access. After the block, other imports load the module at once.
     """
     stand_ins = [_StandIn(name, spec) for name in names if name not in sys.modules and (spec := _spec_of(name))]
     sys.modules.update({stand_in.__name__: stand_in for stand_in in stand_ins})
@@ -51,59 +51,53 @@ def imported_when_used(*names: str) -> Iterator[None]:
 def _spec_of(name: str) -> ModuleSpec | None:
     try:
         return find_spec(name)
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # its package is not installed
         return None
 
 
 class _StandIn(ModuleType):
-    """Has what the module has. Python asks it for what it has not itself: all but its name and its spec."""
+    """A module that imports the real one at the first access of an attribute other than name or spec."""
 
     def __init__(self, name: str, spec: ModuleSpec) -> None:
         super().__init__(name)
         self.__spec__ = spec
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._module(), attribute)
-
-    def _module(self) -> ModuleType:
         with _loading:
             if sys.modules.get(self.__name__) is self:
                 del sys.modules[self.__name__]
-            return import_module(self.__name__)
+            module = import_module(self.__name__)
+        return getattr(module, attribute)
 
 
 SELDOM_USED = ("scipy.stats", "altair")
-"""What Great Expectations imports for a few of its expectations and for charts of its own pages."""
+"""Imports of Great Expectations for a few expectations and for charts of its own pages."""
 NOT_USED = "pyspark.sql.connect"
-"""What it does without where that is not installed: no session of ours is one of Spark Connect."""
+"""Optional import of Great Expectations: Cleantail never uses a Spark Connect session."""
 
 
 def preload() -> None:
-    """Starts the import in the background: it overlaps with the start of the JVM."""
+    """Start the import in the background, while the JVM starts."""
     threading.Thread(target=imported, daemon=True).start()
 
 
 def imported() -> Any:
-    """Returns the module great_expectations."""
+    """Return the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    with nullcontext() if "great_expectations" in sys.modules else _quickly():
+    with ExitStack() as stack:
+        if "great_expectations" not in sys.modules:
+            stack.enter_context(imported_when_used(*SELDOM_USED))
+            stack.enter_context(without(NOT_USED))
         import great_expectations
 
-    # its log quotes what Spark says, which quotes values of records; what matters is in the results
+    # Its log quotes Spark's messages, which quote values of records. The results have what matters.
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     return great_expectations
 
 
-@contextmanager
-def _quickly() -> Iterator[None]:
-    with imported_when_used(*SELDOM_USED), without(NOT_USED):
-        yield
-
-
 def validate(name: str, expectations: list[Any], frame: Any, result_format: Format, round_id: str) -> Any:
-    """Returns the ExpectationSuiteValidationResult of a frame: measures as pandas has them, records as Spark has.
-    `name`: of the suite, which says what the frame is."""
+    """Return the ExpectationSuiteValidationResult of a frame. `name`: suite, MEASURES (pandas) or RECORDS (Spark)."""
     gx = imported()
     suite = gx.ExpectationSuite(name=name, expectations=expectations)
     batch = _batch_definition(gx, name).get_batch({"dataframe": frame})
@@ -113,8 +107,7 @@ def validate(name: str, expectations: list[Any], frame: Any, result_format: Form
 
 
 def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int]) -> Any:
-    """Returns a validation of many rounds, in which nothing was wrong, as that of one of them. It says of each rule
-    only that it holds, so what it says of all logs it says of these."""
+    """Return a passed validation of many rounds as that of one of them: its logs are `logs`."""
     of_round = copy(validation)
     of_round.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
     of_round.results = [_of_logs(result, kind, logs) for result in validation.results]
@@ -129,7 +122,7 @@ def _of_logs(result: Any, kind: str, logs: Sequence[int]) -> Any:
 
 
 class _Known(threading.local):
-    """Says what a thread has made. An engine of Great Expectations holds the frames of one validation at a time."""
+    """The context of a thread. An engine of Great Expectations holds the frames of one validation at a time."""
 
     def __init__(self) -> None:
         self.context: Any = None
@@ -140,7 +133,7 @@ _known = _Known()
 
 
 def _batch_definition(gx: Any, name: str) -> Any:
-    """Returns the batch definition of a suite's frames, made once: with each, a context writes its configuration."""
+    """Return the cached batch definition of a suite: for each new one, a context writes its configuration."""
     if _known.context is None:
         _known.context = gx.get_context(mode="ephemeral")
         _known.context.variables.progress_bars = {"globally": False}

@@ -118,7 +118,7 @@ def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: S
     if not rows:
         return
 
-    def identity(row: EvidenceRow) -> tuple[object, ...]:
+    def identity(row: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(row[column] for column in identified_by)
 
     evidence = evidence_table(table.platform)
