@@ -13,9 +13,7 @@ then appends the rest. A killed run or a retried task continues in the same way.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -28,6 +26,7 @@ from pyroaring import BitMap64
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, TOMBSTONE, VALUE
 from cleantail.errors import ContradictionError, RestoreMismatchError, TableError
+from cleantail.home.process import uncollected
 from cleantail.human import counted
 from cleantail.kafka.restore_target import LogFacts
 from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Feed, Headers, Rows, TargetLog, first_difference
@@ -367,20 +366,6 @@ def _without_tombstones(arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array
     else:
         return arrays
     return {name: array.filter(kept) for name, array in arrays.items()}
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable Python's garbage collector in the block.
-
-    Records form no cycles, and the collector's scans of them take longer than the comparison."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def compare_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:

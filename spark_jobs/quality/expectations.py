@@ -187,8 +187,12 @@ class Auditor:
         if len(logs) == 1:
             return self._located(round_id, records, results, before, limit)
         self.project.forget_all_after(before)
-        by_log = (self.check_records(round_id, records.where(f"`{PARTITION}` = {p:d}"), [p], limit) for p in logs)
-        return [f for of_log in by_log for f in of_log]
+        return [f for p in logs for f in self._of_log(round_id, records.where(f"`{PARTITION}` = {p:d}"), p, limit)]
+
+    def _of_log(self, round_id: str, records: DataFrame, log: int, limit: TimeLimit) -> list[CheckResult]:
+        before = self.project.validations
+        results = self._record_results(round_id, records, self._topic.checks, [log], limit)
+        return self._located(round_id, records, results, before, limit)
 
     def _located(
         self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit

@@ -1,13 +1,14 @@
-"""Take an existing table over: its mark, its columns and, where wanted, format version 3, in one commit.
+"""Adopt an existing table: one commit sets its mark, its columns and, if requested, format version 3.
 
-`cleantail adopt` calls it; it is no task of a DAG. What the table is was found out before
-(cleantail.adopt.adoption). No record is read or written, and a table that is adopted already is left as it is.
+`cleantail adopt` calls this after it has inspected the table (cleantail.adopt.adoption); no DAG does. No record is read
+or written. An adopted table stays unchanged.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cleantail.adopt.adoption import version_after
@@ -21,10 +22,9 @@ from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 
 
 def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:
-    """Commits what is missing, and returns whether anything was. Raises ConflictError when others were faster every
-    time."""
-    from py4j.protocol import Py4JJavaError
+    """Commit what is missing. Returns whether anything was.
 
+    Raises ConflictError if another commit came first in every attempt."""
     name = ".".join(f"`{part}`" for part in (topic.platform.catalog.name, *topic.table.split(".")))
     try:
         return _commit(lambda: iceberg_table(spark, name), topic, upgrade)
@@ -33,7 +33,6 @@ def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:
 
 
 def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
-    """Commits properties and format version, all of it or nothing; returns whether there was anything to commit."""
     if topic.columns is None:
         raise CleantailError(f"topic {topic.topic} has no columns: `cleantail adopt {topic.table}` writes them")
     table = load()
@@ -65,6 +64,6 @@ def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
 
 
 def _lacks_row_ids(table: Any) -> bool:
-    """Returns whether no commit of format version 3 has assigned row ids to the table's records yet."""
+    """Return whether no commit of format version 3 has assigned row ids to the table's records."""
     snapshot = table.currentSnapshot()
     return snapshot is not None and snapshot.firstRowId() is None

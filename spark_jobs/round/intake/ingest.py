@@ -1,14 +1,16 @@
 """Append files of kcat -J lines to a topic's table, each exactly once.
 
-A file is known by the SHA-256 of its content, which becomes a table property in the commit that appends its
-records: the same content again adds nothing, and a run that was killed can be repeated. A line that is not a
-record, or that names another topic (source.topic), stops the run with file and line number, and nothing of the run is
-appended. So does a record that differs from another one at its offset, in the table or in the files: Kafka gives an
-offset once. And so does a file that changes while it is read: its digest would stand for other records.
+A file is identified by the SHA-256 of its content. The commit that appends its records stores the digest as a table
+property. So the same content adds nothing, and a killed run can be repeated.
 
-kcat writes the records of a partition in their order. As long as they come so, each task writes its own files, a log
-to a file, and nothing is shuffled or sorted. Where records go back in their log, or the parts of two tasks overlap,
-UnwritableError says so, no file is left, and Spark sorts them.
+Errors append nothing of the run, and have file and line number if possible:
+- a line that is not a record, or that names another topic (source.topic)
+- a record that differs from another one at its offset, in the table or in the files: Kafka assigns an offset once
+- a file that changes during the read: its digest would stand for other records
+
+kcat writes the records of a partition in offset order. While that holds, each task writes its own files, one per log,
+without a shuffle or sort. If records of a log are out of order, or two tasks overlap, UnwritableError is raised, the
+files are deleted, and Spark sorts the records.
 """
 
 from __future__ import annotations
@@ -78,12 +80,12 @@ from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
 
 LOGS_MAX = 64
-"""A task has a file open for each log that it meets: of more of them Spark makes fewer files."""
+"""Maximum number of logs, and so of open files, of a task. For more, Spark writes, with fewer files."""
 
 
 def write_files_of_lines(table: TopicTable, files: Sequence[Path], reading: LineReading) -> list[WrittenLog]:
-    """Writes the records of the files into data files that no snapshot knows yet. Raises SuspectLinesError and
-    UnwritableError; no file is left then."""
+    """Write the records of the files into uncommitted data files. Raises SuspectLinesError and UnwritableError, after
+    deleting them."""
     target, path = file_target(table), log_path(table)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, work, line_tasks(table.spark, files), "read lines")
@@ -96,7 +98,7 @@ def write_files_of_lines(table: TopicTable, files: Sequence[Path], reading: Line
 
 
 def _require_apart(written: Sequence[WrittenLog]) -> None:
-    """Raises UnwritableError where two tasks have written the same part of a log."""
+    """Raise UnwritableError if files of two tasks overlap in a log."""
     for one, other in pairwise(sorted(written, key=lambda log: (log.partition, log.low))):
         if one.partition == other.partition and other.low <= one.high:
             raise UnwritableError(f"records of partition {one.partition} are not in the order of their offsets")
@@ -110,8 +112,9 @@ def write_lines(
     properties: Mapping[str, str],
     ranges: Sequence[FileRange],
 ) -> list[WrittenLog]:
-    """Writes the records of the ranges: a task of Spark. `path`: as log_path has it; `properties`: of PyIceberg's
-    FileIO. Raises SuspectLinesError and UnwritableError, and no file is left then."""
+    """Write the records of the ranges, in a Spark task. `path`: from log_path. `properties`: of PyIceberg's FileIO.
+
+    Raises SuspectLinesError and UnwritableError, after deleting its files."""
     writers: dict[int, LogWriter] = {}
     try:
         for log, records in _by_log(ranges, reading):
@@ -130,7 +133,7 @@ def write_lines(
 
 
 def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the records of each log, in the order of the lines."""
+    """Yield (log, records) in the order of the lines."""
     for lines in ranges:
         for batch in range_batches(lines, reading):
             logs = batch.column(PARTITION).to_numpy()
@@ -140,7 +143,7 @@ def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple
                 yield int(logs[0]), batch
                 continue
             for start, end in zip(starts, [*starts[1:], len(logs)], strict=True):
-                # a copy: a part of the batch would keep all of it in memory for as long as its log is not written
+                # A copy: a slice would keep the whole batch in memory until its log is written.
                 yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))
 
 
@@ -157,13 +160,14 @@ def ingest_files(
     any_topic: bool = False,
     lock_within_s: float | None = None,
 ) -> IngestResult:
-    """Appends the files that are not in the table yet, in one commit. Raises BadLineError, ContradictionError where
-    a record differs from another one of its offset, and OutsideError where a file changed meanwhile; then nothing is
-    appended. `any_topic`: lines may name whatever topic they like; `lock_within_s`: how long another ingestion of the
-    topic is waited for, None until its end; raises OutsideError after it."""
+    """Append the files that are not in the table yet, in one commit.
+
+    `any_topic`: accept lines of any topic. `lock_within_s`: time to wait for another ingestion of the topic; None waits
+    for its end. Raises, with nothing appended: BadLineError; ContradictionError if two records at one offset differ;
+    OutsideError if a file changed meanwhile or the wait timed out."""
     platform = topic.platform
     if topic.columns is not None:
-        raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")
+        raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills; nothing was appended")
     progress("reading")
     limits = platform.limits.of_input
     states = {file: file_state(file) for file in files}
@@ -193,23 +197,25 @@ def _append(
     reading: LineReading,
     progress: Progress,
 ) -> tuple[int, tuple[str, ...]]:
-    """Writes all records where no reader sees them, then appends them to `main` with the marks of their files, unless a
-    file has changed since its state in `states`. Returns their number, and what a person should know of them."""
+    """Write all records where no reader sees them, then append them to `main` with the marks of their files.
+
+    Returns (number of records, warnings). Raises OutsideError if a file changed since its state in `states`."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     try:
         progress("reading and writing records")
         files = list(fresh.values())
         records, left_out = _held_records(table, branch, files, reading)
         with records.deleted_unless_staged(table, branch):
-            progress("comparing with what is there")
+            progress("comparing with the table")
             require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
             require_below_position(table, records.ranges)
             marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
             states_of_logs = states_of_properties(texts(table.load().properties()), table.name)
-            sources = _sources(fresh, records, states_of_logs).packed()
+            ends = {p: states_of_logs.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
+            sources = Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
             require_unchanged(states)
         progress("committing")
-        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources}, left_out)
+        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources.packed()}, left_out)
     finally:
         table.drop_branches([branch])
     record_left_out(table)
@@ -217,17 +223,12 @@ def _append(
     return records.count, (*late, *(entry.text for entry in left_out))
 
 
-def _sources(fresh: dict[str, Path], records: NewRecords, states: Mapping[int, PartitionState]) -> Sources:
-    """Returns what is needed to take the ingestion back."""
-    ends = {p: states.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
-    return Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
-
-
 def _held_records(
     table: TopicTable, branch: str, files: list[Path], reading: LineReading
 ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
-    """Writes the records of the files, and returns what was left out of them. Raises BadLineError for a line that is no
-    record, or one that the table cannot hold."""
+    """Write the records of the files. Returns them, and those that were left out.
+
+    Raises BadLineError for a line that is not a record, or whose record the table cannot hold under policy `fail`."""
     try:
         return _new_records(table, branch, files, reading), ()
     except BadLineError:
@@ -247,8 +248,9 @@ def _held_records(
 
 
 def _new_records(table: TopicTable, branch: str, files: list[Path], reading: LineReading) -> NewRecords:
-    """Writes the records of the files: by tasks, or by Spark, which appends them to the branch. Raises BadLineError for
-    a line that is no record."""
+    """Write the records of the files: tasks write data files, or Spark appends to the branch.
+
+    Raises BadLineError for a line that is not a record."""
     work = (table.spark, files, reading)
     try:
         return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading))
@@ -259,13 +261,14 @@ def _new_records(table: TopicTable, branch: str, files: list[Path], reading: Lin
     except SuspectLinesError as e:
         logger.info("%s", e)
     records = _append_parsed(table, branch, parsed_line_by_line(*work))
-    assert records is not None, "each line is looked at by itself"
+    assert records is not None, "line by line, no range is suspect"
     return records
 
 
 def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewRecords | None:
-    """Appends records to a new branch, and returns None where a range of lines has to be looked at line by line. Raises
-    BadLineError for a line that is no record."""
+    """Append records to a new branch. Returns None if a range must be read line by line.
+
+    Raises BadLineError for a line that is not a record."""
     table.create_branch(branch, None)
     before = table.head_of(branch)
     try:
@@ -277,5 +280,5 @@ def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewReco
         if (error := bad_line(e)) is None:
             raise
         raise error from None
-    # without a record Spark makes no commit, and the last one is another's
+    # without records Spark makes no commit
     return NO_RECORDS if table.head_of(branch) == before else NewRecords.of_branch(table, branch)

@@ -1,9 +1,9 @@
-"""Append what a topic in Kafka has and its table has not: portion by portion, each staged, compared and committed.
+"""Append new records of a topic in Kafka to its table, in portions. Each is staged, compared and committed.
 
-1. The end of a read is the last stable offset of every partition as the read begins.
-2. A portion passes a bounded part of the way, so that neither memory nor what a crash costs grows with the backlog.
-3. A portion that another ingestion has overtaken is planned anew from where that one has come.
-4. The brokers are asked again before each commit: a topic that was recreated meanwhile is none of the records' own.
+1. A read ends at the last stable offset of every partition at its start.
+2. Portions are bounded, so that memory and the loss by a crash do not grow with the backlog.
+3. A portion that another ingestion overtook is planned again from the new position.
+4. The topic is checked again before each commit: the staged records may be of a topic that was recreated meanwhile.
 """
 
 from __future__ import annotations
@@ -56,15 +56,14 @@ from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging, raised
-from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps, require_agreement
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Says what one commit of a read has appended: its ranges by partition, records, bytes of data files, and the gaps
-    before them. After a `last` one there is nothing left of the read."""
+    """The result of one commit of a read. `gaps`: missing offsets before the ranges. `last`: the read is complete."""
 
     ranges: tuple[Range, ...]
     records: int
@@ -75,13 +74,12 @@ class Portion:
 
     @property
     def offsets(self) -> int:
-        """Returns how many offsets it has passed."""
+        """Return the number of offsets that the portion passed."""
         return sum(each.offsets for each in self.ranges)
 
 
 def offset_spans(ranges: Sequence[Range]) -> dict[int, tuple[int, int]]:
-    """Returns partition -> [from, to) of offsets, by partition number. `ranges` follow on one another in each
-    partition."""
+    """Return partition -> [from, to) of offsets, sorted. The ranges of a partition are contiguous."""
     spans: dict[int, tuple[int, int]] = {}
     for each in sorted(ranges, key=lambda r: (r.partition, r.start)):
         spans[each.partition] = (spans.get(each.partition, (each.start, 0))[0], each.end)
@@ -89,7 +87,6 @@ def offset_spans(ranges: Sequence[Range]) -> dict[int, tuple[int, int]]:
 
 
 def read_result(topic: Topic, portions: Sequence[Portion]) -> KafkaIngestResult:
-    """Returns what the whole read has done."""
     spans = offset_spans([each for portion in portions for each in portion.ranges])
     gaps = [gap for portion in portions for gap in portion.gaps]
     return KafkaIngestResult(
@@ -104,11 +101,13 @@ def read_result(topic: Topic, portions: Sequence[Portion]) -> KafkaIngestResult:
 
 @dataclass(frozen=True, slots=True)
 class CleanerWatch:
-    """Knows of one portion what is needed to tell whether deletions may have gone before it was read.
+    """Finds out whether Kafka may have removed tombstones of a portion before they were read.
 
-    `configs` are the brokers', or, where nobody shows them, `compact` with the delete.retention.ms of the topic's YAML;
-    `hindrance` is why no reconciliation could mend it. `as_of_ms` says of each log when (Unix ms) the table last had
-    all of it. `is_current`: whether a log that is read to its end is all that the brokers had as the read began.
+    configs     the brokers'; if they are unknown, `compact` with the delete.retention.ms of the topic's YAML
+    hindrance   reason why a reconciliation cannot repair it
+    as_of_ms    partition -> time (Unix ms) at which the table last had the whole log
+    is_current  whether the log ends are the brokers' at the start of the read
+    at_once     logs that are read for the first time from copies of segments
     """
 
     configs: CleanerConfigs
@@ -121,7 +120,7 @@ class CleanerWatch:
 
     @classmethod
     def of(cls, topic: Topic, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int) -> CleanerWatch:
-        """Asks the source how the brokers clean, and the catalog when the topic was last looked at."""
+        """Read the cleaner's configs from the source, and the time of the topic's last read from the catalog."""
         configs = source.cleaner_configs() or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
         retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, at.position)
         times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
@@ -138,7 +137,7 @@ class CleanerWatch:
         files: Sequence[Any],
         states: Mapping[int, PartitionState],
     ) -> SourcePosition:
-        """Returns the position with what this portion tells, once its ranges were read into `files`."""
+        """Return the position with the findings of this portion. `files`: the records of its ranges."""
         records = Counter[int]()
         for file in files:
             records[partition_of(file)] += int(file.recordCount())
@@ -150,7 +149,7 @@ class CleanerWatch:
         read_ms = max(int(time.time() * 1000), self.began_ms)
         new = forgotten_by(reads, self.configs, self.retention_ms, read_ms, self.hindrance)
         ended = {p for p, end in plan.ends.items() if position.next_offsets[p] >= end}
-        # when copies of segments were made nobody knows, so they say nothing of the time
+        # the age of copies of segments is unknown
         known = before.as_of_ms if before else {}
         current = {p: self.began_ms if p in ended else ms for p, ms in self.as_of_ms.items()}
         return replace(
@@ -162,40 +161,44 @@ class CleanerWatch:
 
 
 class LogSource(Protocol):
-    """Is what a read asks of the place that has a topic's logs."""
+    """A source of a topic's logs: brokers, or segments of a broker's folders."""
 
     @property
     def progress_text(self) -> str:
-        """Says for people what `describe` does."""
+        """Progress message for `describe`."""
 
     @property
     def is_one_commit(self) -> bool:
-        """Says whether all of it is to come in one commit, or portion by portion."""
+        """Whether the whole read is one portion."""
 
     @property
     def is_current(self) -> bool:
-        """Says whether its log ends are the brokers' of now, or of a time that nobody knows."""
+        """Whether its log ends are the brokers' current ones, or of an unknown time."""
 
     def cleaner_configs(self) -> CleanerConfigs | None:
-        """Returns how the brokers clean the topic, None where that is not said."""
+        """Return the brokers' cleaner configs of the topic, or None if they are unknown."""
 
     def position(self) -> TablePosition:
-        """Returns how far the table has come."""
+        """Return the position of the table."""
 
     def describe(self, at: TablePosition) -> BrokerTopic:
-        """Returns the topic as it is now, for a table that is at this position. Raises CleantailError."""
+        """Return the current topic, for a table at this position. Raises CleantailError."""
 
     def open_reader(self) -> Callable[[], ArrowReader]:
-        """Returns what a task calls to read its ranges."""
+        """Return a function that opens a reader in a task."""
 
     def tell(self, next_offsets: Mapping[int, int]) -> None:
-        """Is called after each commit."""
+        """Report the position after a commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogs:
-    """Is a topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown.
-    `most_headers`: of a record; `deadline`: of the read, None if it may take as long as it takes."""
+    """A topic at its brokers.
+
+    settings      of the Kafka client, with its login: do not log or show them
+    most_headers  limit per record
+    deadline      of the read, or None
+    """
 
     topic: Topic
     brokers: Brokers
@@ -227,7 +230,7 @@ class BrokerLogs:
 logger = logging.getLogger("cleantail.kafka")
 Progress = Callable[[str], None]
 ALL_OFFSETS = 1 << 62
-"""The budget of a read that is one commit."""
+"""Portion size of a read in one commit."""
 
 
 def read_topic(
@@ -239,9 +242,10 @@ def read_topic(
     lock_within_s: float | None = None,
     within_ms: int | None = None,
 ) -> KafkaIngestResult:
-    """Reads a topic to its end. `lock_within_s`: as in ingest_files; `within_ms`: how long it may take, where others
-    wait. Raises CleantailError: then the portion at hand
-    has appended nothing. A table that this made stays: another ingestion may have filled it."""
+    """Read a topic to its end. `lock_within_s`: as in ingest_files. `within_ms`: time limit if other topics wait.
+
+    Raises CleantailError; the current portion appends nothing then. A new table stays: another ingestion may have
+    filled it."""
     require_own_table(topic)
     stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
     brokers = Brokers(settings, stall_ms)
@@ -258,11 +262,10 @@ def read_source(
     progress: Progress,
     lock_within_s: float | None = None,
 ) -> KafkaIngestResult:
-    """Reads a source to its end, as `read_topic` reads brokers."""
-    platform = topic.platform
-    with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
+    """Read a source to its end, as `read_topic` reads brokers."""
+    with exclusive(topic.platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress(source.progress_text)
-        # what is wrong is told before a table is made
+        # report problems before creating a table
         table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
         at = source.position()
@@ -275,7 +278,7 @@ def read_source(
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """Reads one topic once."""
+    """One read of a topic."""
 
     table: TopicTable
     source: LogSource
@@ -286,8 +289,7 @@ class TopicRead:
         return self.table.topic
 
     def run(self, progress: Progress) -> list[Portion]:
-        """Appends all portions up to the ends that the brokers name now. Raises CleantailError; what was committed
-        stays."""
+        """Append all portions up to the current ends of the logs. Raises CleantailError; committed portions stay."""
         require_workers(self.table.spark.sparkContext, self.table.platform, self._cores)
         at = self.source.position()
         self._record_gaps(at.position)
@@ -301,24 +303,25 @@ class TopicRead:
             budget = next_budget(portion.offsets, portion.written_bytes, budget)
             if (deadline := self._deadline) is not None and not deadline.left_ms():
                 raise SourceError(
-                    f"topic {self.topic.kafka_topic} was not read to its end within {deadline.within_ms} ms: what was "
-                    f"appended stays, and the next run goes on there; {limit_text(INGEST_MS)}"
+                    f"topic {self.topic.kafka_topic} was not read to its end within {deadline.within_ms} ms: appended "
+                    f"records stay, and the next run continues after them; {limit_text(INGEST_MS)}"
                 )
         return portions
 
     def _portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
-        """Appends the next portion, planned anew where another ingestion was faster; returns None where nothing is
-        left to do."""
+        """Append the next portion. Plans it again if another ingestion was faster. Returns None if none is left."""
         return ROUNDS.run(
             lambda: self._try_portion(ends, budget, progress),
-            lambda tries, e: logger.info("try %s was overtaken, the portion is planned anew: %s", tries, e),
+            lambda tries, e: logger.info("another ingestion overtook attempt %s, planning again: %s", tries, e),
         )
 
     def _try_portion(self, ends: Mapping[int, int], budget: int, progress: Progress) -> Portion | None:
-        # 1. what is to be read, from where the table is now
+        # 1. plan the ranges from the table's position; `ends` bound logs that grow during the read
         at = self.source.position()
         broker = self.source.describe(at)
-        plan = _up_to(at.plan(self.topic, broker, self.now_ms), ends)
+        plan = at.plan(self.topic, broker, self.now_ms)
+        bounded = {p: max(plan.starts[p], min(end, ends.get(p, plan.starts[p]))) for p, end in plan.ends.items()}
+        plan = replace(plan, ends=bounded)
         if at.position is not None and not plan.offsets and not plan.gaps:
             return None
         ranges = portion_ranges(plan, budget, self._cores)
@@ -328,9 +331,9 @@ class TopicRead:
         def noted(files: Sequence[Any], states: Mapping[int, PartitionState]) -> SourcePosition:
             return watch.noted(position, at.position, plan, ranges, files, states)
 
-        # 2. on a branch, then onto main with the position
+        # 2. stage them, then commit them with the position
         records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
-        # 3. who is told of it
+        # 3. report gaps and the position
         self._record_gaps(position if plan.gaps else None)
         self.source.tell(position.next_offsets)
         is_last = all(position.next_offsets[p] >= end for p, end in plan.ends.items())
@@ -345,15 +348,16 @@ class TopicRead:
         ranges: Sequence[Range],
         progress: Progress,
     ) -> tuple[int, int, tuple[str, ...]]:
-        """Stages the ranges and commits them with the position that `noted` makes of their files. Returns how many
-        records came, the bytes of their files, and what a person should know of them."""
+        """Stage the ranges and commit them with the position that `noted` returns. Returns (records, bytes of their
+        files, warnings)."""
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         staging = Staging(self.table, self.source.open_reader(), self._cores)
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             records, left_out = self._written(staging, branch, ranges) if ranges else (NO_RECORDS, ())
             with records.deleted_unless_staged(self.table, branch):
-                staging.require_one_record_an_offset(branch, records)
+                name = f"topic {self.topic.kafka_topic}"
+                require_agreement(self.table, branch, records, name, "is the table of another topic?")
                 states = self._states()
                 position = noted(records.files, states)
                 new = [entry for entry in position.forgotten if not at.position or entry not in at.position.forgotten]
@@ -366,11 +370,8 @@ class TopicRead:
         finally:
             self.table.drop_branches([branch])
         written_bytes = sum(int(file.fileSizeInBytes()) for file in records.files)
-        return (
-            records.count,
-            written_bytes,
-            (*late, *(entry.text for entry in new), *(entry.text for entry in left_out)),
-        )
+        warnings = (*late, *(entry.text for entry in new), *(entry.text for entry in left_out))
+        return records.count, written_bytes, warnings
 
     def _position(
         self, at: TablePosition, broker: BrokerTopic, plan: ReadPlan, ranges: Sequence[Range]
@@ -397,15 +398,16 @@ class TopicRead:
         return int(self.table.spark.sparkContext.defaultParallelism)
 
     def _record_gaps(self, position: SourcePosition | None) -> None:
-        """Writes what was passed over into the evidence, as the position and the table's properties say it."""
+        """Record the gaps of the position, and the left out records of the table's properties, in the evidence."""
         left_out = left_out_of(texts(self.table.load().properties()), self.table.name)
         record_gaps(self.table, (*(position.gaps if position else ()), *left_out))
 
     def _written(
         self, staging: Staging, branch: str, ranges: Sequence[Range]
     ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
-        """Writes the ranges, and returns what was left out of them. Raises the error that says most: a read often came
-        to grief because of what the brokers say of the topic by now."""
+        """Write the ranges. Returns the records, and those that were left out.
+
+        After a failed read, checks the topic again first: the brokers' answer often explains the failure better."""
         try:
             try:
                 return staging.write(branch, ranges, ALL), ()
@@ -425,18 +427,18 @@ class TopicRead:
             raise
 
     def _plan_again(self) -> None:
-        """Raises SourceError where a read would not even begin by now; whatever else is wrong is known already."""
+        """Raise SourceError if a read could not start now. Only log other errors: the first one is raised anyway."""
         try:
             at = self.source.position()
             at.plan(self.topic, self.source.describe(at), self.now_ms)
         except SourceError:
             raise
         except CleantailError as e:
-            logger.info("asked again: %s", e)
+            logger.info("after a failed read the topic was checked again: %s", e)
 
     def _require_unchanged(self, at: TablePosition, before: BrokerTopic) -> None:
-        """Raises SourceError where the topic was recreated while it was read, or another cluster answers: records of
-        two topics may be staged."""
+        """Raise SourceError if the topic was recreated meanwhile, or another cluster answers: records of two topics may
+        be staged."""
         if problem := changed_while_read(before, self.source.describe(at)):
             raise SourceError(f"{problem}; nothing was appended")
 
@@ -444,13 +446,7 @@ class TopicRead:
         return states_of_properties(texts(self.table.load().properties()), self.table.name)
 
     def _sources(self, at: TablePosition, ranges: Sequence[Range], states: Mapping[int, PartitionState]) -> Sources:
-        """Returns what is needed to take the ingestion back."""
+        """Return the facts that undo the ingestion."""
         spans = offset_spans(ranges)
         ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
         return Sources((), ends, KafkaRead(spans, at.text))
-
-
-def _up_to(plan: ReadPlan, ends: Mapping[int, int]) -> ReadPlan:
-    """Returns the plan with the ends that the logs had when the read began, though they go on growing."""
-    bounded = {p: max(plan.starts[p], min(end, ends.get(p, plan.starts[p]))) for p, end in plan.ends.items()}
-    return replace(plan, ends=bounded)

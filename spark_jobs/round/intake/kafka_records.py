@@ -1,16 +1,14 @@
-"""Says what a task of a read from Kafka does, and how the records of a portion are staged.
+"""The tasks of a read from Kafka, and the staging of a portion's records.
 
-A task reads its ranges and gives their records in the table's columns, byte for byte. They are written where readers
-see nothing, and compared with what the table has there.
+A task reads its ranges and returns their records in the table's columns, byte for byte. The records are written where
+no reader sees them.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,20 +37,19 @@ from cleantail.config.unholdable import (
 )
 from cleantail.errors import (
     CleantailError,
-    ContradictionError,
     OutsideError,
     SegmentError,
     SourceError,
     SourceUnreachableError,
     UnholdableError,
 )
+from cleantail.home.process import uncollected
 from cleantail.kafka.broker_clients import headers_of
 from cleantail.kafka.read_plan import Range, task_ranges
 from cleantail.kafka.source_topic import RangeReader
-from cleantail.log.rules import OTHERS
 from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, contradictions_of
+from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, UNHELD_COLUMNS, unheld_batch
 from spark_jobs.round.intake.record_files import (
     FileTarget,
@@ -73,30 +70,33 @@ logger = logging.getLogger("cleantail.kafka")
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Stages records of one topic. A task calls `open_reader`, which travels to it inside of the plan: Spark shows that
-    without its values."""
+    """Stages the records of one topic. Tasks call `open_reader`, which is part of the plan: Spark shows the plan
+    without its values, such as a login."""
 
     table: TopicTable
     open_reader: Callable[[], ArrowReader]
     cores: int
 
     def write(self, branch: str, ranges: Sequence[Range], keep: Keep) -> NewRecords:
-        """Writes the ranges' records: tasks do it themselves, and where they cannot, Spark appends them to the branch.
-        There are none where there were only markers and aborted records. Raises SourceError, UnholdableError and
-        SourceUnreachableError."""
+        """Write the ranges' records. Tasks write files; if the table does not allow that, Spark appends to the branch.
+
+        The result is empty if the ranges have only markers and aborted records. Raises SourceError, UnholdableError
+        and SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
             target = file_target(self.table)
             paths = new_paths(self.table, sorted({each.partition for each in ranges}))
+            writes = [
+                RangesTask(tuple(of_task), {r.partition: paths[r.partition] for r in of_task}) for of_task in tasks
+            ]
             work = partial(write_ranges, self.open_reader, target, keep)
-            written = run_writers(self.table, work, [_task(r, paths) for r in tasks], "read Kafka's log")
-            return NewRecords.of_tasks(self.table, written)
+            return NewRecords.of_tasks(self.table, run_writers(self.table, work, writes, "read Kafka's log"))
         except UnwritableError as e:
             logger.info("Spark writes the records of %s: %s", self.table.topic.topic, e)
             return self._write_by_spark(branch, tasks, keep)
 
     def unheld(self, ranges: Sequence[Range]) -> DataFrame:
-        """Returns the ranges' records that the table cannot hold."""
+        """Return the ranges' records that the table cannot hold."""
         return read_frame(self.table.spark, task_ranges(ranges, self.cores), self.open_reader, UNHELD)
 
     def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]], keep: Keep) -> NewRecords:
@@ -106,37 +106,19 @@ class Staging:
         try:
             self.table.append_to(branch, frame, as_it_is=True)
         except PythonException as e:
-            error = raised(e)
-            if error is None:
+            if (error := raised(e)) is None:
                 raise
             raise error from None
         if self.table.head_of(branch) == before:
             return NO_RECORDS
         return NewRecords.of_branch(self.table, branch, once=True)
 
-    def require_one_record_an_offset(self, branch: str, records: NewRecords) -> None:
-        """Raises ContradictionError where a record differs from what the table has at its offset."""
-        contradictions = contradictions_of(self.table, branch, records)
-        if not contradictions:
-            return
-        first = contradictions[0]
-        raise ContradictionError(
-            f"topic {self.table.topic.kafka_topic}: partition {first.partition}, offset {first.first_offset}: "
-            f"{OTHERS[first.other]}: {first.difference}; nothing was appended. An offset has one record: is the table "
-            'of another topic? See "Two different records at one offset" in docs/operations.md',
-            contradictions,
-        )
-
-
-def _task(ranges: Sequence[Range], paths: Mapping[int, str]) -> RangesTask:
-    return RangesTask(tuple(ranges), {each.partition: paths[each.partition] for each in ranges})
-
 
 MARK = "cleantail.kafka-source"
-"""Stands around the one message that comes back from a worker: kind and text as JSON."""
+"""Encloses an error that a worker returns: class and text as JSON."""
 UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
-"""librdkafka's create and log append time -> Kafka's own numbers, which the table has."""
+"""librdkafka's create and log append time -> Kafka's own numbers, which the table stores."""
 KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
 
 
@@ -144,15 +126,16 @@ class ArrowReader(Protocol):
     """Reads ranges of offsets in a task."""
 
     def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a range in the order of their offsets, in the table's columns or, of those that it
-        cannot hold, in UNHELD_COLUMNS. Raises UnholdableError for one of these if all are to be kept."""
+        """Yield the records of a range in offset order, in the table's columns.
 
-    def close(self) -> None:
-        """Lets go of what it holds."""
+        With keep=UNHELD, yields only records that the table cannot hold, in UNHELD_COLUMNS. With keep=ALL, raises
+        UnholdableError for such a record."""
+
+    def close(self) -> None: ...
 
 
 class MessageReader:
-    """Reads from brokers. `most_headers`: that a record may have."""
+    """Reads from brokers. `most_headers`: limit per record."""
 
     def __init__(self, reader: RangeReader, most_headers: int = DEFAULT_LIMITS.headers) -> None:
         self._reader, self._most_headers = reader, most_headers
@@ -168,7 +151,7 @@ class MessageReader:
 
 
 def require_few_headers(batch: pa.RecordBatch, most: int) -> None:
-    """Raises SourceError for a record with more headers than the limit."""
+    """Raise SourceError for a record with more headers than the limit."""
     counts = pc.list_value_length(batch.column("headers"))
     if (pc.max(counts).as_py() or 0) > most:
         at = pc.index(pc.greater(counts, most), True).as_py()
@@ -182,7 +165,7 @@ def require_few_headers(batch: pa.RecordBatch, most: int) -> None:
 def read_frame(
     spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> DataFrame:
-    """Returns the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
+    """Return the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
     columns = UNHELD_COLUMNS if keep == UNHELD else COLUMNS
     schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
@@ -196,7 +179,7 @@ def read_frame(
 
 @dataclass(frozen=True, slots=True)
 class RangesTask:
-    """Says what one task reads, and where it writes it: path of each log's new files."""
+    """The ranges that a task reads. `paths`: partition -> path prefix of its new files."""
 
     ranges: tuple[Range, ...]
     paths: Mapping[int, str]
@@ -209,14 +192,15 @@ def write_ranges(
     properties: Mapping[str, str],
     task: RangesTask,
 ) -> list[WrittenLog]:
-    """Writes the records of the ranges into files of their own, in their order: a task of Spark. `properties`: of
-    PyIceberg's FileIO. Raises CleantailError, and no file is left then."""
+    """Write the records of each range into its own files, in a Spark task. `properties`: of PyIceberg's FileIO.
+
+    Raises CleantailError; no file remains then."""
     writers = [
         (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
     ]
     reader = open_reader()
     try:
-        with _without_collector():
+        with uncollected():
             return [_written(reader, each, writer, keep) for each, writer in writers]
     except BaseException:
         for _, writer in writers:
@@ -224,19 +208,6 @@ def write_ranges(
         raise
     finally:
         reader.close()
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Lets Python look for no cycles: it would look at every one of thousands of records, again and again, and none of
-    them is in a cycle."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _written(reader: ArrowReader, each: Range, writer: LogWriter, keep: Keep) -> WrittenLog:
@@ -248,8 +219,7 @@ def _written(reader: ArrowReader, each: Range, writer: LogWriter, keep: Keep) ->
 def read_ranges(
     ranges: Iterable[Range], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of the ranges. Raises RuntimeError, which Spark carries to the driver, with what `raised`
-    makes an error of again."""
+    """Yield the records of the ranges. Raises errors as a RuntimeError for Spark; `raised` unwraps it in the driver."""
     try:
         reader = open_reader()
         try:
@@ -262,8 +232,7 @@ def read_ranges(
 
 
 def raised(error: PythonException) -> CleantailError | None:
-    """Returns the error that a task met, None where it was not one of these. Spark wraps it in a message with a
-    traceback."""
+    """Return the CleantailError of a task, or None. Spark wraps it in a message with a traceback."""
     parts = str(error).split(MARK)
     if len(parts) < 3:
         return None
@@ -274,8 +243,7 @@ def raised(error: PythonException) -> CleantailError | None:
 
 
 def arrow_batch(partition: int, messages: Sequence[Message], keep: Keep = ALL) -> pa.RecordBatch:
-    """Returns records of one partition as an Arrow batch, as `ArrowReader.batches` does; Kafka's milliseconds become
-    Iceberg's microseconds."""
+    """Return records of one partition as an Arrow batch, as in `ArrowReader.batches`. Timestamps get microseconds."""
     headers = list(map(headers_of, messages))
     reasons: dict[int, Reason] = {n: HEADER_NAME for n, each in enumerate(headers) if each is None}
     ms = np.fromiter((m.timestamp()[1] for m in messages), np.int64, len(messages))
@@ -299,7 +267,7 @@ def arrow_batch(partition: int, messages: Sequence[Message], keep: Keep = ALL) -
 
 
 def _record(message: Message) -> Record:
-    """Returns a record without its headers."""
+    """Return a record without its headers."""
     kind, ms = message.timestamp()
     key, value = message.key(), message.value()
     assert not isinstance(key, str) and not isinstance(value, str), "the reader has no deserializer"
@@ -307,7 +275,7 @@ def _record(message: Message) -> Record:
 
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """Returns the timestamps, and what they are of: where Kafka knows none there is none."""
+    """Return the columns of timestamps and of their types. Null and UNKNOWN_TYPE if Kafka has no timestamp."""
     stamps = [m.timestamp() for m in messages]
     ms = np.fromiter((time for _, time in stamps), np.int64, len(stamps))
     numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in {kind for kind, _ in stamps}}
@@ -320,7 +288,7 @@ def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
 
 
 def header_lists(records: Sequence[Sequence[tuple[Any, Any]]]) -> pa.Array:
-    """Returns lists of (key, value), in the order of the record: repeated keys, null and empty values as they are."""
+    """Return lists of (key, value) in the order of the record. Repeated keys, null and empty values stay."""
     if any(records):
         ends = np.cumsum([0, *map(len, records)], dtype=np.int32)
     else:

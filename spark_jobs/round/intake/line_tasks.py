@@ -1,7 +1,7 @@
-"""Tasks that read lines of kcat: each has ranges of files, and yields their records as Arrow batches.
+"""Tasks that read lines of kcat from ranges of files into Arrow batches.
 
-A task does not know how many lines are before its range, so it does not say what is wrong with one of them. It says
-that there is something (`is_suspect`), and then the files are read whole, each by one task and line by line.
+A task cannot number the lines of its range, so it only reports that a line is wrong (`is_suspect`). Then one task per
+file reads the whole file line by line, to find the line's number.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from cleantail.sources.source_files import Content, FileRange, file_tasks
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, plain_batch, unheld_batch
 
 BAD_LINE = "cleantail.bad-line"
-"""Marks the one message that comes back from a worker: file, line and reason follow, separated by this."""
+"""Separates file, line and reason in the error of a worker."""
 SUSPECT = "cleantail.suspect-lines"
-"""Marks what a worker says of a range in which something is wrong."""
+"""Error of a worker whose range has a wrong line."""
 
 
 class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
-    """Collects in the driver, by file, the names of fields that its tasks have ignored. A task that runs twice adds
-    nothing to them."""
+    """Collects file -> names of ignored fields in the driver. A repeated task adds nothing."""
 
     def zero(self, value: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
         return {}
@@ -48,8 +47,7 @@ class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """Says how lines are read, and which records are kept, as cleantail.sources.kcat.parse_line does. `ignored`: of
-    IgnoredFields."""
+    """How lines are read, as in cleantail.sources.kcat.parse_line. `ignored`: accumulator of IgnoredFields."""
 
     encoding: str = "text"
     topic: str | None = None
@@ -58,7 +56,6 @@ class LineReading:
     keep: Keep = ALL
 
     def batch_of(self, records: list[Record]) -> pa.RecordBatch:
-        """Returns records of these lines as an Arrow batch."""
         if self.keep != UNHELD:
             return arrow_batch(records)
         with_reasons = ((record, unheld_reason(record)) for record in records)
@@ -66,7 +63,7 @@ class LineReading:
 
     @contextmanager
     def names_ignored_in(self, file: Path) -> Iterator[set[str]]:
-        """Yields a set that takes the names of ignored fields of a file, and hands them to the driver."""
+        """Yield a set for the names of ignored fields of a file, and send it to the driver at the end."""
         names: set[str] = set()
         yield names
         if names and self.ignored is not None:
@@ -74,7 +71,7 @@ class LineReading:
 
 
 class SuspectLinesError(CleantailError):
-    """Is raised where something is wrong with a range of lines."""
+    """A range has a wrong line."""
 
 
 def parsed_records(
@@ -82,8 +79,7 @@ def parsed_records(
     files: Sequence[Path],
     reading: LineReading = LineReading(),
 ) -> DataFrame:
-    """Returns (partition, offset, timestamp, timestamp_type, key, value, headers) of every line; a large file is read
-    by several tasks, small ones together by one."""
+    """Return the records of all lines. Several tasks read a large file, one reads several small files."""
     tasks = line_tasks(spark, files)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -97,13 +93,13 @@ def parsed_records(
 
 
 def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
-    """Returns the ranges of each task that reads these files."""
+    """Return the ranges of each task that reads these files."""
     sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
     return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
 
 
 def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: LineReading) -> DataFrame:
-    """Returns the same, of whole files: one task reads one of them, line by line."""
+    """Return the records of whole files. One task reads a file line by line."""
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
         file = files[number]
@@ -124,7 +120,7 @@ def _frame(
     read: Callable[[int], Iterator[pa.RecordBatch]],
     columns: Mapping[str, str] = COLUMNS,
 ) -> DataFrame:
-    """Returns what the tasks read; each calls `read` with its number."""
+    """Return the batches of tasks that call `read` with their number."""
 
     def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -136,7 +132,7 @@ def _frame(
 
 
 def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordBatch]:
-    """Yields the records of a range. Raises SuspectLinesError where something is wrong with it."""
+    """Yield the records of a range. Raises SuspectLinesError if a line is wrong."""
     encoding, topic, limits = reading.encoding, reading.topic, reading.limits
     blank = 0
     try:
@@ -147,28 +143,23 @@ def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordB
                     yield batch
                     continue
                 filled = [line for line in BytesIO(block) if line.strip()]
-                blank += _lines_in(block) - len(filled)
+                blank += block.count(b"\n") + (not block.endswith(b"\n")) - len(filled)
                 if blank > lines.blank_lines or max(map(len, filled), default=0) > limits.line_bytes:
-                    raise ValueError("more blank lines, or a longer one, than this range can answer for")
+                    raise ValueError("too many blank lines, or a line that is too long")
                 parsed = (parse_line(line, encoding, topic, limits, ignored, reading.keep) for line in filled)
                 for chunk in chunks(record for record in parsed if record is not None):
                     yield arrow_batch(chunk)
     except (ValueError, OSError, EOFError, zlib.error, CleantailError):
-        raise SuspectLinesError(f"{lines.file} has to be looked at line by line") from None
-
-
-def _lines_in(block: bytes) -> int:
-    return block.count(b"\n") + (not block.endswith(b"\n"))
+        raise SuspectLinesError(f"{lines.file} must be read line by line to find a wrong line") from None
 
 
 def is_suspect(error: PythonException) -> bool:
-    """Returns whether a task says that something is wrong with its range."""
+    """Return whether a task reports a wrong line in its range."""
     return SUSPECT in str(error)
 
 
 def bad_line(error: PythonException) -> BadLineError | None:
-    """Returns what a task says of a line, None where it failed for another reason. Spark wraps it in a message with a
-    traceback."""
+    """Return the wrong line that a task reports, or None. Spark wraps it in a message with a traceback."""
     parts = str(error).split(BAD_LINE)
     if len(parts) < 5:
         return None

@@ -1,10 +1,10 @@
-"""The records that an ingestion brings, compared with what the table has before anything is appended.
+"""Compare the new records of an ingestion with the table before they are appended.
 
-1. They are data files that no reader sees yet. The files' metadata tells which offsets they share with the table's.
-   Where records only follow on what is there, none is read.
-2. Records that a round has hidden count as well, as long as their data files are there (semantics.md 3.5): the first
-   offsets of a topic that was recreated are mostly of records that were superseded long ago.
-3. A record that a topic's table cannot hold goes to its side table, and is counted (`cleantail.unholdable.policy`).
+1. New records are data files that no reader sees yet. The files' metadata shows which offsets the table may share. If
+   the new records only follow the table's, no record is read.
+2. Records that a round has hidden are compared too, as long as their data files exist (semantics.md 3.5). The first
+   offsets of a recreated topic mostly meet records that were superseded long ago.
+3. A record that a topic's table cannot hold goes to a side table and is counted (`cleantail.unholdable.policy`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cleantail.config.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.errors import CleantailError, ContradictionError, UnknownCommitError
 from cleantail.log.partition_state import DELETED_REASON, LeftOut, left_out_of
-from cleantail.log.rules import Contradiction, refusal
+from cleantail.log.rules import OTHERS, Contradiction, refusal
 from cleantail.log.source_position import Gap, read_position_of
 from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
@@ -41,17 +41,17 @@ from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
 
 SAME = ["partition", "offset", "timestamp_ms", "reason"]
-"""What tells a record of the side table from the others."""
+"""Columns that identify a record of the side table."""
 
 
 def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOut, ...]:
-    """Moves these records to the side table, if that is the policy, and returns what they are.
+    """Copy these records to the side table, if that is the policy, and return their counts.
 
-    They are moved before the commit that goes on behind them. After a crash between the two the next ingestion finds
-    them again, and leaves out what is in the side table already.
+    This precedes the commit that advances the position. After a crash in between, the next ingestion finds them again
+    and copies only those that the side table lacks.
     """
     policy = table.topic.config.cleantail_unholdable_policy
-    assert policy != "fail", "the first such record has raised an error"
+    assert policy != "fail", "the first such record raised an error"
     if policy == "quarantine":
         name = f"{table.name[:-1]}{UNHOLDABLE_SUFFIX}`"
         columns = ", ".join(f"`{column}` {kind}" for column, kind in UNHELD_COLUMNS.items())
@@ -72,15 +72,15 @@ def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOu
 
 
 def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
-    """Appends to the evidence a row for each of these that it does not have yet: offsets that had gone from Kafka, and
-    records that the table cannot hold. The table has them since the commit that went on behind them: a crash right
-    after it loses no row."""
+    """Append entries that the evidence lacks: offsets missing from Kafka, and records that the table cannot hold.
+
+    The table's properties have them since their commit, so a crash after it loses no row."""
     columns = ("partition", "first_dirty_offset", "end_offset", "note")
     append_once(table, [_row(entry) for entry in entries], identified_by=columns)
 
 
 def record_left_out(table: TopicTable) -> None:
-    """Does the same of what the table's properties say was left out."""
+    """Append the left out records in the table's properties that the evidence lacks."""
     record_gaps(table, left_out_of(texts(table.load().properties()), table.name))
 
 
@@ -95,19 +95,18 @@ def _row(entry: Gap | LeftOut) -> EvidenceRow:
     }
     if isinstance(entry, Gap):
         return of_entry | {"first_dirty_offset": entry.from_offset, "end_offset": entry.to_offset}
-    deleted = DELETED_JSON.text({DELETED_REASON: entry.records})
     return of_entry | {
         "first_dirty_offset": entry.first_offset,
         "end_offset": entry.last_offset + 1,
-        "deleted": deleted,
+        "deleted": DELETED_JSON.text({DELETED_REASON: entry.records}),
     }
 
 
 def require_one_record_an_offset(
     table: TopicTable, branch: str, records: NewRecords, files: list[Path], encoding: str, limits: InputLimits
 ) -> None:
-    """Raises ContradictionError, naming the files that the records are of, where one differs from another one of its
-    offset, that comes with it or is in the table."""
+    """Raise ContradictionError, with the records' files, if two records at one offset differ: new ones, or the
+    table's."""
     contradictions = contradictions_of(table, branch, records)
     if contradictions:
         first = contradictions[0]
@@ -115,11 +114,27 @@ def require_one_record_an_offset(
         raise ContradictionError(refusal(contradictions, holders), contradictions)
 
 
-def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> list[Contradiction]:
-    """Returns by log where a record differs from another one of its offset, that comes with it or is in the table.
+def require_agreement(table: TopicTable, branch: str, records: NewRecords, source: str, question: str) -> None:
+    """Raise ContradictionError if a record differs from the table's at its offset.
 
-    Nothing is read where each offset comes once and the table has no file with such offsets. Else the records are
-    staged on the branch, for Spark.
+    `source`: its name for people. `question`: about the likely cause."""
+    contradictions = contradictions_of(table, branch, records)
+    if not contradictions:
+        return
+    first = contradictions[0]
+    raise ContradictionError(
+        f"{source}: partition {first.partition}, offset {first.first_offset}: {OTHERS[first.other]}: "
+        f"{first.difference}; nothing was appended. An offset has one record: {question} See "
+        '"Two different records at one offset" in docs/operations.md',
+        contradictions,
+    )
+
+
+def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> list[Contradiction]:
+    """Return, by log, different records at one offset: new ones, or a new one and the table's.
+
+    Reads nothing if each offset occurs once and the table has no file with such offsets. Otherwise the records are
+    staged on the branch for Spark.
     """
     iceberg = table.load()
     there = files_between(table, iceberg, records.ranges)
@@ -133,15 +148,15 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
 
 
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:
-    """Raises CleantailError where a table that is read from Kafka, or from a table, would get records of a file that
-    are still to come from there, and so twice. Below its position files may fill in what is missing, and where the
-    source is files again they go on beyond it."""
+    """Raise CleantailError if files have records that Kafka or the source table will still deliver.
+
+    Below the position, files may fill gaps. If files are the topic's source again, they may continue beyond it."""
     source = table.topic.source
     position = read_position_of(texts(table.load().properties()), table.topic.table)
     if source.table is not None and position is None and ranges:
         raise CleantailError(
-            f"topic {table.topic.topic} is read from {source.table.name}, and has read nothing yet: with records of "
-            "files in it that could not begin; nothing was appended"
+            f"topic {table.topic.topic} is read from {source.table.name}, and has read nothing yet: records of files "
+            "would prevent its first read; nothing was appended"
         )
     if position is None or (source.kafka is None and source.table is None):
         return
@@ -156,8 +171,7 @@ def require_below_position(table: TopicTable, ranges: Ranges) -> None:
 
 
 def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
-    """Returns the staged records and, where their offsets overlap with the table's, those of the table, hidden ones
-    too."""
+    """Return the staged records, and those of the table in the overlaps, hidden ones included."""
     iceberg = table.load()
     staged = all_candidates(staged_on(table, iceberg, branch))
     if not overlaps:
@@ -167,20 +181,19 @@ def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
 
 
 def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
-    """Returns the records that the branch's one commit appended: the branch itself begins with all that `main` has."""
+    """Return the records that the branch's only commit appended. The branch also has the records of `main`."""
     head = iceberg.snapshot(branch)
     span = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
     return table.spark.read.options(**span).table(table.name)
 
 
 def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
-    """Returns where the table has files with offsets between those that are staged."""
+    """Return the ranges of offsets that the table's files share with the staged ones."""
     return _shared(table, iceberg, files_between(table, iceberg, staged), staged)
 
 
 def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
-    """Returns the table's data files that may have offsets between those that are staged: Iceberg prunes by its
-    manifests."""
+    """Return the table's data files that may have offsets in the staged ranges, by Iceberg's manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return []
     tasks = scanning(iceberg).filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
@@ -191,14 +204,13 @@ def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
 
 
 def _shared(table: TopicTable, iceberg: Any, files: list[Any], staged: Ranges) -> Ranges:
-    """Returns where the offsets of the files lie between those that are staged."""
     there = ranges_of(table, iceberg, files)
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
 
 
 def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:
-    """Iceberg's expression, by halves: of thousands of logs one in the other would be too deep."""
+    """Return Iceberg's expression for the ranges as a balanced tree: a chain of thousands would be too deep."""
     expressions = table.jvm.org.apache.iceberg.expressions.Expressions
     if len(ranges) > 1:
         half = len(ranges) // 2
@@ -212,7 +224,7 @@ def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any
 def files_with(
     table: TopicTable, files: list[Path], encoding: str, limits: InputLimits, partition: int, offset: int
 ) -> list[Path]:
-    """Returns those of the files that have a record at the offset; one task reads one file."""
+    """Return the files that have a record at the offset. One task reads one file."""
 
     def holders(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -232,8 +244,12 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class NewRecords:
-    """Holds some records. `files`: Iceberg's `DataFile`s. `once`: whether each of their offsets is known to be among
-    them once. `written`: what tasks have written of them; it is empty where Spark has, on a branch."""
+    """New records in data files.
+
+    files    Iceberg's `DataFile` objects
+    once     whether each offset is known to occur once
+    written  files that tasks wrote; empty if Spark wrote them to a branch
+    """
 
     files: tuple[Any, ...]
     ranges: Ranges
@@ -242,7 +258,7 @@ class NewRecords:
 
     @classmethod
     def of_tasks(cls, table: TopicTable, logs: Sequence[WrittenLog]) -> NewRecords:
-        """Returns what tasks have written, and no snapshot has."""
+        """Return the uncommitted records that tasks wrote."""
         ranges: dict[int, tuple[int, int]] = {}
         for log in logs:
             if log.files:
@@ -252,31 +268,29 @@ class NewRecords:
 
     @classmethod
     def of_branch(cls, table: TopicTable, branch: str, once: bool = False) -> NewRecords:
-        """Returns what Spark has appended to the branch by its last commit."""
+        """Return the records of the branch's last commit, by Spark."""
         iceberg = table.load()
         files = tuple(added_data_files(iceberg, branch))
         return cls(files, ranges_of(table, iceberg, files), once)
 
     @property
     def count(self) -> int:
-        """Returns how many records there are."""
         return sum(int(count) for count in ask(self.files, "recordCount"))
 
     def stage(self, table: TopicTable, branch: str) -> None:
-        """Puts what tasks have written onto a new branch, where Spark can read it. What Spark has written is there."""
-        if not self.written:
-            return
-        append_to_branch(table, branch, self.files)
+        """Commit files of tasks to a new branch, for Spark to read. Records that Spark wrote are already there."""
+        if self.written:
+            append_to_branch(table, branch, self.files)
 
     @property
     def lowest(self) -> dict[int, int]:
-        """Returns partition -> the lowest offset."""
+        """Return partition -> lowest offset."""
         return {partition: low for partition, (low, _) in self.ranges.items()}
 
     @contextmanager
     def deleted_unless_staged(self, table: TopicTable, branch: str) -> Iterator[None]:
-        """Deletes the files after an error, as far as that can be done, unless a snapshot of the branch has them. It is
-        for what is done before their commit is begun."""
+        """Delete the files after an error in the block, unless a snapshot of the branch has them. Use it only before
+        their commit."""
         try:
             yield
         except UnknownCommitError:
@@ -291,7 +305,7 @@ NO_RECORDS = NewRecords((), {}, True)
 
 
 def ranges_of(table: TopicTable, iceberg: Any, files: Iterable[Any]) -> dict[int, tuple[int, int]]:
-    """Returns the offsets of each log's files, by their bounds."""
+    """Return partition -> [from, to) of offsets, by the bounds of the files."""
     ranges: dict[int, tuple[int, int]] = {}
     for file in files:
         low, high = offset_bounds(table.jvm, iceberg.schema(), file)

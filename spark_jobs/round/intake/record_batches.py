@@ -1,13 +1,11 @@
-"""Records as Arrow batches in the table's columns: what a task of an ingestion hands on.
+"""Arrow batches of records in the table's columns, the results of an ingestion's tasks.
 
-pyarrow's reader of JSON makes a batch of a block of plain lines of kcat: no line becomes an object of Python.
-cleantail.sources.kcat says what a line is. A block in which any line is not plain gives no batch: then that module
-reads each of its lines. A line is plain where both are known to agree:
-1. It is one object from its first byte to its last, in a row of such lines: nothing between two lines can be taken for
-   a part of either.
-2. It has the fields of kcat's envelope, each once and of its type. Any other makes pyarrow refuse the block.
-3. No field is null that must not be, and none is left out that has to be there: pyarrow shows both as null.
-4. All numbers are within their bounds, the topic is the right one, and no limit is passed.
+cleantail.sources.kcat defines the lines of kcat and parses them one by one. pyarrow's JSON reader is faster: it parses
+a block of lines without Python objects. It is used only for blocks of plain lines, for which both parsers agree:
+1. A line is one object from its first byte to its last, so that no text between two lines belongs to either.
+2. It has the fields of kcat's envelope, each once and of its type. pyarrow refuses other fields.
+3. No required field is null or missing: pyarrow returns null for both.
+4. All numbers are within their bounds, the topic is the right one, and no limit is exceeded.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_TYPES, Record
 
 BATCH_RECORDS = 20_000
 BATCH_BYTES = 64 << 20
-"""A batch of Arrow ends with the record that reaches either: a task holds one batch."""
+"""A batch ends with the record that reaches either limit. A task holds one batch in memory."""
 ARROW_SCHEMA = pa.schema(
     [
         ("partition", pa.int32()),
@@ -51,7 +49,7 @@ UNHELD_SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""The columns of records that a topic's table cannot hold: timestamps in Unix ms, names of headers as bytes."""
+"""Columns of records that a topic's table cannot hold. Timestamps are Unix ms, header names bytes."""
 UNHELD_COLUMNS = {
     "partition": "int",
     "offset": "bigint",
@@ -62,14 +60,15 @@ UNHELD_COLUMNS = {
     "headers": "array<struct<key: binary, value: binary>>",
     "reason": "string",
 }
-"""The same as Spark SQL types."""
+"""UNHELD_SCHEMA in Spark SQL types."""
 
 
 def unheld_batch(
     records: Sequence[tuple[Record, Sequence[tuple[str | bytes, bytes | None]] | None, Reason]],
 ) -> pa.RecordBatch:
-    """Returns records that no topic's table can hold as one Arrow batch, each with its headers, None where the client
-    cannot read them. Lone surrogates in the name of a header stand for its bytes."""
+    """Return records that no topic's table can hold, each with its headers, as one Arrow batch.
+
+    Headers are None if the client cannot read them. Lone surrogates in a header's name stand for its bytes."""
     rows = [
         (*(r.partition, r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value), _raw_headers(headers), reason)
         for r, headers, reason in records
@@ -91,8 +90,7 @@ def _raw_headers(
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Yields lists of up to BATCH_RECORDS records, and of little more than BATCH_BYTES: of large records a few at a
-    time."""
+    """Yield lists of up to BATCH_RECORDS records and little more than BATCH_BYTES."""
     chunk: list[Record] = []
     held_bytes = 0
     for record in records:
@@ -108,7 +106,7 @@ def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def arrow_batch(records: list[Record]) -> pa.RecordBatch:
-    """Returns records as one Arrow batch in the table's columns; Kafka's milliseconds become Iceberg's microseconds."""
+    """Return records as one Arrow batch in the table's columns. Milliseconds become microseconds."""
     columns = [
         [r.partition for r in records],
         [r.offset for r in records],
@@ -135,15 +133,14 @@ FIELDS = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-"""The fields of a plain line. kcat names the broker as well, of which nothing is kept."""
+"""Fields of a plain line. `broker` is not stored."""
 TYPE_NAMES, TYPE_NUMBERS = pa.array(list(TIMESTAMP_TYPES)), pa.array(list(TIMESTAMP_TYPES.values()), pa.int32())
 HEADER = ARROW_SCHEMA.field("headers").type.value_type
 _PARSING = arrow_json.ParseOptions(FIELDS, newlines_in_values=False, unexpected_field_behavior="error")
 
 
 def plain_batch(block: bytes, topic: str | None, limits: InputLimits) -> pa.RecordBatch | None:
-    """Returns the records of a block of whole lines, None where one of them is not plain. `topic` is as in
-    cleantail.sources.kcat.parse_line."""
+    """Return the records of a block of whole lines, or None if a line is not plain. `topic`: as in parse_line."""
     if not _has_plain_lines(block, min(LONG_LINE_BYTES, limits.line_bytes)):
         return None
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
@@ -165,13 +162,12 @@ def plain_batch(block: bytes, topic: str | None, limits: InputLimits) -> pa.Reco
 
 
 def _has_plain_lines(block: bytes, line_bytes: int) -> bool:
-    """Returns whether each line begins with { and ends with }, none is longer than that, and none can hold another
-    encoding than text."""
+    """Return whether each line begins with { and ends with }, none is too long, and none names an encoding."""
     ends = block.count(b"\n")
     inner = ends - block.endswith(b"\n")
     if not block.startswith(b"{") or not block.endswith((b"}\n", b"}")) or block.count(b"}\n{") != inner:
         return False
-    if b'_encoding"' in block:  # pyarrow would refuse it, later
+    if b'_encoding"' in block:  # pyarrow would refuse it later
         return False
     at = 0
     while at + line_bytes < len(block):
@@ -182,8 +178,8 @@ def _has_plain_lines(block: bytes, line_bytes: int) -> bool:
 
 
 def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
-    """Returns whether no field is null that has to be there. Within a string a quotation mark is escaped, so that a
-    name with its quotation marks and a colon is a name."""
+    """Return whether no required field is null. A quoted name with a colon is a field name, because quotation marks in
+    a string are escaped."""
     payload = fields["payload"]
     return (
         fields["partition"].null_count == 0
@@ -194,8 +190,9 @@ def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
 
 
 def _is_left_out(name: str, column: pa.Array, block: bytes) -> bool:
-    """Returns whether each null stands for a line without the field: then there are as many names as values. A name
-    may be written by escapes, too."""
+    """Return whether each null stands for a line without the field: then there are as many names as values.
+
+    Escapes could hide a name, so it returns False if the block has any."""
     if not column.null_count:
         return True
     return b"\\u" not in block and block.count(b'"%s"' % name.encode()) == len(column) - column.null_count
@@ -215,7 +212,7 @@ def _is_in_bounds(fields: dict[str, pa.Array]) -> bool:
 
 
 def _timestamps(ts: pa.Array) -> pa.Array:
-    """Returns Iceberg's microseconds; a record of which no time is known has -1, or none."""
+    """Return microseconds; null for Kafka's -1."""
     micros = pc.multiply(ts, 1000)
     if ts.null_count or pc.any(pc.equal(ts, NO_TIMESTAMP_MS)).as_py():
         micros = pc.if_else(pc.equal(ts, NO_TIMESTAMP_MS), None, micros)
@@ -223,13 +220,13 @@ def _timestamps(ts: pa.Array) -> pa.Array:
 
 
 def _timestamp_types(names: pa.Array) -> pa.Array | None:
-    """Returns Kafka's numbers of the names; a line without one is of the time that its producer has set."""
+    """Return Kafka's numbers of the names, or None for an unknown name. A missing name means create time."""
     indices = pc.index_in(pc.fill_null(names, "create"), TYPE_NAMES)
     return None if indices.null_count else TYPE_NUMBERS.take(indices)
 
 
 def _headers(lists: pa.Array, limits: InputLimits) -> pa.Array | None:
-    """Returns lists of (key, value) of lists of names and values in turn; None where one is no such list."""
+    """Convert lists of alternating names and values to lists of (key, value). Returns None if one is malformed."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     parts = lists.flatten()
     if len(lengths) and ((lengths % 2).any() or lengths.max() // 2 > limits.headers):

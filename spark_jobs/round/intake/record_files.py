@@ -1,12 +1,12 @@
-"""Records that tasks write into data files themselves, with pyarrow.
+"""Data files of new records that tasks write with pyarrow.
 
-1. A task writes records of one log, in offset order, into files of the table's target size: Spark neither sees nor
-   sorts them. Their columns are the table's, by its field ids, and `tombstone` is written beside them.
-2. The driver reads the footers for Iceberg's metrics. Until they are committed no snapshot knows the files.
-3. Where the table asks for what is not done here (another codec, encryption, another partitioning, more columns),
-   UnwritableError says so, and Spark writes.
-4. After an error the tasks under way are waited for, and no file is left. What a process leaves that is killed are
-   orphans, which a reclaim removes (cleantail.orphan.retention.ms).
+1. A task writes records of one log, in offset order, into files of the table's target size, without Spark's sort. The
+   columns are the table's, by its field ids, with `tombstone` added.
+2. The driver reads the footers for Iceberg's metrics, and commits the files later.
+3. If the table needs more (another codec, encryption, another partitioning, more columns), UnwritableError is raised,
+   and Spark writes.
+4. After an error the running tasks end, and all files are deleted. A killed process leaves orphans, which a reclaim
+   removes (cleantail.orphan.retention.ms).
 """
 
 from __future__ import annotations
@@ -40,18 +40,16 @@ from spark_jobs.iceberg.tables import TopicTable
 logger = logging.getLogger("cleantail.ingest")
 T = TypeVar("T")
 DICTIONARIES = [PARTITION, "timestamp_type", TOMBSTONE, "headers.list.element.key"]
-"""The columns of few values. Parquet's writers try a dictionary for others in vain."""
-
-
+"""Columns with few values. A dictionary does not help for others."""
 LEVEL, FAST_LEVEL = "write.parquet.compression-level", 1
-"""zstd's level where the table names none. Higher ones cost a new record more than all else that is done with it, and
-leave it no smaller; what lives for long is packed again when its file is rewritten."""
+"""Property, and zstd's level if the table does not set it. A higher level costs more than the rest of an ingestion,
+without smaller files. Long-lived records are compressed again when their file is rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """Says how new files of a table are written; all of it can be pickled. `location`: any path in the table's store,
-    by which its file IO is chosen."""
+    """How new files of a table are written. It can be pickled. `location`: any path in the table's store; selects its
+    file IO."""
 
     schema: pa.Schema
     settings: WriteSettings
@@ -60,9 +58,11 @@ class FileTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """Holds the files of one log that a task has written, in offset order; `low` and `high` are their first and last
-    offset, and `once` says that each offset occurs once in them. Without a record there is no file, and `high` is below
-    `low`."""
+    """The files of one log that a task wrote, in offset order.
+
+    low, high  first and last offset; without records `high` is below `low`
+    once       whether each offset occurs once
+    """
 
     partition: int
     files: tuple[WrittenFile, ...]
@@ -72,10 +72,12 @@ class WrittenLog:
 
 
 def file_target(table: TopicTable) -> FileTarget:
-    """Returns how files of a topic's own table are written. Raises UnwritableError where the table asks for what only
-    Iceberg's own writer does."""
+    """Return how files of a topic's own table are written.
+
+    Raises UnwritableError if the table needs a feature that only Iceberg's writer has."""
     iceberg = table.load()
-    fields = [(str(f.transform()), str(iceberg.schema().findColumnName(f.sourceId()))) for f in each(_fields(iceberg))]
+    columns_of = iceberg.schema().findColumnName
+    fields = [(str(f.transform()), str(columns_of(f.sourceId()))) for f in each(iceberg.spec().fields())]
     if fields != [("identity", PARTITION)]:
         raise UnwritableError(f"the table is partitioned by {fields}")
     if str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager":
@@ -83,7 +85,7 @@ def file_target(table: TopicTable) -> FileTarget:
     schema = schema_to_pyarrow(Schema.model_validate_json(schema_json(table.jvm, iceberg.schema())))
     if sorted(schema.names) != sorted([*COLUMNS, TOMBSTONE]):
         raise UnwritableError(f"the table has the columns {', '.join(schema.names)}")
-    if schema.field(PARTITION).type != pa.int32():  # somebody has widened it, and so the type of Iceberg's partition
+    if schema.field(PARTITION).type != pa.int32():  # a user widened it, and so the type of Iceberg's partition
         raise UnwritableError(f"its column {PARTITION} is {schema.field(PARTITION).type}")
     properties = texts(iceberg.properties())
     with _refusals():
@@ -93,22 +95,17 @@ def file_target(table: TopicTable) -> FileTarget:
     return FileTarget(schema, settings, table.platform.warehouse)
 
 
-def _fields(iceberg: Any) -> Any:
-    return iceberg.spec().fields()
-
-
 def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
-    """Returns for each log what the names of its new files begin with. They are new for each call: a table may choose
-    folders by them."""
+    """Return log -> path prefix of its new files. Each call returns others: a table may choose folders by them."""
     iceberg = table.load()
     name, locations = f"ingested-{uuid.uuid4()}", iceberg.locationProvider()
     return {log: str(locations.newDataLocation(iceberg.spec(), _partition(table, iceberg, log), name)) for log in logs}
 
 
 def log_path(table: TopicTable) -> str:
-    """Returns what the names of new files begin with, with {} in place of the log's number, for tasks that do not know
-    yet which logs they are going to meet. Raises UnwritableError where the table has other folders than Iceberg's
-    usual ones."""
+    """Return the path prefix of new files with {} as the log's number, for tasks whose logs are not known in advance.
+
+    Raises UnwritableError if the table does not have Iceberg's default folders."""
     one, two = (new_paths(table, [log])[log] for log in (1, 2))
     folder, name = one.rsplit("/", 1)
     if not folder.endswith(f"/{PARTITION}=1") or not two.startswith(f"{folder[:-1]}2/") or "{" in one or "}" in one:
@@ -123,11 +120,11 @@ def _partition(table: TopicTable, iceberg: Any, log: int) -> Any:
 
 
 class UnwritableError(CleantailError):
-    """Is raised where records are not written here, and Spark has to."""
+    """Tasks cannot write the records, so Spark must."""
 
 
 class LogWriter:
-    """Writes records of one log in a task. `path`: what the names of its files begin with."""
+    """Writes records of one log in a task. `path`: prefix of its files."""
 
     def __init__(self, properties: Mapping[str, str], target: FileTarget, partition: int, path: str) -> None:
         self._schema, self._partition = target.schema, partition
@@ -137,18 +134,16 @@ class LogWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Returns what is in memory of records that are not yet written."""
         return self._new.pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes records in the columns of ARROW_SCHEMA. Raises UnwritableError, also where they are not in offset
-        order."""
+        """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, also if they are not in offset order."""
         if not batch.num_rows:
             return
         self._follow(batch.column(OFFSET).to_numpy())
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns[TOMBSTONE] = pc.is_null(columns[VALUE])
-        arrays = [_cast(columns[field.name], field.type) for field in self._schema]
+        arrays = [columns[field.name].cast(field.type) for field in self._schema]
         with _refusals():
             self._new.add(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
@@ -163,38 +158,35 @@ class LogWriter:
         self._high, self._once = int(offsets[-1]), self._once and lowest > 0
 
     def flush(self) -> None:
-        """Writes what is in memory. Raises UnwritableError."""
+        """Write the records in memory. Raises UnwritableError."""
         with _refusals():
             self._new.flush()
 
     def close(self) -> WrittenLog:
-        """Returns the files. Raises UnwritableError."""
+        """Return the complete files. Raises UnwritableError."""
         with _refusals():
             return WrittenLog(self._partition, self._new.close(), self._low, self._high, self._once)
 
     def discard(self) -> None:
-        """Deletes the files, as far as that can be done."""
+        """Delete the files if possible."""
         self._new.discard()
 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turns a refusal into an error that comes back from a task."""
+    """Turn a refusal into an error that a task can return."""
     try:
         yield
     except RefusedError as e:
         raise UnwritableError(str(e)) from None
 
 
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    return array if array.type == kind else array.cast(kind)
-
-
 def run_writers(
     table: TopicTable, work: Callable[[Mapping[str, str], T], Sequence[WrittenLog]], tasks: Sequence[T], what: str
 ) -> list[WrittenLog]:
-    """Runs the tasks on Spark, as many at a time as there are cores, and returns what they have written. After an error
-    no further task is begun, and the files of all are deleted."""
+    """Run the tasks on Spark, one per core at a time. Returns the written files.
+
+    After an error no further task starts, and all files are deleted."""
     if not tasks:
         return []
     cores = int(table.spark.sparkContext.defaultParallelism)
@@ -218,17 +210,17 @@ def _logs(future: Future[list[Sequence[WrittenLog]]]) -> Sequence[WrittenLog]:
 
 
 def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
-    """Deletes files that no snapshot knows, as far as that can be done: what is left is an orphan."""
+    """Delete uncommitted files. Only logs a failure: the file is an orphan, which a later reclaim removes."""
     io = table.load().io()
     for file in (file for log in logs for file in log.files):
         try:
             io.deleteFile(file.path)
         except Exception as e:
-            logger.warning("%s is left, and no snapshot knows it: %s", file.path, type(e).__name__)
+            logger.warning("%s cannot be deleted and is now an orphan: %s", file.path, type(e).__name__)
 
 
 def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:
-    """Returns Iceberg's `DataFile` of each file, log by log."""
+    """Return Iceberg's `DataFile` of each file, log by log."""
     iceberg = table.load()
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:

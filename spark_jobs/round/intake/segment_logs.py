@@ -1,10 +1,10 @@
-"""Append what the segments of a broker's log have and the table has not, all of it in one commit.
+"""Append new records of a broker's log segments to the table, in one commit.
 
-1. The segments are found (`segment_files`). Those that lie wholly below the table's position are left out.
-2. Spark tasks go through the others from end to end: what is cut off, damaged or missing is told with file and position
-   before a record is staged.
-3. The log ends that follow take the place of what brokers would say, and everything else is as it is for these
-   (`kafka_reading`): the same plan, staging, comparison with the table, and commit with the position.
+1. The segments are found (`segment_files`). Those wholly below the table's position are skipped.
+2. Spark tasks scan the others completely. Truncated, damaged or missing data is reported with file and position before
+   any record is staged.
+3. The log ends of the scan replace the brokers' answer. The rest is the same as for brokers (`kafka_reading`): plan,
+   staging, comparison, and commit with the position.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ from spark_jobs.round.intake.kafka_records import ArrowReader, header_lists
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, unheld_batch
 
 TASKS_PER_CORE = 4
-"""Segments are not of one size, and neither are the tasks that go through them."""
+"""More than one, because segments and their tasks differ in size."""
 
 
 def read_segments(
     spark: SparkSession, topic: Topic, directory: Path, now_ms: int, progress: Progress
 ) -> KafkaIngestResult:
-    """Reads the topic's logs in the directory to their last stable offsets. Raises CleantailError: then nothing was
-    appended"""
+    """Read the topic's logs in the directory to their last stable offsets. Raises CleantailError, with nothing
+    appended."""
     require_own_table(topic)
     folders = find_logs(directory, segment_topic(topic))
     at = position_after_files(topic)
-    # below what was read no transaction is open, unless open ones were read as well
+    # No transaction is open below the position, unless uncommitted records are read too.
     known = at.next_offsets if topic.source.isolation == COMMITTED else {}
     logs = [log.from_offset(known.get(log.partition, 0)) for log in folders.logs]
-    progress("looking through the segments")
+    progress("scanning the segments")
     limit_bytes = topic.platform.limits.batch_max_bytes
     scanned = tuple(_scanned(TopicTable.of(spark, topic), logs, limit_bytes))
     source = SegmentLogs(topic, folders, scanned, limit_bytes, topic.platform.limits.record_max_headers)
@@ -82,30 +82,29 @@ def read_segments(
 
 
 def segment_topic(topic: Topic) -> str:
-    """Returns what the topic is called in the names of a broker's folders."""
+    """Return the topic's name in the names of a broker's folders."""
     return topic.kafka_topic if topic.source.kafka is not None else topic.line_topic or topic.topic
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLogs:
-    """Is a topic as segments have it, which were scanned."""
+    """The scanned segments of a topic, as a LogSource."""
 
     topic: Topic
     folders: TopicFolders
     logs: tuple[ScannedLog, ...]
     limit_bytes: int
     most_headers: int
-    progress_text: str = "looking what is new in the segments"
+    progress_text: str = "comparing the segments with the table"
     is_one_commit: bool = True
     is_current: bool = False
 
     def cleaner_configs(self) -> CleanerConfigs | None:
-        """Returns None: a broker's folders do not have the topic's configs."""
-        return None
+        return None  # a broker's folders do not have them
 
     def position(self) -> TablePosition:
-        """Returns how far the table has come, with what files have brought. A log that it has nothing of begins where
-        its segments begin: a topic's folders may come one after the other."""
+        """Return the table's position, records of files included. A log that the table lacks starts at its first
+        segment, because a topic's folders may be read one after the other."""
         at = position_after_files(self.topic)
         if at.position is None:
             return at
@@ -113,8 +112,9 @@ class SegmentLogs:
         return replace(at, position=replace(at.position, next_offsets={**starts, **at.next_offsets}))
 
     def describe(self, at: TablePosition) -> BrokerTopic:
-        """Returns the logs as brokers would describe them. A log that the segments do not have, or have only below the
-        position, has nothing to read; a topic that they do not name is the table's."""
+        """Return the logs as brokers would describe them.
+
+        A log without segments above the position has nothing to read. Missing ids are those of the table's position."""
         known = at.next_offsets
         logs = {p: LogOffsets(offset, offset, offset) for p, offset in known.items()}
         logs |= {log.partition: log.offsets for log in self.logs if log.offsets.end >= known.get(log.partition, 0)}
@@ -124,11 +124,10 @@ class SegmentLogs:
         return BrokerTopic(cluster_id, self.folders.topic, topic_id, logs)
 
     def open_reader(self) -> Callable[[], ArrowReader]:
-        """Returns what a task calls."""
         return partial(SegmentReader, self.logs, self.topic.source.isolation, self.limit_bytes, self.most_headers)
 
     def tell(self, next_offsets: Mapping[int, int]) -> None:
-        """Tells nobody: a consumer group is of brokers."""
+        """Do nothing: only brokers have a consumer group."""
 
 
 class SegmentReader:
@@ -141,11 +140,11 @@ class SegmentReader:
         return (arrow_batch(span.partition, records, keep) for records in self._readers[span.partition].chunks(span))
 
     def close(self) -> None:
-        """Does nothing: a file is closed where its last batch was read."""
+        """Do nothing: a file is closed after its last batch."""
 
 
 def arrow_batch(partition: int, records: Sequence[SegmentRecord], keep: Keep = ALL) -> pa.RecordBatch:
-    """Returns records of one partition as an Arrow batch, as `ArrowReader.batches` does."""
+    """Return records of one partition as an Arrow batch, as in `ArrowReader.batches`."""
     reasons = {n: reason for n, r in enumerate(records) if (reason := _unheld_reason(r))}
     if keep == UNHELD:
         of_reasons = ((records[n], reason) for n, reason in reasons.items())
@@ -173,7 +172,7 @@ def _unheld_reason(record: SegmentRecord) -> Reason | None:
 
 
 def _record(partition: int, record: SegmentRecord) -> Record:
-    """Returns a record without its headers."""
+    """Return a record without its headers."""
     return Record(partition, record.offset, record.timestamp, record.timestamp_type, record.key, record.value, ())
 
 
@@ -185,12 +184,10 @@ def _unholdable(partition: int, records: Sequence[SegmentRecord], reasons: Mappi
 
 
 def _microseconds(record: SegmentRecord) -> int | None:
-    """Returns the record's time, None where its producer gave none."""
     return None if record.timestamp == NO_TIMESTAMP_MS else record.timestamp * 1000
 
 
 def _scanned(table: TopicTable, logs: Sequence[LogFolder], limit_bytes: int) -> Iterator[ScannedLog]:
-    """Yields the logs, each put together from the scans of its segments."""
     scan = partial(_scan, table, limit_bytes)
     requests = [scan_requests(log) for log in logs]
     scans = scan([request for of_log in requests for request in of_log])
@@ -199,7 +196,7 @@ def _scanned(table: TopicTable, logs: Sequence[LogFolder], limit_bytes: int) -> 
 
 
 def _scan(table: TopicTable, limit_bytes: int, requests: Sequence[ScanRequest]) -> Iterator[SegmentScan]:
-    """Yields the scans in the order of the requests. A task takes several small segments."""
+    """Yield the scans in the order of the requests. A task scans several small segments."""
     size = max(sum(r.file.size_bytes for r in requests) // (parallelism(table.platform.spark) * TASKS_PER_CORE), 1)
     tasks: list[list[ScanRequest]] = []
     filled = 0
@@ -210,7 +207,7 @@ def _scan(table: TopicTable, limit_bytes: int, requests: Sequence[ScanRequest]) 
         tasks[-1].append(request)
         filled += request.file.size_bytes
     work = partial(_scan_task, limit_bytes)
-    return (scan for of_task in run_tasks(table, work, tasks, "look through segments") for scan in of_task)
+    return (scan for of_task in run_tasks(table, work, tasks, "scan segments") for scan in of_task)
 
 
 def _scan_task(limit_bytes: int, _: Mapping[str, str], requests: Sequence[ScanRequest]) -> list[SegmentScan]:

@@ -1,29 +1,29 @@
-"""The records that a plan names, in the columns of a topic table, as Spark plans that read them.
+"""Spark plans that read the records of a snapshot plan, in the columns of a topic table.
 
-1. A snapshot that is read whole, or for the files it has added, is read as of itself: what it had deleted is left out.
-   Spark then has the columns by their names of that time, and they get their names of now.
-2. Of a snapshot that has written files anew, or has deletes beside its new files, it is only what was not there before.
-3. What appends have brought is one incremental scan of Iceberg's, which opens their files alone.
-4. A record that no topic's table can hold ends the plan, with column and offset (`guarded`).
+1. A snapshot that is read whole, or only for its added files, is read as of itself, without its deleted records. Its
+   columns get their current names.
+2. If a snapshot rewrote files, or has deletes next to its new files, only records that the snapshot before lacks are
+   read.
+3. Appends are read by one incremental scan of Iceberg, which opens only their files.
+4. A record that no topic's table can hold ends the plan with an error that has column and offset (`guarded`).
 
-What a record has to be (`guarded`):
-1. A partition is a whole number from 0 to the largest of Kafka's, an offset one from 0 on, and neither is null.
-2. A timestamp is none (null, or Kafka's -1), or one that a table can hold: `unheld` says of which records it is not.
-3. The type of a timestamp is one of Kafka's numbers.
-What comes back from a task names the column, and the record by partition and offset alone: never a key or a value.
+Rules of a record (`guarded`):
+1. The partition is a whole number from 0 to Kafka's largest, the offset one from 0. Neither is null.
+2. The timestamp is missing (null, or Kafka's -1), or one that a table can hold (`unheld`).
+3. The type of the timestamp is one of Kafka's numbers.
+Errors of a task have only the column, partition and offset: never a key or a value.
 
-How its columns are found (`columns_at`), by Iceberg's field ids, by their names of now:
-1. A column, or a field of a struct, may have had another name at the snapshot, or may not have been there: then it is
-   null. A struct that is mapped as a whole is put together from its fields likewise, so that its JSON has the names and
-   the order of now, and a mapped field of it is found in it.
-2. Every name in the metadata is whatever the source's writer chose. It becomes a name in Spark's plan, in which a dot
-   and a backtick are letters as any, and never text that Spark reads as SQL.
+Columns are found by Iceberg's field ids (`columns_at`):
+1. A column, or a field of a struct, may have had another name at the snapshot. It is null if it did not exist. A mapped
+   struct is built from its fields, so that its JSON has the current names and order.
+2. The source's writer chose all names in the metadata. They become quoted names in Spark's plan, with dots and
+   backticks as letters, never text that Spark parses as SQL.
 
-Sinks deliver at least once. A copy, which is equal in all that is compared (semantics.md 3.5), is left out; a second
-record that differs ends the plan (`once_each`).
+Sinks deliver at least once. A copy is dropped if it is equal in all compared columns (semantics.md 3.5). A record that
+differs ends the plan (`once_each`).
 
-Spark is told of the source's catalog when it is needed, and not before (`SessionTable`). So its login is in the
-settings of a driver that reads from it, and neither on a command line nor in any other driver.
+The source's catalog is registered in the session only for a read (`SessionTable`). So its login is only in the settings
+of a driver that reads from it, never on a command line.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 
 MARK = "cleantail.source-table"
-"""Stands around what a task says of a record, and between its parts."""
+"""Encloses and separates the parts of a task's error."""
 BAD, DIFFERS, UNHELD_TIME = "bad", "differs", "unheld"
 
 
 def guarded(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
-    """Returns a select list of a topic table's columns over the stored ones. The first of them, which every plan needs,
-    looks at all that may be wrong. `kinds` maps a path to Spark's name of its type."""
+    """Return a select list of a topic table's columns over the stored ones. `kinds`: path -> Spark's name of its type.
+
+    The first column, which every plan reads, checks all rules."""
     sql = expressions(columns, kinds)
     if columns.timestamp:
         ms = _milliseconds(columns.timestamp, kinds)
@@ -76,7 +77,7 @@ def guarded(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
 
 
 def _checks(columns: Columns, kinds: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns (condition, SQL that raises) in their order."""
+    """Return (condition of a violation, SQL that raises), in the order of evaluation."""
     paths = columns.partition_and_offset
     partition, offset = map(quoted, paths)
 
@@ -110,8 +111,9 @@ def _beyond(ms: str) -> str:
 
 
 def unheld(columns: Columns, kinds: Mapping[str, str]) -> str:
-    """Returns SQL over the stored columns for records that no topic's table can hold. What has no partition or offset
-    is not one of them: the guards tell of it."""
+    """Return an SQL condition over the stored columns for records that no topic's table can hold.
+
+    Excludes records without partition or offset: the guards report them."""
     if columns.timestamp is None:
         return "false"
     placed = " AND ".join(f"{quoted(path)} IS NOT NULL" for path in columns.partition_and_offset)
@@ -119,7 +121,7 @@ def unheld(columns: Columns, kinds: Mapping[str, str]) -> str:
 
 
 def unheld_columns(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
-    """Returns a select list of UNHELD_COLUMNS over the stored columns."""
+    """Return a select list of UNHELD_COLUMNS over the stored columns."""
     sql = expressions(columns, kinds)
     assert columns.timestamp is not None, "nothing else is unheld"
     sql["timestamp_ms"] = _milliseconds(columns.timestamp, kinds)
@@ -133,22 +135,23 @@ def _joined(parts: list[str]) -> str:
 
 
 def beyond(columns: Columns, next_offsets: Mapping[int, int]) -> str:
-    """Returns SQL over the stored columns for records at or beyond these offsets, and those of other partitions. What
-    has no partition or offset stays: the guards tell of it."""
+    """Return an SQL condition over the stored columns for records at or above these offsets, or of other partitions.
+
+    Includes records without partition or offset: the guards report them."""
     partition, offset = map(quoted, columns.partition_and_offset)
     below = " OR ".join(f"({partition} = {p:d} AND {offset} < {end:d})" for p, end in sorted(next_offsets.items()))
     return f"NOT coalesce({below or 'false'}, false)"
 
 
 def differing(first: str) -> str:
-    """Returns SQL that raises for a record that differs from the `first` one of its offset."""
+    """Return SQL that raises for a record that differs from the `first` one of its offset."""
     names = ", ".join(f"IF({name} <=> {first}.{name}, NULL, '{name}')" for name in COMPARED)
     at = [f"CAST({name} AS STRING)" for name in (f"`{PARTITION}`", f"`{OFFSET}`")]
     return f"raise_error(concat('{MARK}', '{DIFFERS}', '{MARK}', concat_ws(',', {names}), '{MARK}', '', {_joined(at)}))"
 
 
 def raised(text: str, table: str) -> CleantailError | None:
-    """Returns the error that a task has told, None where this text has none. `table`: the source, for people."""
+    """Return the error in a task's message, or None. `table`: name of the source for people."""
     parts = text.split(MARK)
     if len(parts) < 7:
         return None
@@ -168,18 +171,19 @@ def raised(text: str, table: str) -> CleantailError | None:
 
 
 Tree = Mapping[str, Any]
-"""Name of now -> the tree of what is mapped in it, empty where it is mapped itself."""
+"""Current name -> tree of the mapped fields in it; empty if the column or field itself is mapped."""
 
 
 def columns_at(then: Any, now: Any, types: StructType, paths: Iterable[str]) -> list[Column]:
-    """Returns the columns of these paths, each with its name of now. `then` and `now`: Iceberg's schemas of the
-    snapshot and of the table; `types`: Spark's of the table."""
+    """Return the columns of these paths with their current names.
+
+    `then`, `now`: Iceberg's schemas of the snapshot and of the table. `types`: Spark's schema of the table."""
     tree = _tree(paths)
     return [_column(then, now.findField(name), types[name].dataType, inner, None) for name, inner in tree.items()]
 
 
 def column_of(path: str) -> Column:
-    """Returns a mapped column of what `columns_at` selects."""
+    """Return a mapped column of the result of `columns_at`."""
     top, *fields = path.split(".")
     column = F.col(escaped(top))
     for field in fields:
@@ -188,12 +192,12 @@ def column_of(path: str) -> Column:
 
 
 def escaped(name: str) -> str:
-    """Returns what Spark reads as this one name, whatever it holds."""
+    """Quote a name, with any content, for Spark."""
     return f"`{name.replace('`', '``')}`"
 
 
 def _tree(paths: Iterable[str]) -> Tree:
-    """Returns the paths as a tree. What lies in a column that is mapped itself comes with it."""
+    """Return the paths as a tree, without paths inside a mapped column."""
     mapped, tree = set(paths), dict[str, Any]()
     for path in mapped:
         parts = path.split(".")
@@ -214,7 +218,7 @@ def _column(then: Any, field: Any, kind: DataType, tree: Tree, outer: Column | N
         return column.alias(name)
     fields = {str(inner.name()): inner for inner in each(field.type().asStructType().fields())}
     struct = F.struct(*(_column(then, fields[n], kind[n].dataType, tree.get(n, {}), column) for n in tree or fields))
-    # of a struct that is only the way to its fields Spark sees through this, so that it reads and filters no others
+    # Without a null check Spark prunes the other fields of a struct that only contains mapped ones.
     return (struct if tree else F.when(column.isNotNull(), struct)).alias(name)
 
 
@@ -222,7 +226,7 @@ _FIRST, _NUMBER = "ct_first", "ct_number"
 
 
 def once_each(records: DataFrame) -> DataFrame:
-    """Returns the records log by log, a log in one task and in the order of its offsets, each offset once."""
+    """Return each offset once. A task has the whole of a log, in the order of its offsets."""
     same_offset = Window.partitionBy(PARTITION, OFFSET).orderBy(OFFSET)
     up_to_here = same_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     by_log = records.withColumn(HEADERS, F.coalesce(HEADERS, F.array())).repartition(PARTITION)
@@ -237,13 +241,13 @@ def once_each(records: DataFrame) -> DataFrame:
 
 
 REDACTION, HIDDEN = "spark.sql.redaction.options.regex", "(?i)url|spark[.]sql[.]catalog[.]"
-"""Which settings of a session Spark shows no value of: it would show those that are set while it runs with each query,
-on its pages and in its event log."""
+"""Setting, and pattern of the settings whose values Spark hides. Without it Spark shows session settings with each
+query, on its pages and in its event log."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
-    """Is a source table in the session; `name` is quoted, `shown` is for people."""
+    """A source table in the session. `name` is quoted, `shown` is for people."""
 
     spark: SparkSession
     name: str
@@ -251,7 +255,7 @@ class SessionTable:
 
     @classmethod
     def of(cls, spark: SparkSession, source: TableSource, platform: Platform) -> SessionTable:
-        """Tells Spark the source's catalog, unless it is the platform's own, which it knows."""
+        """Return the table. Registers the source's catalog in the session, unless it is the platform's."""
         if source.catalog is not None:
             _register(spark, platform.reading(source.catalog))
         catalog = source.catalog or platform.catalog.name
@@ -259,14 +263,13 @@ class SessionTable:
         return cls(spark, name, source.named_in(platform.catalog.name))
 
     def load(self, uuid: str) -> Any:
-        """Returns the Iceberg `Table`. Raises SourceError where it is not the one of this uuid, and OutsideError where
-        Spark cannot have it."""
+        """Return the Iceberg `Table`. Raises SourceError for another uuid, OutsideError if it cannot be loaded."""
         try:
             table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
             raise OutsideError(f"{self.shown} cannot be loaded: {java_message(e)}; nothing was appended") from None
         if str(table.uuid()) != uuid:
-            raise SourceError(f"{self.shown} was recreated while it was looked at; nothing was appended")
+            raise SourceError(f"{self.shown} was recreated after the read was planned; nothing was appended")
         return table
 
 
@@ -281,8 +284,12 @@ def _register(spark: SparkSession, reading: Platform) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceFrames:
-    """Reads a source table. `iceberg` is Iceberg's own object for it; `kinds`: path of a mapped column -> Spark's name
-    of its type, as the table's schema is now, which `types` is."""
+    """Reads a source table.
+
+    iceberg  Iceberg's object of the table
+    kinds    path of a mapped column -> Spark's name of its type, by the current schema
+    types    the current schema
+    """
 
     table: SessionTable
     iceberg: Any
@@ -292,7 +299,7 @@ class SourceFrames:
 
     @classmethod
     def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
-        """Raises SourceError for a column of a type that cannot be what it is mapped to."""
+        """Raise SourceError if a column's type does not fit the column that it is mapped to."""
         paths = list(dict.fromkeys(columns.paths.values()))
         now = table.spark.table(table.name)
         schema = now.select(*map(quoted, paths)).schema
@@ -303,8 +310,10 @@ class SourceFrames:
         return cls(table, iceberg, columns, kinds, now.schema)
 
     def records(self, plan: SnapshotPlan, known: Mapping[int, int], keep: Keep = ALL) -> DataFrame:
-        """Returns the records of the plan, in no order, and as often as the source has them, in the columns of a topic
-        table; those that it cannot hold in UNHELD_COLUMNS. `known`: the next offsets of what was read before."""
+        """Return the plan's records, unordered and with copies, in the columns of a topic table.
+
+        With keep=UNHELD, returns those that a table cannot hold, in UNHELD_COLUMNS. `known`: next offsets before the
+        read."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
             unread = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
@@ -321,12 +330,12 @@ class SourceFrames:
             yield self._added(snapshot_id, known)
 
     def _added(self, snapshot_id: int, known: Mapping[int, int]) -> DataFrame:
-        """Returns the records of the files that a snapshot has added, without those that the snapshot before had where
-        it has taken any away.
+        """Return the records of the files that a snapshot added. If it also removed some, omit those that the snapshot
+        before had.
 
-        Who deletes or changes a record by writing its file anew copies the others, and who marks one as deleted may
-        write it again: such records came before, and it may be so long ago that a round has removed the deletion of
-        their key since. Where the snapshot before is not kept, what lies below the known offsets counts as such.
+        A rewrite that deletes or changes a record copies the others of its file, and a delete may be followed by a
+        second write. Such records were read before, perhaps so long ago that a round has since removed the tombstone of
+        their key. If the snapshot before has expired, all records below the known offsets count as read.
         """
         snapshot, io = self.iceberg.snapshot(snapshot_id), self.iceberg.io()
         files = added_by(self.iceberg, snapshot_id)
@@ -337,7 +346,7 @@ class SourceFrames:
             return added
         if parent is None or self.iceberg.snapshot(parent) is None:
             return added.where(beyond(self.columns, known))
-        # a deletion may be in any file of the snapshot before, a removal is of the whole file
+        # A delete may apply to any file of the snapshot before. A removal concerns whole files.
         whole = self._at(int(parent)).where(self._between(files)) if has_deletes else self._at(int(parent), removed)
         at = {name: column_of(path) for name, path in self.columns.paths.items() if name in (PARTITION, OFFSET)}
         before = whole.select(*(column.alias(f"ct_{name}") for name, column in at.items()))
@@ -345,8 +354,7 @@ class SourceFrames:
         return added.join(before, same, "left_anti")
 
     def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
-        """Returns the mapped columns at a snapshot by their names of now; of these data files alone, where they are
-        given."""
+        """Return the mapped columns at a snapshot with their current names. `files`: only these data files."""
         stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
         columns = columns_at(self._schema_at(snapshot_id), self.iceberg.schema(), self.types, self.kinds)
         if files is None:
@@ -355,8 +363,9 @@ class SourceFrames:
         return stored.where(inside).select(*columns).where(self._between(files))
 
     def _between(self, files: Sequence[Any]) -> Column:
-        """Returns a condition by which Iceberg leaves most other files unopened: between which partitions and offsets
-        these lie, where their metadata say so. A null is of any: the guards tell of it."""
+        """Return a condition on partition and offset by the files' bounds, so that Iceberg skips most other files.
+
+        It includes null, which the guards report."""
         partition, offset = self.columns.partition_and_offset
         return self._inside(files, partition) & self._inside(files, offset)
 
@@ -371,7 +380,7 @@ class SourceFrames:
         return column.isNull() | column.between(min(low for low, _ in known), max(high for _, high in known))
 
     def _bound(self, bounds: Any, field_id: int) -> int | None:
-        """Returns a bound of a whole number, None where the metadata have none."""
+        """Return a bound of a whole number, or None if the metadata have none."""
         data = bounds.get(field_id) if bounds is not None else None
         if data is None:
             return None

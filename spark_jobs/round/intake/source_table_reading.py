@@ -1,15 +1,12 @@
-"""Append what a topic's source table has and its own table has not: portion by portion, each one commit.
+"""Append new records of a topic's source table to its own table, in portions of one commit each.
 
-1. What is new is told by the source's snapshots (cleantail.log.snapshot_plan), without Spark.
-2. Spark's tasks read the files of these snapshots, put the records in the order of their logs, each once, and write
-   them onto a branch of the topic's own table.
-3. They are compared with what the table has at their offsets, and come onto `main` together with the position, and only
-   onto the position that was planned on.
-4. A portion that another ingestion has overtaken is planned anew from where that one has come. The source is only read.
-
-Spark writes the records of a portion log by log, in offset order, each once (`once_each`). Where the table has files
-with offsets between theirs, both are compared. A record that differs from the table's is refused. One that the table
-has already, hidden ones included, is left out, and what is left is written again.
+1. The source's snapshots show which are new (cleantail.log.snapshot_plan), without Spark.
+2. Spark reads the files of these snapshots and writes the records to a branch of the topic's own table. They are
+   ordered by log and offset, and each is written once (`once_each`).
+3. If the table has files with offsets in the same range, the records are compared. A record that differs from the
+   table's is refused. If the table already has some, hidden ones included, only the others are written again.
+4. One commit adds the records to `main` and advances the position. It fails if the position changed meanwhile.
+5. A portion that another ingestion overtook is planned again from the new position. The source is only read.
 """
 
 from __future__ import annotations
@@ -27,13 +24,12 @@ from pyspark.sql import functions as F
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
-from cleantail.errors import CleantailError, ContradictionError, SourceError, UnholdableError
+from cleantail.errors import CleantailError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.pending_input import PlannedRead, described_source, own_position, planned_read, table_source_of
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, states_of_properties
-from cleantail.log.rules import OTHERS
-from cleantail.log.snapshot_plan import SnapshotPlan, SourceTable, lost_of
+from cleantail.log.snapshot_plan import SnapshotPlan, lost_of
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.retries import ROUNDS
 from cleantail.rounds.commit_summaries import OPERATION
@@ -50,10 +46,10 @@ from spark_jobs.round.intake.new_records import (
     NO_RECORDS,
     NewRecords,
     Ranges,
-    contradictions_of,
     leave_out,
     overlaps_of,
     record_left_out,
+    require_agreement,
     staged_on,
 )
 from spark_jobs.round.intake.source_frames import SessionTable, SourceFrames, once_each, raised
@@ -63,8 +59,8 @@ from spark_jobs.round.released_logs import note_before_intake
 
 @dataclass(frozen=True, slots=True)
 class TablePortion:
-    """Says what one commit of a read has appended, up to which snapshot of the source, and what was passed over. After
-    a `last` one there is nothing left of the read."""
+    """The result of one commit of a read, up to a snapshot of the source. `gaps`: snapshots without records to read.
+    `last`: the read is complete."""
 
     snapshot_id: int
     records: int
@@ -75,7 +71,6 @@ class TablePortion:
 
 
 def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestResult:
-    """Returns what the whole read has done."""
     spans: dict[int, tuple[int, int]] = {}
     for portion in portions:
         for partition, (low, end) in portion.ranges.items():
@@ -94,13 +89,12 @@ def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestRe
 
 
 def record_changes(table: TopicTable, gaps: Sequence[SnapshotGap]) -> None:
-    """Appends a row for each of the gaps that the evidence does not have yet. `gaps` are those of the table's position,
-    which has them since the commit that went on behind them: a crash right after it loses no row."""
+    """Append the gaps of the table's position that the evidence lacks. So a crash after their commit loses no row."""
     append_once(table, [_row(gap) for gap in gaps], identified_by=("base_snapshot_id", "note"))
 
 
 def _row(gap: SnapshotGap) -> EvidenceRow:
-    """Returns a row without a partition: nobody knows whose records they were."""
+    """Return a row without a partition: that of the lost records is unknown."""
     return {
         "round": "",
         "kind": GAP,
@@ -112,13 +106,16 @@ def _row(gap: SnapshotGap) -> EvidenceRow:
 
 
 AGAIN = "_again"
-"""What the name of the second branch adds to that of the first."""
+"""Suffix of the second branch's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreshRecords:
-    """Says what a read brings. `came`: where the records lie that the source has, also those that the table had
-    before. `left_out`: those that it cannot hold."""
+    """The new records of a read.
+
+    came      offsets of all records from the source, also those that the table already had
+    left_out  records that the table cannot hold
+    """
 
     records: NewRecords
     came: Ranges
@@ -126,10 +123,12 @@ class FreshRecords:
 
 
 def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str) -> FreshRecords:
-    """Writes the records onto the branch, or onto the one that is called AGAIN. Raises SourceError for a record that no
-    table can hold, and ContradictionError for two different ones at an offset. `source`: its name for people."""
+    """Write the records to the branch, or without those of the table to the branch with suffix AGAIN.
+
+    `source`: its name for people. Raises SourceError for a record that no table can hold, and ContradictionError for
+    two different ones at an offset."""
     records = _written(table, branch, once_each(frame), source)
-    _require_one_record_an_offset(table, branch, records, source)
+    require_agreement(table, branch, records, source, "is the source of another topic?")
     overlaps = overlaps_of(table, table.load(), records.ranges)
     if not overlaps:
         return FreshRecords(records, records.ranges)
@@ -141,7 +140,7 @@ def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str) -
 
 
 def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> NewRecords:
-    """Appends records to a new branch. Without one Spark makes no commit, and the branch has none of its own."""
+    """Append records to a new branch. Without records Spark makes no commit."""
     table.create_branch(branch, None)
     before = table.load().snapshot(branch)
     try:
@@ -157,23 +156,10 @@ def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> N
 
 
 def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:
-    """Returns partition and offset of what the table has in the ranges, with what rounds have hidden there."""
+    """Return partition and offset of the table's records in the ranges, hidden ones included."""
     records = table.with_hidden_at(int(table.load().currentSnapshot().snapshotId())).where(span_condition(overlaps))
-    # the deleted records come only where that column is read
+    # Iceberg returns deleted records only if the query reads the column DELETED.
     return records.where(F.col(DELETED) | (F.col(OFFSET) >= 0)).select(PARTITION, OFFSET)
-
-
-def _require_one_record_an_offset(table: TopicTable, branch: str, records: NewRecords, source: str) -> None:
-    contradictions = contradictions_of(table, branch, records)
-    if not contradictions:
-        return
-    first = contradictions[0]
-    raise ContradictionError(
-        f"{source}: partition {first.partition}, offset {first.first_offset}: {OTHERS[first.other]}: "
-        f"{first.difference}; nothing was appended. An offset has one record: is the source of another topic? See "
-        '"Two different records at one offset" in docs/operations.md',
-        contradictions,
-    )
 
 
 logger = logging.getLogger("cleantail.source_table")
@@ -183,12 +169,13 @@ Progress = Callable[[str], None]
 def read_source_table(
     spark: SparkSession, topic: Topic, now_ms: int, progress: Progress, lock_within_s: float | None = None
 ) -> TableIngestResult:
-    """Reads the source table to its newest snapshot. `lock_within_s`: as in ingest_files. Raises
-    CleantailError, and whatever Spark raises: then the portion at hand has appended nothing. A table that this made
-    stays: another ingestion may have filled it."""
+    """Read the source table to its newest snapshot. `lock_within_s`: as in ingest_files.
+
+    Raises CleantailError, and errors of Spark; the current portion appends nothing then. A new table stays: another
+    ingestion may have filled it."""
     with exclusive(topic.platform.home, f"ingest-{topic.topic}", lock_within_s):
-        progress("looking at the source table")
-        # what is wrong is told before a table is made
+        progress("reading the source table's metadata")
+        # report problems before creating a table
         table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
         if planned_read(topic, now_ms).plan is None:
@@ -201,7 +188,7 @@ def read_source_table(
 
 @dataclass(frozen=True, slots=True)
 class SourceTableRead:
-    """Reads one topic once."""
+    """One read of a topic's source table."""
 
     table: TopicTable
     now_ms: int
@@ -211,7 +198,7 @@ class SourceTableRead:
         return self.table.topic
 
     def run(self, progress: Progress) -> list[TablePortion]:
-        """Appends all portions up to the newest snapshot. Raises CleantailError; what was committed stays."""
+        """Append all portions up to the newest snapshot. Raises CleantailError; committed portions stay."""
         require_workers(self.table.spark.sparkContext, self.table.platform, self._cores)
         position = own_position(self.topic).position
         record_changes(self.table, position.gaps if position else ())
@@ -224,11 +211,10 @@ class SourceTableRead:
         return portions
 
     def _portion(self, progress: Progress) -> TablePortion | None:
-        """Appends the next portion, planned anew where another ingestion was faster; returns None where nothing is
-        left to do."""
+        """Append the next portion. Plans it again if another ingestion was faster. Returns None if none is left."""
         return ROUNDS.run(
             lambda: self._try_portion(progress),
-            lambda tries, e: logger.info("try %s was overtaken, the portion is planned anew: %s", tries, e),
+            lambda tries, e: logger.info("another ingestion overtook attempt %s, planning again: %s", tries, e),
         )
 
     def _try_portion(self, progress: Progress) -> TablePortion | None:
@@ -242,7 +228,7 @@ class SourceTableRead:
         return portion
 
     def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:
-        """Stages what the plan names and commits it with the position."""
+        """Stage the records of the plan and commit them with the position."""
         read_id = uuid.uuid4().hex
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         try:
@@ -264,8 +250,8 @@ class SourceTableRead:
         return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, warnings, plan.is_last)
 
     def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str) -> FreshRecords:
-        """Writes what the plan brings onto the branch; rewrites alone bring nothing, and are not looked at."""
-        if not plan.brings_records:
+        """Write the records of the plan to the branch."""
+        if not plan.brings_records:  # only rewrites of files
             return FreshRecords(NO_RECORDS, {})
         source = table_source_of(self.topic)
         known = planned.at.position.next_offsets if planned.at.position else {}
@@ -284,17 +270,13 @@ class SourceTableRead:
         except CleantailError:
             raise
         except Exception:
-            # what Spark and Iceberg say of a snapshot that is gone is different for each way to read one
-            self._require_kept(planned.source, plan)
+            # Spark and Iceberg have different errors for an expired snapshot.
+            lost = lost_of(plan, planned.source, described_source(self.topic))
+            if lost is not None:
+                raise SourceError(
+                    f"snapshot {lost} of {planned.source.name} expired while it was read; nothing was appended"
+                ) from None
             raise
-
-    def _require_kept(self, source: SourceTable, plan: SnapshotPlan) -> None:
-        """Raises SourceError where a snapshot of the plan is not there any more."""
-        lost = lost_of(plan, source, described_source(self.topic))
-        if lost is not None:
-            raise SourceError(
-                f"snapshot {lost} of {source.name} expired while it was read; nothing was appended"
-            ) from None
 
     def _position(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, read_id: str
@@ -319,7 +301,7 @@ class SourceTableRead:
         )
 
     def _require_unchanged(self, planned: PlannedRead) -> None:
-        """Raises SourceError where the source was recreated while it was read: records of two tables may be staged."""
+        """Raise SourceError if the source was recreated meanwhile: records of two tables may be staged."""
         now = described_source(self.topic)
         if now.uuid != planned.source.uuid:
             raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
@@ -327,7 +309,7 @@ class SourceTableRead:
     def _sources(
         self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, states: dict[int, PartitionState]
     ) -> Sources:
-        """Returns what is needed to take the ingestion back."""
+        """Return the facts that undo the ingestion."""
         spans = dict(sorted(fresh.records.ranges.items()))
         ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
         return Sources((), ends, TableRead(spans, planned.at.text, planned.source.name, plan.end.snapshot_id))
