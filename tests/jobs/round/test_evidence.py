@@ -98,7 +98,7 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
         append(n)
     with ThreadPoolExecutor(3) as pool:
         appended = pool.submit(lambda: [append(n) for n in range(8, 14)])
-        merges = [pool.submit(reclaim.merge_evidence, table, platform) for _ in range(2)]
+        merges = [pool.submit(reclaim.merge_evidence, table) for _ in range(2)]
         merged = [merge.result() for merge in merges]
         appended.result()
     assert max(merged) >= 4
