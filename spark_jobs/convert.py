@@ -50,7 +50,7 @@ from spark_jobs.convert_tasks import (
 )
 from spark_jobs.engine.tasks import require_python, run_described, stored_work
 from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
-from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
+from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history, iceberg_table, identity
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
@@ -201,11 +201,6 @@ class LostRecords:
     whole: Mapping[str, BitMap64]
     changed: frozenset[str]
     hidden: int
-
-    def lost(self, entries: SnapshotEntries) -> list[Lost]:
-        """Return the content of the delete files to write."""
-        facts = {entry.path: entry.facts for entry in entries.data if entry.path in self.changed}
-        return [(facts[path], self.whole[path]) for path in sorted(self.changed)]
 
 
 def lost_records(
@@ -382,7 +377,9 @@ def _shared(conversion: Conversion, entries: SnapshotEntries) -> SharedPositions
 
 def _change(jvm: Any, table: Any, entries: SnapshotEntries, lost: LostRecords) -> BranchChange:
     """Write the new delete files. Returns them, uncommitted, with those that they replace."""
-    written = write_deletes(jvm, table, lost.lost(entries)) if lost.changed else []
+    facts = {entry.path: entry.facts for entry in entries.data if entry.path in lost.changed}
+    contents = [(facts[path], lost.whole[path]) for path in sorted(lost.changed)]
+    written = write_deletes(jvm, table, contents) if contents else []
     replaced = [entry.file for path in sorted(lost.changed) for entry in entries.own.get(path, ())]
     return BranchChange(tuple(written), (*replaced, *(entry.file for entry in entries.foreign)), 0)
 

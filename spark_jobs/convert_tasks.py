@@ -204,13 +204,11 @@ class PositionsTask:
 
 def read_positions(store: Mapping[str, str], task: PositionsTask) -> list[tuple[int, dict[str, BitMap64]]]:
     """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError if damaged."""
-    io = load_file_io(dict(store), task.location)
-    return [(number, _positions(io, path)) for number, path in task.deletes]
-
-
-def _positions(io: FileIO, path: str) -> dict[str, BitMap64]:
-    with io.new_input(path).open() as stream:
-        return shared_positions(stream, path, most_delete_bytes(io))
+    io, read = load_file_io(dict(store), task.location), list[tuple[int, dict[str, BitMap64]]]()
+    for number, path in task.deletes:
+        with io.new_input(path).open() as stream:
+            read.append((number, shared_positions(stream, path, most_delete_bytes(io))))
+    return read
 
 
 _SEEN = pa.schema([("file", pa.string()), ("positions", pa.binary()), ("records", pa.int64())])

@@ -48,7 +48,6 @@ RECORD = pa.schema(
     ]
 )
 """Columns of a batch. `stamp`: Unix ms, null if a record has no timestamp."""
-STORED = (PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)
 BATCH_BYTES = 8 << 20
 BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 """Types of a key or value that hold exactly Kafka's bytes."""
@@ -166,16 +165,12 @@ def _chosen(source: LogSource, arrays: Mapping[str, pa.Array]) -> Booleans:
 
 
 def _live(io: FileIO, source: LogSource, file: LogFile) -> Iterator[pa.RecordBatch]:
-    for arrays in file_batches(io, source, file, STORED):
-        batch = _record_batch(arrays)
+    for arrays in file_batches(io, source, file, (PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)):
+        records = len(arrays[OFFSET])
+        columns = [arrays[OFFSET], _stamps(arrays.get(TIMESTAMP), records)]
+        columns += [arrays.get(name, pa.nulls(records, RECORD.field(name).type)) for name in (KEY, VALUE, HEADERS)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=RECORD)
         yield batch if source.tombstones else batch.filter(pc.is_valid(batch.column(VALUE)))
-
-
-def _record_batch(arrays: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    records = len(arrays[OFFSET])
-    columns = [arrays[OFFSET], _stamps(arrays.get(TIMESTAMP), records)]
-    columns += [arrays.get(name, pa.nulls(records, RECORD.field(name).type)) for name in (KEY, VALUE, HEADERS)]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD)
 
 
 def _stamps(timestamps: pa.Array | None, records: int) -> pa.Array:

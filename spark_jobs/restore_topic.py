@@ -98,7 +98,6 @@ def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[LogSour
 QUIET_S = 2.0
 """Time for which the end offsets of a partly restored topic must not change: a task of a killed run may still write."""
 SPECULATION = "spark.speculation"
-Work = Callable[[Mapping[str, str], Mapping[str, str], RestoreTask], LogProgress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class Restore:
         self.table.drop_branches([branch])
         return _result(plan, facts, compared, written, verified)
 
-    def _run(self, work: Work, tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
+    def _run(self, work: Callable[..., LogProgress], tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
         # The login is part of the function: Spark may write task data to a file.
         return run_tasks(self.table, partial(work, dict(self.settings)), tasks, what)
 

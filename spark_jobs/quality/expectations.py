@@ -223,7 +223,8 @@ class Auditor:
         """Evaluate the checks on the logs together. If one raises, evaluate each check alone: it must not stop the
         others."""
         try:
-            suite = [self._own_expectation(check) for check in checks]
+            classes = imported().expectations
+            suite = [getattr(classes, class_name(c.expectation))(**c.kwargs, severity=c.severity) for c in checks]
             with limit.watched(records.sparkSession):
                 results = self._validated(RECORDS, suite, logs, records, result_format, round_id)
         except TooLongError as e:
@@ -236,10 +237,6 @@ class Auditor:
             alone = (self._record_results(round_id, records, [check], logs, limit, result_format) for check in checks)
             return [f for results in alone for f in results]
         return [record_result(result, p) for p in logs for result in results]
-
-    def _own_expectation(self, check: Check) -> Any:
-        expectation = getattr(imported().expectations, class_name(check.expectation))
-        return expectation(**check.kwargs, severity=check.severity)
 
     def _validated(
         self,

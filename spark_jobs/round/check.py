@@ -37,9 +37,6 @@ COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "g
 EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]
 RECONCILE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "head_changed", "early_tombstones"]
 RECONCILE_RULES += ["gone_at_source_left", "imbalance"]
-SAME_READ = "same_for_two_readers"
-SAME_READ_RULE = "Spark's Iceberg reader and Cleantail's see the same records in files of each kind"
-NO_KEYS = KeyCounts(0, 0)
 Measure = Callable[[StagedUnit], list[LogMeasure]]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"], "order": []}
 
@@ -115,7 +112,9 @@ def judged_round(
     untouched = keyless.keys() | misread.keys()
     limit = TimeLimit(platform.limits.checks_max_ms)
     for unit in measured.units if table.topic.checks else ():
-        if judged := judged_logs(unit, measured.kind, untouched):
+        # Only logs in which the round publishes a new state: not untouched ones, nor those with only retention to do.
+        changed = [w for w in unit.partitions if w.partition not in untouched]
+        if judged := [w for w in changed if measured.kind != COMPACT or not w.only_retention]:
             with judged_records(table, unit, judged) as records:
                 results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
     verdicts = [_verdict(m.partition, results) for m in measures]
@@ -143,14 +142,6 @@ def rules_of(topic: Topic, kind: str) -> list[str]:
     if kind == RECONCILE:
         return RECONCILE_RULES
     return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
-
-
-def judged_logs(unit: StagedUnit, kind: str, untouched: Collection[int]) -> list[PartitionWork]:
-    """Return the logs of a unit whose records the topic's own checks read.
-
-    Omits logs in which the round publishes no new state: `untouched` logs, and those with only retention to do."""
-    works = [w for w in unit.partitions if w.partition not in untouched]
-    return works if kind != COMPACT else [w for w in works if not w.only_retention]
 
 
 def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:
@@ -181,7 +172,7 @@ def prove_topic(table: TopicTable) -> Proof:
         keys = prove_keys(table.at_snapshot(facts.snapshot_id), works) if works else {}
         starts = {log.partition: log.log_start_offset for log in states}
         contradictions = of_topic(table, facts.snapshot_id, starts)
-    proven = (ProvenLog(w.partition, w.end_offset, *astuple(keys.get(w.partition, NO_KEYS))) for w in works)
+    proven = (ProvenLog(w.partition, w.end_offset, *astuple(keys.get(w.partition, KeyCounts(0, 0)))) for w in works)
     return Proof(tuple(proven), tuple(contradictions))
 
 
@@ -220,7 +211,8 @@ def for_misread(results: Sequence[CheckResult], misread: Mapping[int, str]) -> l
 
     The rules are measured with the reader that is in doubt."""
     kept = [result for result in results if result.partition not in misread]
+    rule = "Spark's Iceberg reader and Cleantail's see the same records in files of each kind"
     return kept + [
-        CheckResult(log, SAME_READ, SAME_READ_RULE, "critical", False, reason, error=True)
+        CheckResult(log, "same_for_two_readers", rule, "critical", False, reason, error=True)
         for log, reason in sorted(misread.items())
     ]

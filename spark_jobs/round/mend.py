@@ -30,7 +30,11 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
     for vector in _vectors(jvm, table):
         if (path := str(vector.referencedDataFile())) in by_file:
             by_file[path].append(vector)
-    lost = [_together(jvm, table, path, by_file[path]) for path in damaged.unreadable]
+    lost: list[Lost] = []
+    for path in damaged.unreadable:
+        described = [described_file(jvm, table, vector) for vector in by_file[path]]
+        positions = (read_deletes_in_driver(table, vector.deleted_positions, path) for vector in described)
+        lost.append((replace(described[0], path=path), BitMap64.union(*positions)))
     written = write_deletes(jvm, table, lost) if lost else ()
     base = table.currentSnapshot().snapshotId()
 
@@ -52,10 +56,3 @@ def _vectors(jvm: Any, table: Any) -> Iterator[Any]:
             yield from (file for file in each(reader) if file.contentOffset() is not None)
         finally:
             reader.close()
-
-
-def _together(jvm: Any, table: Any, path: str, vectors: list[Any]) -> Lost:
-    """Return a data file, described by its vectors' metadata, and the union of their positions."""
-    described = [described_file(jvm, table, vector) for vector in vectors]
-    positions = BitMap64.union(*(read_deletes_in_driver(table, v.deleted_positions, path) for v in described))
-    return replace(described[0], path=path), positions

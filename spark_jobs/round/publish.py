@@ -74,7 +74,9 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
         records = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(KEY).isNull())
         if works and records.limit(1).count():
             name = side_table(table)
-            _create_like(table, name)
+            fields = [f for f in table.current().schema if f.name not in METADATA]
+            columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
+            table.ensure_side_table(name, columns, "'format-version'='3'")
             held = table.spark.table(name).select(PARTITION, OFFSET)
             once = _without_copies(table, records, unit.base_snapshot_id)
             fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
@@ -82,24 +84,14 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
 
 
 def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:
-    """Keep the first copy of each offset."""
+    """Keep the first copy of each offset: the one with the lowest data sequence number (`arrived`)."""
+    files = files_with_deletes(table.load(), base_snapshot_id)
+    rows = [(str(file.location()), int(file.dataSequenceNumber())) for file, _ in files]
+    arrivals = table.spark.createDataFrame(rows, "_file string, arrived bigint")
     came = Window.partitionBy(PARTITION, OFFSET).orderBy("arrived", "_file", "_pos")
     placed = records.select("*", "_file", "_pos") if "_file" not in records.columns else records
-    ordered = placed.join(F.broadcast(_arrivals(table, base_snapshot_id)), "_file")
+    ordered = placed.join(F.broadcast(arrivals), "_file")
     return ordered.withColumn("nth", F.row_number().over(came)).where("nth = 1")
-
-
-def _arrivals(table: TopicTable, snapshot_id: int) -> DataFrame:
-    """Return (_file, arrived): the data sequence number of each data file of a snapshot."""
-    files = files_with_deletes(table.load(), snapshot_id)
-    rows = [(str(file.location()), int(file.dataSequenceNumber())) for file, _ in files]
-    return table.spark.createDataFrame(rows, "_file string, arrived bigint")
-
-
-def _create_like(table: TopicTable, name: str) -> None:
-    fields = [f for f in table.current().schema if f.name not in METADATA]
-    columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
-    table.ensure_side_table(name, columns, "'format-version'='3'")
 
 
 logger = logging.getLogger("cleantail.publish")

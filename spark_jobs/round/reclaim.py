@@ -25,7 +25,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import EVIDENCE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
@@ -247,13 +246,15 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     result = ReclaimResult((plan.reason,), failed_branches_dropped=len(plan.branches))
     if facts is None:
         return result
-    ages = Ages.of(table.topic.config, until_ms, min(now_ms, clock_ms))
-    snapshots, orphans = reclaim_side_tables(table, ages.oldest_ms, ages.orphans_before_ms)
+    oldest_ms = until_ms - table.topic.config.cleantail_snapshot_retention_ms
+    # The file system dates files by the real clock: a later one would make files of an open commit old.
+    orphan_age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
+    orphans_before_ms = min(now_ms, clock_ms) - orphan_age_ms
+    snapshots, orphans = reclaim_side_tables(table, oldest_ms, orphans_before_ms)
     result = replace(result, side_snapshots_expired=snapshots, side_orphans_removed=orphans)
     if not plan.due:
         return result
-    own = partial(require_own, table)
-    folder = past_unreadable(table.load, ages.oldest_ms, own) if plan.expired_snapshots else None
+    folder = past_unreadable(table.load, oldest_ms, partial(require_own, table)) if plan.expired_snapshots else None
     table.drop_stale_branches()
     table.drop_branches(plan.branches)
     try:
@@ -265,26 +266,10 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     result = replace(result, evidence_files_merged=merge_evidence(table))
     if folder is None:
         return result
-    expired = expire_snapshots(table.spark, table.load, ages.oldest_ms, folder.location)
-    removed = remove_orphans(table.spark, table.load(), ages.orphans_before_ms, folder.location, folder.since_ms)
+    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location)
+    removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
-
-
-@dataclass(frozen=True, slots=True)
-class Ages:
-    """Times (Unix ms): snapshots before `oldest_ms` expire, orphans before `orphans_before_ms` are removed."""
-
-    oldest_ms: int
-    orphans_before_ms: int
-
-    @classmethod
-    def of(cls, configs: KafkaConfigs, until_ms: int, now_ms: int) -> Ages:
-        """Return the ages of a run. `now_ms`: the earlier of the run's clock and the real one.
-
-        The file system dates files, so a later clock would make files of an open commit old."""
-        age_ms = max(configs.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
-        return cls(until_ms - configs.cleantail_snapshot_retention_ms, now_ms - age_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
     present = texts(table.properties())
     require_known_format(topic.table, present)
     properties |= {name: value for name, value in RETRIES.items() if name not in present}
-    lacks_ids = not topic.columns.has_offsets and _lacks_row_ids(table)
+    snapshot = table.currentSnapshot()
+    # An empty commit of format version 3 assigns row ids to the table's records.
+    lacks_ids = not topic.columns.has_offsets and snapshot is not None and snapshot.firstRowId() is None
     if all(present.get(key) == value for key, value in properties.items()) and not lacks_ids:
         return False
 
@@ -61,9 +63,3 @@ def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
 
     send(load, stage)
     return True
-
-
-def _lacks_row_ids(table: Any) -> bool:
-    """Return whether no commit of format version 3 has assigned row ids to the table's records."""
-    snapshot = table.currentSnapshot()
-    return snapshot is not None and snapshot.firstRowId() is None

@@ -358,12 +358,17 @@ class TopicRead:
             with records.deleted_unless_staged(self.table, branch):
                 name = f"topic {self.topic.kafka_topic}"
                 require_agreement(self.table, branch, records, name, "is the table of another topic?")
-                states = self._states()
+                states = states_of_properties(texts(self.table.load().properties()), self.table.name)
                 position = noted(records.files, states)
                 new = [entry for entry in position.forgotten if not at.position or entry not in at.position.forgotten]
                 late = late_warnings(records.lowest, states, self.topic.config)
-                self._require_unchanged(at, broker)
-                summary = {OPERATION: INGEST, SOURCES: self._sources(at, ranges, states).packed()}
+                # A recreated topic, or another cluster: records of two topics may be staged.
+                if problem := changed_while_read(broker, self.source.describe(at)):
+                    raise SourceError(f"{problem}; nothing was appended")
+                spans = offset_spans(ranges)
+                ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
+                sources = Sources((), ends, KafkaRead(spans, at.text))
+                summary = {OPERATION: INGEST, SOURCES: sources.packed()}
             progress("committing")
             advance = Advance(at.text, position.as_json(), summary, at.snapshot_id, left_out=left_out)
             append_and_advance(self.table, records.files, advance)
@@ -435,18 +440,3 @@ class TopicRead:
             raise
         except CleantailError as e:
             logger.info("after a failed read the topic was checked again: %s", e)
-
-    def _require_unchanged(self, at: TablePosition, before: BrokerTopic) -> None:
-        """Raise SourceError if the topic was recreated meanwhile, or another cluster answers: records of two topics may
-        be staged."""
-        if problem := changed_while_read(before, self.source.describe(at)):
-            raise SourceError(f"{problem}; nothing was appended")
-
-    def _states(self) -> dict[int, PartitionState]:
-        return states_of_properties(texts(self.table.load().properties()), self.table.name)
-
-    def _sources(self, at: TablePosition, ranges: Sequence[Range], states: Mapping[int, PartitionState]) -> Sources:
-        """Return the facts that undo the ingestion."""
-        spans = offset_spans(ranges)
-        ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
-        return Sources((), ends, KafkaRead(spans, at.text))

@@ -50,7 +50,7 @@ from cleantail.kafka.source_topic import RangeReader
 from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, UNHELD_COLUMNS, unheld_batch
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, UNHELD_COLUMNS, unheld_batch
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -119,7 +119,6 @@ MARK = "cleantail.kafka-source"
 UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's create and log append time -> Kafka's own numbers, which the table stores."""
-KEY_VALUE = ARROW_SCHEMA.field("headers").type.value_type
 
 
 class ArrowReader(Protocol):
@@ -198,22 +197,20 @@ def write_ranges(
     writers = [
         (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
     ]
-    reader = open_reader()
+    reader, written = open_reader(), list[WrittenLog]()
     try:
         with uncollected():
-            return [_written(reader, each, writer, keep) for each, writer in writers]
+            for each, writer in writers:
+                for batch in reader.batches(each, keep):
+                    writer.add(batch)
+                written.append(writer.close())
+            return written
     except BaseException:
         for _, writer in writers:
             writer.discard()
         raise
     finally:
         reader.close()
-
-
-def _written(reader: ArrowReader, each: Range, writer: LogWriter, keep: Keep) -> WrittenLog:
-    for batch in reader.batches(each, keep):
-        writer.add(batch)
-    return writer.close()
 
 
 def read_ranges(
@@ -295,7 +292,7 @@ def header_lists(records: Sequence[Sequence[tuple[Any, Any]]]) -> pa.Array:
         ends, records = np.zeros(len(records) + 1, np.int32), ()
     keys = pa.array([key for headers in records for key, _ in headers], pa.string())
     values = pa.array([value for headers in records for _, value in headers], pa.binary())
-    pairs = pa.StructArray.from_arrays([keys, values], fields=list(KEY_VALUE))
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs).cast(ARROW_SCHEMA.field("headers").type)
 
 

@@ -151,7 +151,9 @@ def plain_batch(block: bytes, topic: str | None, limits: InputLimits) -> pa.Reco
     if table.num_rows != block.count(b"\n") + (not block.endswith(b"\n")):
         return None
     fields = {name: table.column(name).combine_chunks() for name in FIELDS.names}
-    if not _has_its_fields(fields, block) or not _is_of(topic, fields["topic"]) or not _is_in_bounds(fields):
+    if not _has_its_fields(fields, block) or not _is_in_bounds(fields):
+        return None
+    if topic is not None and not pc.all(pc.equal(fields["topic"], topic), min_count=0).as_py():
         return None
     types, headers = _timestamp_types(fields["tstype"]), _headers(fields["headers"], limits)
     if types is None or headers is None:
@@ -196,10 +198,6 @@ def _is_left_out(name: str, column: pa.Array, block: bytes) -> bool:
     if not column.null_count:
         return True
     return b"\\u" not in block and block.count(b'"%s"' % name.encode()) == len(column) - column.null_count
-
-
-def _is_of(topic: str | None, column: pa.Array) -> bool:
-    return topic is None or pc.all(pc.equal(column, topic), min_count=0).as_py()
 
 
 def _is_in_bounds(fields: dict[str, pa.Array]) -> bool:

@@ -147,8 +147,11 @@ def arrow_batch(partition: int, records: Sequence[SegmentRecord], keep: Keep = A
     """Return records of one partition as an Arrow batch, as in `ArrowReader.batches`."""
     reasons = {n: reason for n, r in enumerate(records) if (reason := _unheld_reason(r))}
     if keep == UNHELD:
-        of_reasons = ((records[n], reason) for n, reason in reasons.items())
-        return unheld_batch([(_record(partition, r), r.headers, reason) for r, reason in of_reasons])
+        found = [
+            (Record(partition, r.offset, r.timestamp, r.timestamp_type, r.key, r.value, ()), r.headers, reason)
+            for r, reason in ((records[n], reason) for n, reason in reasons.items())
+        ]
+        return unheld_batch(found)
     if reasons:
         if keep == ALL:
             raise _unholdable(partition, records, reasons)
@@ -156,7 +159,10 @@ def arrow_batch(partition: int, records: Sequence[SegmentRecord], keep: Keep = A
     arrays = [
         pa.array([partition] * len(records), pa.int32()),
         pa.array([r.offset for r in records], pa.int64()),
-        pa.array([_microseconds(r) for r in records], ARROW_SCHEMA.field("timestamp").type),
+        pa.array(
+            [None if r.timestamp == NO_TIMESTAMP_MS else r.timestamp * 1000 for r in records],
+            ARROW_SCHEMA.field("timestamp").type,
+        ),
         pa.array([r.timestamp_type for r in records], pa.int32()),
         pa.array([r.key for r in records], pa.binary()),
         pa.array([r.value for r in records], pa.binary()),
@@ -171,20 +177,11 @@ def _unheld_reason(record: SegmentRecord) -> Reason | None:
     return HEADER_NAME if isinstance(record, RawRecord) and record.has_bad_name else None
 
 
-def _record(partition: int, record: SegmentRecord) -> Record:
-    """Return a record without its headers."""
-    return Record(partition, record.offset, record.timestamp, record.timestamp_type, record.key, record.value, ())
-
-
 def _unholdable(partition: int, records: Sequence[SegmentRecord], reasons: Mapping[int, Reason]) -> UnholdableError:
     number, reason = min(reasons.items())
     what = timestamp_text(records[number].timestamp) if reason == TIMESTAMP else TEXTS[HEADER_NAME]
     where = f"partition {partition}, offset {records[number].offset}"
     return UnholdableError(f"{where}: {what}; nothing was appended. {WAY_OUT}")
-
-
-def _microseconds(record: SegmentRecord) -> int | None:
-    return None if record.timestamp == NO_TIMESTAMP_MS else record.timestamp * 1000
 
 
 def _scanned(table: TopicTable, logs: Sequence[LogFolder], limit_bytes: int) -> Iterator[ScannedLog]:

@@ -356,7 +356,9 @@ class SourceFrames:
     def _at(self, snapshot_id: int, files: Sequence[Any] | None = None) -> DataFrame:
         """Return the mapped columns at a snapshot with their current names. `files`: only these data files."""
         stored = self.table.spark.read.option("versionAsOf", str(snapshot_id)).table(self.table.name)
-        columns = columns_at(self._schema_at(snapshot_id), self.iceberg.schema(), self.types, self.kinds)
+        util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
+        then = util.schemaFor(self.iceberg, snapshot_id)
+        columns = columns_at(then, self.iceberg.schema(), self.types, self.kinds)
         if files is None:
             return stored.select(*columns)
         inside = stored["_file"].isin([str(file.location()) for file in files])
@@ -385,10 +387,6 @@ class SourceFrames:
         if data is None:
             return None
         return int.from_bytes(getattr(self.table.spark._jvm, BYTE_BUFFERS).toByteArray(data), "little", signed=True)
-
-    def _schema_at(self, snapshot_id: int) -> Any:
-        util = self.table.spark._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
-        return util.schemaFor(self.iceberg, snapshot_id)
 
     def _kept(self, stored: DataFrame, keep: Keep) -> DataFrame:
         if keep == UNHELD:

@@ -199,7 +199,8 @@ class SourceTableRead:
 
     def run(self, progress: Progress) -> list[TablePortion]:
         """Append all portions up to the newest snapshot. Raises CleantailError; committed portions stay."""
-        require_workers(self.table.spark.sparkContext, self.table.platform, self._cores)
+        context = self.table.spark.sparkContext
+        require_workers(context, self.table.platform, int(context.defaultParallelism))
         position = own_position(self.topic).position
         record_changes(self.table, position.gaps if position else ())
         record_left_out(self.table)
@@ -236,10 +237,14 @@ class SourceTableRead:
             position = self._position(planned, plan, fresh, read_id)
             states = states_of_properties(texts(self.table.load().properties()), self.table.name)
             late = late_warnings(fresh.records.lowest, states, self.topic.config)
-            self._require_unchanged(planned)
+            # A recreated source: records of two tables may be staged.
+            if (now := described_source(self.topic)).uuid != planned.source.uuid:
+                raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
             progress("committing")
-            summary = {OPERATION: INGEST, SOURCES: self._sources(planned, plan, fresh, states).packed()}
-            at = planned.at
+            at, spans = planned.at, dict(sorted(fresh.records.ranges.items()))
+            ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
+            sources = Sources((), ends, TableRead(spans, at.text, planned.source.name, plan.end.snapshot_id))
+            summary = {OPERATION: INGEST, SOURCES: sources.packed()}
             advance = Advance(
                 at.text, position.as_json(), summary, at.snapshot_id, PROPERTY_SNAPSHOT_POSITION, fresh.left_out
             )
@@ -299,21 +304,3 @@ class SourceTableRead:
             read_at_ms=self.now_ms,
             gaps=(*(before.gaps if before else ()), *plan.gaps),
         )
-
-    def _require_unchanged(self, planned: PlannedRead) -> None:
-        """Raise SourceError if the source was recreated meanwhile: records of two tables may be staged."""
-        now = described_source(self.topic)
-        if now.uuid != planned.source.uuid:
-            raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
-
-    def _sources(
-        self, planned: PlannedRead, plan: SnapshotPlan, fresh: FreshRecords, states: dict[int, PartitionState]
-    ) -> Sources:
-        """Return the facts that undo the ingestion."""
-        spans = dict(sorted(fresh.records.ranges.items()))
-        ends = {p: states.get(p, PartitionState()).log_end_offset for p in spans}
-        return Sources((), ends, TableRead(spans, planned.at.text, planned.source.name, plan.end.snapshot_id))
-
-    @property
-    def _cores(self) -> int:
-        return int(self.table.spark.sparkContext.defaultParallelism)
