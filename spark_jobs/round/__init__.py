@@ -1,1 +1,1 @@
-"""A round from its plan to its commit: make, check, publish, expire, and what is written beside it."""
+"""A round from its plan to its commit: make, check, publish, undo; and intake and reclaim."""

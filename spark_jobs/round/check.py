@@ -86,9 +86,9 @@ def measured_round(
     iceberg = table.load()
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as pool:
         store = DocsStore.of(table.platform, table.topic.topic)
-        opening = beside.submit(Auditor, table.platform.home, table.topic, rules, kind, store)  # a slow import
+        opening = pool.submit(Auditor, table.platform.home, table.topic, rules, kind, store)  # a slow import
         loaded = iceberg if len(units) == 1 else None  # the catalog's credentials for files may be short-lived
         measure = measure or partial(measure_unit, table, expiring=kind == EXPIRE, iceberg=loaded)
         measures = [m for unit in units for m in measure(unit)]
