@@ -224,8 +224,9 @@ class Staged:
 def stage(table: TopicTable, batch: Sequence[Group], plans: Plans, number: int) -> Staged:
     """Write the live records of each group into new files, in offset order. `number`: of the batch in this run.
 
-    Raises ConflictError if a group changed after the run started, RefusedError if a task cannot rewrite one of several
-    groups, TableError if old and new files differ in their number of live records. No new file remains then.
+    Raises ConflictError if a group changed after the run started, and RefusedError if a task cannot rewrite one of
+    several groups. Raises TableError if old and new files differ in their number of live records. No new file remains
+    after an error.
     """
     plan = plans.now()
     old = [plan.of(group) for group in batch]
