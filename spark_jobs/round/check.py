@@ -80,7 +80,7 @@ def check_round(
 
 
 def measured_round(
-    table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str = COMPACT, measure: Measure | None = None
+    table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str, measure: Measure | None
 ) -> MeasuredRound:
     """Measure a round: step 1 of a check. Raises ConflictError if a branch was dropped."""
     iceberg = table.load()
