@@ -15,8 +15,9 @@ from cleantail.human import counted
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RoundResult
-from cleantail.rounds.pack_results import COMPACT, EXPIRE_TOMBSTONES, PackRequest, TopicOutcome
+from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
+from cleantail.rounds.stations import COMPACT, EXPIRE_TOMBSTONES, TopicOutcome
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session

@@ -3,7 +3,7 @@
     spark-submit spark_jobs/run_station.py reclaim --config config --topic orders
     spark-submit spark_jobs/run_station.py run_pack --config config --request '{"topics": ["orders"], "now_ms": …}'
 
-The first argument names the station (STATIONS). Each has the arguments --config, --now, --began and --result.
+The first argument names the station (ENTRIES). Each has the arguments --config, --now, --began and --result.
 A station writes its result as one JSON object to --result, also if it fails. Exit codes: 0 ok; 1 a check failed or a
 topic of the pack failed; 2 bad input or configuration; 3 another writer was in the way; 4 a system that Cleantail uses
 failed; 5 a person has to decide.
@@ -129,7 +129,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     # @FILE stands for an argument that is longer than the system takes
     arguments = _Parser(description=__doc__, formatter_class=plain, fromfile_prefix_chars="@")
     stations = arguments.add_subparsers(dest="station", required=True, metavar="STATION")
-    for name, station in STATIONS.items():
+    for name, station in ENTRIES.items():
         description = (station.work.__doc__ or "").strip()
         of_station = stations.add_parser(name, help=description.split(".")[0], description=description)
         where = "directory of the configuration (default: CLEANTAIL_CONFIG, else config)"
@@ -149,7 +149,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_args(argv)
     if arguments.station == RUN_PACK:
         return run_work(arguments, lambda: _run_pack(arguments))
-    return run_job(arguments, STATIONS[arguments.station].work)
+    return run_job(arguments, ENTRIES[arguments.station].work)
 
 
 def _client_settings(job: Job) -> Mapping[str, str]:
@@ -398,8 +398,8 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
-    """Describes one station: what runs it, and its own command-line arguments (flag -> options of argparse)."""
+class Entry:
+    """What runs a station, and its own command-line arguments (flag -> options of argparse)."""
 
     work: Callable[..., Document]
     arguments: Mapping[str, dict[str, Any]]
@@ -407,8 +407,8 @@ class Station:
 
 RUN_PACK = "run_pack"
 _CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
-STATIONS: Mapping[str, Station] = {
-    "ingest": Station(
+ENTRIES: Mapping[str, Entry] = {
+    "ingest": Entry(
         _ingest,
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
@@ -417,28 +417,28 @@ STATIONS: Mapping[str, Station] = {
             **_CLIENT,
         },
     ),
-    "convert_deletes": Station(_convert_deletes, {}),
-    "compact": Station(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
-    "check_quality": Station(
+    "convert_deletes": Entry(_convert_deletes, {}),
+    "compact": Entry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
+    "check_quality": Entry(
         _check_quality,
         {
             "--round": {"required": True, "help": 'JSON: {"round", "branches": those that compact has made}'},
             "--publish": {"action": "store_true", "help": "publish what passed, unless the round waits for a person"},
         },
     ),
-    "publish": Station(
+    "publish": Entry(
         _publish,
         {
             "--round": {"required": True, "help": "JSON: the round, its branches' heads, the logs that passed"},
             "--kind": {"choices": (COMPACT, EXPIRE, RECONCILE), "default": COMPACT, "help": "default: %(default)s"},
         },
     ),
-    "reconcile": Station(_reconcile, _CLIENT),
-    "expire_tombstones": Station(
+    "reconcile": Entry(_reconcile, _CLIENT),
+    "expire_tombstones": Entry(
         _expire_tombstones, {"--round": {"required": True, "help": 'JSON: {"now_ms", "partitions", "fresh_from"}'}}
     ),
-    "reclaim": Station(_reclaim, {}),
-    "rollback": Station(
+    "reclaim": Entry(_reclaim, {}),
+    "rollback": Entry(
         _rollback,
         {
             "--to": {"type": _target, "default": "last", "help": "last, or a snapshot's id"},
@@ -447,7 +447,7 @@ STATIONS: Mapping[str, Station] = {
             "--asked-ms": {"type": int, "help": "when it was asked for, Unix ms; no later round is undone"},
         },
     ),
-    RUN_PACK: Station(
+    RUN_PACK: Entry(
         _run_pack,
         {
             "--request": {"required": True, "help": "JSON: {topics, now_ms, …}; @FILE"},

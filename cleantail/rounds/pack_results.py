@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleantail.codec import Codec
-from cleantail.errors import CleantailError, HeldError, TableError
+from cleantail.errors import TableError
 from cleantail.home.home_folder import append_line
 from cleantail.human import counted
-from cleantail.rounds.checked_round import RoundResult
-from cleantail.rounds.station_results import ReclaimResult
+from cleantail.rounds.stations import TOPIC_OUTCOME_JSON, TopicOutcome
 
 logger = logging.getLogger("cleantail.packs")
 
@@ -39,14 +38,6 @@ SUSPECTED = "the Spark application of its pack ended during this station; the ne
 KEPT_S = 7 * 24 * 3600
 """Age after which a pack is never tried again, in seconds."""
 PASSED_OVER = "its rounds may wait for approval: it has a DAG of its own"
-NOTHING_DUE = "nothing is due"
-INGEST, EVALUATE, COMPACT, RECONCILE = "ingest", "evaluate", "compact", "reconcile"
-EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
-"""The stations of a topic, in their order, by the names of the tasks that show them. Check and publish belong to a
-round, and are in its result."""
-FINAL = (CleantailError.exit_code, HeldError.exit_code)
-"""Exit codes of errors that another try does not help: bad input or configuration, or a decision that a user has to
-make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,79 +54,6 @@ class PackRequest:
     partition: int | None = None
     reconcile: bool = False
     outcomes: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """How many records were appended to a topic's table, and warnings for the user."""
-
-    records: int
-    warnings: tuple[str, ...] = ()
-
-    def __add__(self, later: Ingested) -> Ingested:
-        return Ingested(self.records + later.records, (*self.warnings, *later.warnings))
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
-    """What happened to one topic. `ok`: nothing failed, and no log was blocked.
-
-    A station that had nothing to do has None. `station` is where `error` ended the topic's work. `may_retry`: another
-    try may help. `reason`: why there was nothing to do, or empty.
-    """
-
-    topic: str
-    ok: bool = True
-    ingested: Ingested | None = None
-    compacted: RoundResult | None = None
-    reconciled: RoundResult | None = None
-    expired: RoundResult | None = None
-    reclaimed: ReclaimResult | None = None
-    reason: str = ""
-    station: str = ""
-    error: str = ""
-    may_retry: bool = False
-
-    @property
-    def rounds(self) -> Mapping[str, RoundResult]:
-        """Return station -> the result of its round, if it had one."""
-        results = {COMPACT: self.compacted, RECONCILE: self.reconciled, EXPIRE_TOMBSTONES: self.expired}
-        return {station: result for station, result in results.items() if result is not None}
-
-    @property
-    def published(self) -> tuple[int, ...]:
-        """Return the partitions with a published round."""
-        return tuple(sorted({p for result in self.rounds.values() for p in result.published}))
-
-    @property
-    def held_back(self) -> tuple[int, ...]:
-        """Return the partitions with a blocked round."""
-        return tuple(sorted({p for result in self.rounds.values() for p in result.held_back}))
-
-    def failed_at(self, station: str, error: str, exit_code: int | None) -> TopicOutcome:
-        """Return the outcome of a topic whose work ended at a station. `exit_code` is None for an unexpected error."""
-        return replace(self, ok=False, station=station, error=error, may_retry=exit_code not in (None, *FINAL))
-
-    def in_short(self) -> TopicOutcome:
-        """Return the outcome without what the evidence has, and without logs that passed without a warning."""
-        compacted, reconciled, expired = map(_in_short, (self.compacted, self.reconciled, self.expired))
-        return replace(self, compacted=compacted, reconciled=reconciled, expired=expired)
-
-    def after(self, earlier: TopicOutcome) -> TopicOutcome:
-        """Return this outcome joined to that of an earlier try of the same run.
-
-        The results of that try stay known: this try finds a published log clean, and a red one in quarantine.
-        """
-        appended = [ingested for ingested in (earlier.ingested, self.ingested) if ingested]
-        both = replace(
-            self,
-            ingested=sum(appended[1:], appended[0]) if appended else None,
-            compacted=_joined(earlier.compacted, self.compacted),
-            reconciled=_joined(earlier.reconciled, self.reconciled),
-            expired=_joined(earlier.expired, self.expired),
-            reclaimed=self.reclaimed or earlier.reclaimed,
-        )
-        return replace(both, ok=self.ok and not both.held_back, reason="" if both.rounds else self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,31 +77,7 @@ class PackResult:
         return replace(self, topics=tuple(outcome.in_short() for outcome in self.topics))
 
 
-def done(result: RoundResult) -> RoundResult | None:
-    """Return a round's result; None if it had nothing to do."""
-    return None if result.round is None else result
-
-
-def _in_short(result: RoundResult | None) -> RoundResult | None:
-    if result is None:
-        return None
-    verdicts = tuple(verdict for verdict in result.verdicts if verdict.warnings or not verdict.passed)
-    return replace(result, measures=(), verdicts=verdicts, sample=(), ends={})
-
-
-def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResult | None:
-    """Merge both rounds of one station. A log that the later round published is no longer blocked, unless only its
-    retention was published."""
-    if earlier is None or later is None:
-        return earlier or later
-    released = set(later.published) - set(later.retained)
-    still = tuple(p for p in earlier.held_back if p not in released)
-    verdicts = tuple(verdict for verdict in earlier.verdicts if verdict.partition not in released)
-    return replace(earlier, held_back=still, verdicts=verdicts, ok=not still).then(later)
-
-
 PACK_REQUEST_JSON: Codec[PackRequest] = Codec(PackRequest)
-TOPIC_OUTCOME_JSON: Codec[TopicOutcome] = Codec(TopicOutcome)
 PACK_RESULT_JSON: Codec[PackResult] = Codec(PackResult)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from cleantail.errors import TableError
 from cleantail.human import ago
-from cleantail.rounds import pack_results
-from cleantail.rounds.pack_results import PACK_RESULT_JSON, TopicOutcome
+from cleantail.rounds.pack_results import PACK_RESULT_JSON
+from cleantail.rounds.stations import EVALUATE, SHOWN, TopicOutcome
 
 FAILED, RUNNING = "failed", "running"
 """States of a run, as Airflow names them."""
@@ -111,12 +111,12 @@ def standstill_text(dag: DagState) -> str:
     return f"{whose} is paused" if dag.paused else ""
 
 
-EVALUATE, RUN_PACK, ROLLBACK, CHECK_QUALITY = "evaluate", "run_pack", "rollback", "check_quality"
-"""Tasks of a group's DAG. Its stations have the names of the parts of a topic's work."""
-SHOWN_AT = {pack_results.EVALUATE: pack_results.COMPACT}
-"""Part of a topic's work -> the station that shows where it ended, if that has another name."""
-CHECKED_AT = {pack_results.COMPACT: CHECK_QUALITY}
-"""Part of a topic's work -> the station that shows its failed checks, if that has another name."""
+RUN_PACK, ROLLBACK = "run_pack", "rollback"
+"""Tasks of a group's DAG that are not stations."""
+SHOWN_AT = {part: station.name for station in SHOWN.values() for part in station.errors_of}
+"""Station at which a topic's work ended -> the station that shows that."""
+CHECKED_AT = {part: station.name for station in SHOWN.values() for part in station.checks}
+"""Station whose round has failed checks -> the station that shows them."""
 CRASHED = "the Spark application of its pack ended before its turn"
 REASON_CHARS = 300
 EVERY_TOPIC = ""

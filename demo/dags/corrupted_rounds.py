@@ -13,8 +13,8 @@ from typing import Any
 from airflow.sdk import DAG
 
 from cleantail.config.loading import find_topic
+from cleantail.rounds.stations import COMPACT
 from cleantail_airflow.installation import config_dir
-from cleantail_airflow.task_ids import COMPACT
 from cleantail_airflow.tasks.spark_tasks import CompactOperator
 from cleantail_airflow.topic_dag import topic_dag
 

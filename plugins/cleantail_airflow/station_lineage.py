@@ -32,7 +32,7 @@ from cleantail.lineage import (
 )
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
-from cleantail.rounds.pack_results import TopicOutcome
+from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.job_results import EndedJob, ReadRecords
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.run_xcoms import JobReport

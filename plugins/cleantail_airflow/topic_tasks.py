@@ -8,8 +8,7 @@ from typing import Any
 from airflow.sdk import TaskGroup
 
 from cleantail.config.topic import Topic
-from cleantail_airflow.task_ids import (
-    ALERT,
+from cleantail.rounds.stations import (
     ALERT_EARLY,
     APPROVE,
     APPROVE_EXPIRY,
@@ -20,12 +19,12 @@ from cleantail_airflow.task_ids import (
     EVALUATE,
     EXPIRE_TOMBSTONES,
     INGEST,
-    OUTCOME,
     PUBLISH,
     PUBLISH_EXPIRY,
     PUBLISH_RECONCILE,
     RECONCILE,
 )
+from cleantail_airflow.task_ids import ALERT, OUTCOME
 from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator

@@ -15,8 +15,8 @@ from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.work_units import round_name
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
-from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.past_rounds import PUBLISHED
+from cleantail.rounds.stations import TopicOutcome
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.evidence import append_answer, has_answer

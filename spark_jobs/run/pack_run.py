@@ -27,7 +27,8 @@ from cleantail.errors import ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.task_shares import one_of, parallelism
-from cleantail.rounds.pack_results import EVALUATE, PASSED_OVER, PackOutcomes, PackRequest, PackResult, TopicOutcome
+from cleantail.rounds.pack_results import PASSED_OVER, PackOutcomes, PackRequest, PackResult
+from cleantail.rounds.stations import EVALUATE, TopicOutcome
 from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable

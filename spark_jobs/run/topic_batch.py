@@ -15,7 +15,8 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.pack_results import COMPACT, PackOutcomes, TopicOutcome
+from cleantail.rounds.pack_results import PackOutcomes
+from cleantail.rounds.stations import COMPACT, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
 from spark_jobs.quality.evaluation import GRACE_S, LostCoresError, are_cores_lost
 from spark_jobs.quality.judge import imported

@@ -40,7 +40,9 @@ from cleantail.lake.repairable_deletes import foreign_deletes
 from cleantail.lake.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.pack_results import (
+from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
+from cleantail.rounds.stations import (
     COMPACT,
     EVALUATE,
     EXPIRE_TOMBSTONES,
@@ -48,12 +50,11 @@ from cleantail.rounds.pack_results import (
     NOTHING_DUE,
     RECLAIM,
     RECONCILE,
+    SHOWN,
     Ingested,
-    PackRequest,
     TopicOutcome,
     done,
 )
-from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
 from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
@@ -82,8 +83,6 @@ from spark_jobs.run.next_try import tell_evidence, with_untold
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]
 """Takes the outcome of a topic so far, and the station that begins."""
-AFTER_CHECK = (COMPACT, RECONCILE, EXPIRE_TOMBSTONES, RECLAIM)
-"""The stations of `finish`, in their order."""
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 LOCK_S = 10
@@ -229,12 +228,12 @@ class TopicRun:
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
 
     def finish(
-        self, checked: CheckedRound | None = None, answer: Answer | None = None, stations: Collection[str] = AFTER_CHECK
+        self, checked: CheckedRound | None = None, answer: Answer | None = None, stations: Collection[str] = SHOWN
     ) -> None:
         """Publish the round if it was checked, else make, check and publish it; then run the later stations.
 
         Stops after the first station that loses cores. `answer` says in the evidence that a round is published.
-        `stations`: those to run, of AFTER_CHECK. Raises StationError.
+        `stations`: the names of those to run. Raises StationError.
         """
         if self.plan is None:
             return
@@ -245,7 +244,7 @@ class TopicRun:
             EXPIRE_TOMBSTONES: lambda: self._expire(replace(run, answer=None)),
             RECLAIM: self._reclaim,
         }
-        for station in (name for name in AFTER_CHECK if name in stations):
+        for station in (name for name in SHOWN if name in work and name in stations):
             with self._at(station):
                 work[station]()
             if self._loses_cores():

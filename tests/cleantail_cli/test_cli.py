@@ -11,7 +11,7 @@ import pytest
 from cleantail.errors import ConflictError
 from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.rounds.pack_results import TopicOutcome
+from cleantail.rounds.stations import TopicOutcome
 from cleantail_cli import main, plan_command, round_commands
 from cleantail_cli.parameters import CLOCK
 

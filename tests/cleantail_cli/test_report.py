@@ -14,8 +14,8 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
 from cleantail.rounds.checked_round import RoundResult, Verdict
-from cleantail.rounds.pack_results import TopicOutcome
 from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
+from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import output, plan_command, round_commands, status_command
 from cleantail_cli.ingest_command import Ingested

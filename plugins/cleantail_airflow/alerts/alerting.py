@@ -32,6 +32,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.retries import repeated
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound
+from cleantail.rounds.stations import EVALUATE
 from cleantail.watch.alarms import check_failed, deadline_run_ms, missed_deadlines, round_waits
 from cleantail.watch.approval_text import count_lines
 from cleantail.watch.incidents import (
@@ -43,7 +44,6 @@ from cleantail.watch.incidents import (
 from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, tell_channels
 from cleantail_airflow.alerts.messages import Message, Place, asks_for_values, message_of, with_values
 from cleantail_airflow.outcomes.failures import Failure
-from cleantail_airflow.task_ids import EVALUATE
 
 EVALUATED = "evaluated_ms"
 """XCom of `evaluate`: when it ran (Unix ms, wall clock). The run itself may have been given another clock."""

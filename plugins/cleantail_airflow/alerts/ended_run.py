@@ -13,12 +13,13 @@ from cleantail.config.topic import Topic
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
+from cleantail.rounds.stations import ALERT_EARLY
 from cleantail.watch.alarms import left_behind, log_alarms, still_behind
 from cleantail.watch.incidents import Condition, Look, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, run_url, tell, waiting_subjects
 from cleantail_airflow.alerts.channels import BookStore
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
-from cleantail_airflow.task_ids import ALERT, ALERT_EARLY, OUTCOME
+from cleantail_airflow.task_ids import ALERT, OUTCOME
 
 NOT_MAPPED = -1
 """Airflow's map index of an unmapped task."""

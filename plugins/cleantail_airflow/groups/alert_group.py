@@ -16,7 +16,8 @@ from cleantail.config.alert_channels import Alert, Event
 from cleantail.config.loading import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
-from cleantail.rounds.pack_results import BEGUN, EXPIRE_TOMBSTONES, SUSPECTED, WAITS, PackResult, TopicOutcome
+from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
+from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, SHOWN, TopicOutcome
 from cleantail.watch.incidents import Condition, Look, Notification, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
@@ -41,8 +42,8 @@ from cleantail_airflow.groups.group_plan import (
     remember,
     topics_of_group,
 )
-from cleantail_airflow.groups.station_tasks import STATIONS, results_of_packs
-from cleantail_airflow.task_ids import EVALUATE, RUN_PACK
+from cleantail_airflow.groups.station_tasks import red_in, results_of_packs
+from cleantail_airflow.task_ids import RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
 
 
@@ -256,12 +257,12 @@ def _failed(
         worked_on = name in plan.due and not waits
         return [FailedTask(RUN_PACK, CRASHED, _link(RUN_PACK, context), at_ms=now_ms)] if worked_on else []
     failed = []
-    for station in STATIONS:
-        link = _link(RUN_PACK if station.task_id in plan.skipped else station.task_id, context)
-        if red := tuple(station.red(outcome)):
-            failed.append(FailedTask(station.task_id, "", link, red, now_ms))
+    for station in SHOWN.values():
+        link = _link(RUN_PACK if station.name in plan.skipped else station.name, context)
+        if red := tuple(red_in(station, outcome)):
+            failed.append(FailedTask(station.name, "", link, red, now_ms))
         if outcome.error and outcome.station in station.errors_of:
-            failed.append(FailedTask(station.task_id, outcome.error, link, at_ms=now_ms))
+            failed.append(FailedTask(station.name, outcome.error, link, at_ms=now_ms))
     return failed
 
 
@@ -271,7 +272,7 @@ def _done(outcome: TopicOutcome | None) -> list[str]:
     if outcome is None:
         return []
     died_here = outcome.error in (BEGUN, WAITS, SUSPECTED)
-    return [*([] if died_here else [RUN_PACK]), *(station.task_id for station in STATIONS if station.line(outcome))]
+    return [*([] if died_here else [RUN_PACK]), *(station.name for station in SHOWN.values() if station.line(outcome))]
 
 
 def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:

@@ -52,13 +52,14 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import counted, one_line
+from cleantail.rounds.stations import EVALUATE, SHOWN
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
 from cleantail_airflow.groups.alert_group import AlertGroupOperator
 from cleantail_airflow.groups.evaluate_group import EvaluateGroupOperator
 from cleantail_airflow.groups.group_plan import group_params
 from cleantail_airflow.groups.run_pack_task import RunPackOperator
-from cleantail_airflow.groups.station_tasks import STATIONS, GroupRollbackOperator, station_class
-from cleantail_airflow.task_ids import ALERT, EVALUATE, OUTCOME, ROLLBACK, RUN_PACK
+from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, station_class
+from cleantail_airflow.task_ids import ALERT, OUTCOME, ROLLBACK, RUN_PACK
 from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.spark_job import OutcomeOperator
@@ -74,9 +75,9 @@ def add_group_tasks(group: str, config_dir: str) -> None:
     @task_group(group_id="pack", prefix_group_id=False, tooltip="One pack of topics: its work, and its stations")
     def stations(pack: dict[str, Any]) -> None:
         run_pack = RunPackOperator(task_id=RUN_PACK, pack=pack, pool=POOL, map_index_template=LABEL, **of_group)
-        for station in STATIONS:
-            run_pack >> station_class(station.task_id)(
-                task_id=station.task_id,
+        for name in SHOWN:
+            run_pack >> station_class(name)(
+                task_id=name,
                 pack=pack,
                 trigger_rule="all_done",
                 retries=0,

@@ -16,8 +16,9 @@ from cleantail.config.loading import may_run_in, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
-from cleantail_airflow.task_ids import EVALUATE, PLAN
+from cleantail_airflow.task_ids import PLAN
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
 
 TOPIC = "topic"

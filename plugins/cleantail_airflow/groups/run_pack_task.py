@@ -18,22 +18,15 @@ from cleantail.errors import CleantailError
 from cleantail.home.home_folder import append_line
 from cleantail.human import counted, duration
 from cleantail.kafka.client_settings import CLIENTS_JSON
-from cleantail.rounds.pack_results import (
-    PACK_REQUEST_JSON,
-    PACK_RESULT_JSON,
-    TOPIC_OUTCOME_JSON,
-    PackResult,
-    TopicOutcome,
-    read_outcomes,
-)
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
+from cleantail.rounds.stations import EVALUATE, SHOWN, TOPIC_OUTCOME_JSON, TopicOutcome
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack, topics_of_group
-from cleantail_airflow.groups.station_tasks import STATIONS, reported_pack
+from cleantail_airflow.groups.station_tasks import failed_in, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import cause_of_crash
 from cleantail_airflow.outcomes.run_xcoms import report_of
-from cleantail_airflow.task_ids import EVALUATE
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, as_airflow, platform_of
 
 OUTCOMES = "packs"
@@ -132,8 +125,8 @@ class RunPackOperator(SparkJobOperator):
         self._send_metrics(report.topics)
         again = [f"{o.topic}: {o.station} failed: {o.error}" for o in report.topics if o.may_retry]
         plan = group_plan_of(context)
-        skipped = [station for station in STATIONS if plan and station.task_id in plan.skipped]
-        unshown = [f"{station.task_id} failed: {line}" for station in skipped for line in station.failed(report)]
+        skipped = [station for station in SHOWN.values() if plan and station.name in plan.skipped]
+        unshown = [f"{station.name} failed: {line}" for station in skipped for line in failed_in(station, report)]
         if again or unshown:
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(report.in_short()))
         if again:

@@ -7,8 +7,7 @@ and to have the work done anew `run_pack` is cleared.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,117 +18,45 @@ from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.lineage import StationLineage
-from cleantail.rounds import pack_results
-from cleantail.rounds.checked_round import RoundResult
-from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
+from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
+from cleantail.rounds.stations import (
+    PUBLISH,
+    SHOWN,
+    Station,
+    TopicOutcome,
+)
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
 from cleantail_airflow.outcomes.run_xcoms import JobReport
 from cleantail_airflow.station_lineage import LineageOperator
-from cleantail_airflow.task_ids import (
-    CHECK_QUALITY,
-    COMPACT,
-    EXPIRE_TOMBSTONES,
-    INGEST,
-    PUBLISH,
-    RECLAIM,
-    RECONCILE,
-    RUN_PACK,
-)
+from cleantail_airflow.task_ids import RUN_PACK
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOperator
 
-Line = Callable[[TopicOutcome], str]
+
+def red_in(station: Station, outcome: TopicOutcome) -> list[Failure]:
+    """Return the expectations that blocked logs of the topic, in the rounds whose checks the station shows."""
+    rounds = [result for name, result in outcome.rounds.items() if name in station.checks]
+    return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
 
-@dataclass(frozen=True, slots=True)
-class Station:
-    """Describes a task that shows a part of what became of a pack. `errors_of`: where a topic's work may have ended in
-    it; `checks`: whose red logs it shows, by the rounds; `line`: what it says of a topic, empty where that had nothing.
-    """
-
-    task_id: str
-    line: Line
-    errors_of: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
-
-    def errors(self, result: PackResult) -> list[TopicOutcome]:
-        """Returns the topics whose work ended at this station."""
-        return [outcome for outcome in result.topics if outcome.error and outcome.station in self.errors_of]
-
-    def red(self, outcome: TopicOutcome) -> list[Failure]:
-        """Returns the expectations that held logs of the topic back, in the rounds of this station."""
-        rounds = [result for name, result in outcome.rounds.items() if name in self.checks]
-        return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
-
-    def error_lines(self, result: PackResult) -> list[str]:
-        """Returns a line for each topic whose work ended at this station."""
-        return [f"{outcome.topic}: {outcome.error}" for outcome in self.errors(result)]
-
-    def failed(self, result: PackResult) -> list[str]:
-        """Returns what failed at this station, a line for each topic and each expectation."""
-        return [
-            *self.error_lines(result),
-            *(str(failure) for outcome in result.topics for failure in self.red(outcome)),
-        ]
+def error_lines(station: Station, result: PackResult) -> list[str]:
+    """Return a line for each topic whose work ended with an error that the station shows."""
+    return [
+        f"{outcome.topic}: {outcome.error}"
+        for outcome in result.topics
+        if outcome.error and outcome.station in station.errors_of
+    ]
 
 
-def _ingested(outcome: TopicOutcome) -> str:
-    if outcome.ingested is None or not (outcome.ingested.records or outcome.ingested.warnings):
-        return ""
-    return "; ".join([f"{counted(outcome.ingested.records, 'record')} appended", *outcome.ingested.warnings])
-
-
-def _compacted(outcome: TopicOutcome) -> str:
-    result = outcome.compacted
-    return f"round {result.round} of {_logs(result)}" if result else ""
-
-
-def _checked(outcome: TopicOutcome) -> str:
-    result = outcome.compacted
-    if not result:
-        return ""
-    return f"{result.checks_passed} of {counted(result.checks_total, 'check')} passed{_held_back(result)}"
-
-
-def _published(outcome: TopicOutcome) -> str:
-    parts = [f"{name}: {_named(result.published)}" for name, result in outcome.rounds.items() if result.published]
-    return "; ".join(parts)
-
-
-def _expired(outcome: TopicOutcome) -> str:
-    result = outcome.expired
-    if not result:
-        return ""
-    return f"{counted(result.expired, 'tombstone')} expired{_held_back(result)}"
-
-
-def _reconciled(outcome: TopicOutcome) -> str:
-    return f"compared with its source: {_logs(outcome.reconciled)}" if outcome.reconciled else ""
-
-
-def _reclaimed(outcome: TopicOutcome) -> str:
-    if outcome.reclaimed is None:
-        return ""
-    done = [f"{name.replace('_', ' ')} {count}" for name, count in outcome.reclaimed.counts.items() if count]
-    return ", ".join(done) or "nothing to reclaim after all"
-
-
-STATIONS = (
-    Station(INGEST, _ingested, (pack_results.INGEST,)),
-    Station(COMPACT, _compacted, (pack_results.EVALUATE, pack_results.COMPACT)),
-    Station(CHECK_QUALITY, _checked, checks=(pack_results.COMPACT,)),
-    Station(PUBLISH, _published),
-    Station(RECONCILE, _reconciled, (pack_results.RECONCILE,), (pack_results.RECONCILE,)),
-    Station(EXPIRE_TOMBSTONES, _expired, (pack_results.EXPIRE_TOMBSTONES,), (pack_results.EXPIRE_TOMBSTONES,)),
-    Station(RECLAIM, _reclaimed, (pack_results.RECLAIM,)),
-)
-"""In the order in which a topic goes through them."""
-BY_TASK: Mapping[str, Station] = {station.task_id: station for station in STATIONS}
+def failed_in(station: Station, result: PackResult) -> list[str]:
+    """Return a line for each topic that failed at the station, and for each expectation that failed there."""
+    red = (failure for outcome in result.topics for failure in red_in(station, outcome))
+    return [*error_lines(station, result), *map(str, red)]
 
 
 def pack_result(result: Mapping[str, Any]) -> PackResult:
@@ -153,20 +80,6 @@ def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
     """Returns what became of each pack of the run, by its number."""
     results = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(packs))
     return [pack_result(result) if result else None for result in results]
-
-
-def _held_back(result: RoundResult) -> str:
-    return f"; blocked: {_named(result.held_back)}" if result.held_back else ""
-
-
-def _logs(result: RoundResult | None) -> str:
-    if result is None:
-        return ""
-    return f"partitions {_named({*result.published, *result.held_back, *(v.partition for v in result.verdicts)})}"
-
-
-def _named(partitions: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(partitions))) or "none"
 
 
 class GroupRollbackOperator(RollbackOperator):
@@ -205,7 +118,7 @@ class StationOperator(LineageOperator, BaseOperator):
         self.group = group
         self.config_dir = config_dir
         self.pack = pack
-        self.station = BY_TASK[self.task_id.rpartition(".")[2]]
+        self.station = SHOWN[self.task_id.rpartition(".")[2]]
 
     @property
     def label(self) -> str:
@@ -228,15 +141,15 @@ class StationOperator(LineageOperator, BaseOperator):
         self.keep_lineage(lambda: self._told(outcomes))
         self.show_more(outcomes, context)
         # 2. the topics that failed in it
-        red = {outcome.topic: failures for outcome in result.topics if (failures := self.station.red(outcome))}
-        errors = self.station.error_lines(result)
+        red = {outcome.topic: failures for outcome in result.topics if (failures := red_in(self.station, outcome))}
+        errors = error_lines(self.station, result)
         if red:
             self._tell_of_red(red, context)
             raise RedCheck(self.group, [failure for failures in red.values() for failure in failures], errors)
         if errors:
             raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *errors]))
         if not shown:
-            raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.task_id}")
+            raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.name}")
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
         """Does what a station does besides showing; nothing but of `publish`."""
@@ -252,7 +165,7 @@ class StationOperator(LineageOperator, BaseOperator):
         for outcome in outcomes:
             topic = found[outcome.topic]
             if isinstance(topic, Topic):  # not where its YAML was broken meanwhile
-                told = done_by_pack(self.station.task_id, topic, outcome, evidence)
+                told = done_by_pack(self.station.name, topic, outcome, evidence)
                 lineage += told or StationLineage()
         return lineage
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
-from cleantail.rounds.pack_results import COMPACT, RECLAIM, TopicOutcome
+from cleantail.rounds.stations import COMPACT, RECLAIM, TopicOutcome
 from cleantail.watch.job_results import EndedJob, JobResult
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample

@@ -19,8 +19,9 @@ from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.checked_round import ExpiryRequest, Hold, LeftBehind, StagedUnit, Verdict
 from cleantail.rounds.recorded_checks import RoundReference
+from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
-from cleantail_airflow.task_ids import EVALUATE, PLAN
+from cleantail_airflow.task_ids import PLAN
 
 
 @dataclass(frozen=True, slots=True)

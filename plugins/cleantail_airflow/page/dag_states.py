@@ -28,9 +28,10 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
+from cleantail.rounds.stations import EVALUATE
 from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic
 from cleantail_airflow.page.configured_topics import Configured
-from cleantail_airflow.task_ids import EVALUATE, OUTCOME, PLAN, RUN_PACK
+from cleantail_airflow.task_ids import OUTCOME, PLAN, RUN_PACK
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
 ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)

@@ -22,27 +22,9 @@ from cleantail.errors import ConfigError
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail_airflow.installation import NO_CONFIG, config_dir
-from cleantail_airflow.outcomes.run_xcoms import PlannedRun
 
 NOTE = "run_note"
 """XCom of `evaluate`: what its run says of itself when it has ended."""
-ROUND_TASKS = ("compact", "check_quality", "alert_early", "approve", "publish")
-RECONCILE_TASKS = ("reconcile", "approve_reconcile", "publish_reconcile")
-EXPIRY_TASKS = ("expire_tombstones", "approve_expiry", "publish_expiry")
-
-
-def not_due(plan: PlannedRun) -> dict[str, str]:
-    """Returns, by task, why it has nothing to do in a run of this plan."""
-    skipped = {"rollback": "the run was not triggered with rollback_to"}
-    if not plan.units:
-        skipped |= dict.fromkeys(ROUND_TASKS, plan.reason)
-    if not plan.reconcile.due:
-        skipped |= dict.fromkeys(RECONCILE_TASKS, plan.reconcile.reason)
-    if not plan.sweep:
-        skipped |= dict.fromkeys(EXPIRY_TASKS, plan.sweep_reason)
-    if not plan.reclaim.due:
-        skipped["reclaim"] = plan.reclaim.reason
-    return skipped
 
 
 def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) -> str:

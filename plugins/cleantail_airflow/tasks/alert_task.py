@@ -14,11 +14,11 @@ from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.platform import Platform
 from cleantail.rounds.checked_round import LeftBehind
+from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.channels import locked_book
 from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_tasks, tell_of_run
 from cleantail_airflow.outcomes.run_xcoms import plan_of, readable_report_from
-from cleantail_airflow.task_ids import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import loaded_topic
 

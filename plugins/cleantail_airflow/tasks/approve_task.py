@@ -30,12 +30,12 @@ from cleantail.lineage import StationLineage
 from cleantail.log import round_state
 from cleantail.rounds.approval import answered, question, read_answer, shown_of, write_answer
 from cleantail.rounds.checked_round import CheckedRound
+from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator
-from cleantail_airflow.task_ids import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.evaluate import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
+from cleantail.rounds.stations import idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import PlannedRun, planned_run
 from cleantail_airflow.station_lineage import LineageOperator
-from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note, not_due
+from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
+from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
@@ -84,7 +85,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
     def _skip_not_due(self, context: Context, plan: PlannedRun) -> NoReturn:
         """Ends evaluate well and skips here what has nothing to do, so that no process starts to find that out."""
         ti = context["ti"]
-        reasons = not_due(plan)
+        reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(plan)}
         # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
         where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
         units = [WORK_UNIT_JSON.plain(unit) for unit in plan.units]

@@ -5,17 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from cleantail.rounds.pack_results import (
-    BEGUN,
-    COMPACT,
-    INGEST,
-    KEPT_S,
-    SUSPECTED,
-    Ingested,
-    PackOutcomes,
-    TopicOutcome,
-    read_outcomes,
-)
+from cleantail.rounds.pack_results import BEGUN, KEPT_S, SUSPECTED, PackOutcomes, read_outcomes
+from cleantail.rounds.stations import COMPACT, INGEST, Ingested, TopicOutcome
 
 PATH = "packs/one.jsonl"
 TOPICS = ["a", "b", "c", "d"]

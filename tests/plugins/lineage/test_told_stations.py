@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
-from cleantail.rounds.pack_results import Ingested, TopicOutcome
+from cleantail.rounds.stations import Ingested, TopicOutcome
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated

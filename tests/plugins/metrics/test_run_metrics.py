@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cleantail.rounds.pack_results import TOPIC_OUTCOME_JSON
 from cleantail.rounds.station_results import ReclaimResult
+from cleantail.rounds.stations import TOPIC_OUTCOME_JSON
 from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.outcomes.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT

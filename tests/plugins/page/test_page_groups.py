@@ -12,7 +12,8 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.home.home_folder import site_of
-from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult, TopicOutcome
+from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
+from cleantail.rounds.stations import TopicOutcome
 from cleantail_airflow.alerts.alerting import place_of
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, GroupPlan, PlannedPack
 from tests.airflow_environment import BASE_URL

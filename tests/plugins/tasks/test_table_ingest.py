@@ -15,7 +15,7 @@ from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
-from cleantail.rounds.pack_results import Ingested, TopicOutcome
+from cleantail.rounds.stations import Ingested, TopicOutcome
 from cleantail_airflow.groups.evaluate_group import new_bytes
 from cleantail_airflow.station_lineage import done_by_pack
 from cleantail_airflow.tasks.spark_tasks import IngestOperator

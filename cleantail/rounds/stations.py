@@ -1,0 +1,268 @@
+"""The stations of a run, in one table, and what happened to a topic at each of them.
+
+A station is a step of a run. A topic's DAG has a task for each. In a group's DAG the tasks of a pack show them, and the
+command line runs them in its own process. The table is read by whatever needs the stations' names or order, why one has
+nothing to do, or what it reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from cleantail.codec import Codec
+from cleantail.errors import CleantailError, HeldError
+from cleantail.human import counted
+from cleantail.rounds.checked_round import RoundResult
+from cleantail.rounds.station_results import ReclaimResult
+
+INGEST, CONVERT_DELETES, EVALUATE, COMPACT = "ingest", "convert_deletes", "evaluate", "compact"
+CHECK_QUALITY, PUBLISH, RECONCILE = "check_quality", "publish", "reconcile"
+EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
+"""The names of the stations: those of the tasks, and of what `run_station.py` runs."""
+ALERT_EARLY, APPROVE = "alert_early", "approve"
+APPROVE_RECONCILE, PUBLISH_RECONCILE = "approve_reconcile", "publish_reconcile"
+APPROVE_EXPIRY, PUBLISH_EXPIRY = "approve_expiry", "publish_expiry"
+"""Tasks that stand with a station if its round may wait for a person."""
+NOTHING_DUE = "nothing is due"
+FINAL = (CleantailError.exit_code, HeldError.exit_code)
+"""Exit codes of errors that another try does not help: bad input or configuration, or a decision that a user has to
+make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """How many records were appended to a topic's table, and warnings for the user."""
+
+    records: int
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, later: Ingested) -> Ingested:
+        return Ingested(self.records + later.records, (*self.warnings, *later.warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What happened to one topic. `ok`: nothing failed, and no log was blocked.
+
+    A station that had nothing to do has None. `station` is where `error` ended the topic's work. `may_retry`: another
+    try may help. `reason`: why there was nothing to do, or empty.
+    """
+
+    topic: str
+    ok: bool = True
+    ingested: Ingested | None = None
+    compacted: RoundResult | None = None
+    reconciled: RoundResult | None = None
+    expired: RoundResult | None = None
+    reclaimed: ReclaimResult | None = None
+    reason: str = ""
+    station: str = ""
+    error: str = ""
+    may_retry: bool = False
+
+    @property
+    def rounds(self) -> Mapping[str, RoundResult]:
+        """Return station -> the result of its round, if it had one."""
+        results = {COMPACT: self.compacted, RECONCILE: self.reconciled, EXPIRE_TOMBSTONES: self.expired}
+        return {station: result for station, result in results.items() if result is not None}
+
+    @property
+    def published(self) -> tuple[int, ...]:
+        """Return the partitions with a published round."""
+        return tuple(sorted({p for result in self.rounds.values() for p in result.published}))
+
+    @property
+    def held_back(self) -> tuple[int, ...]:
+        """Return the partitions with a blocked round."""
+        return tuple(sorted({p for result in self.rounds.values() for p in result.held_back}))
+
+    def failed_at(self, station: str, error: str, exit_code: int | None) -> TopicOutcome:
+        """Return the outcome of a topic whose work ended at a station. `exit_code` is None for an unexpected error."""
+        return replace(self, ok=False, station=station, error=error, may_retry=exit_code not in (None, *FINAL))
+
+    def in_short(self) -> TopicOutcome:
+        """Return the outcome without what the evidence has, and without logs that passed without a warning."""
+        compacted, reconciled, expired = map(_in_short, (self.compacted, self.reconciled, self.expired))
+        return replace(self, compacted=compacted, reconciled=reconciled, expired=expired)
+
+    def after(self, earlier: TopicOutcome) -> TopicOutcome:
+        """Return this outcome joined to that of an earlier try of the same run.
+
+        The results of that try stay known: this try finds a published log clean, and a red one in quarantine.
+        """
+        appended = [ingested for ingested in (earlier.ingested, self.ingested) if ingested]
+        both = replace(
+            self,
+            ingested=sum(appended[1:], appended[0]) if appended else None,
+            compacted=_joined(earlier.compacted, self.compacted),
+            reconciled=_joined(earlier.reconciled, self.reconciled),
+            expired=_joined(earlier.expired, self.expired),
+            reclaimed=self.reclaimed or earlier.reclaimed,
+        )
+        return replace(both, ok=self.ok and not both.held_back, reason="" if both.rounds else self.reason)
+
+
+def done(result: RoundResult) -> RoundResult | None:
+    """Return a round's result; None if it had nothing to do."""
+    return None if result.round is None else result
+
+
+def _in_short(result: RoundResult | None) -> RoundResult | None:
+    if result is None:
+        return None
+    verdicts = tuple(verdict for verdict in result.verdicts if verdict.warnings or not verdict.passed)
+    return replace(result, measures=(), verdicts=verdicts, sample=(), ends={})
+
+
+def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResult | None:
+    """Merge both rounds of one station. A log that the later round published is no longer blocked, unless only its
+    retention was published."""
+    if earlier is None or later is None:
+        return earlier or later
+    released = set(later.published) - set(later.retained)
+    still = tuple(p for p in earlier.held_back if p not in released)
+    verdicts = tuple(verdict for verdict in earlier.verdicts if verdict.partition not in released)
+    return replace(earlier, held_back=still, verdicts=verdicts, ok=not still).then(later)
+
+
+TOPIC_OUTCOME_JSON: Codec[TopicOutcome] = Codec(TopicOutcome)
+
+
+class Plan(Protocol):
+    """What decides which stations have work: the plan of a run, as `evaluate` made it or as it came through an XCom."""
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def units(self) -> Any: ...
+    @property
+    def sweep(self) -> Any: ...
+    @property
+    def sweep_reason(self) -> str: ...
+    @property
+    def reclaim(self) -> Any: ...
+    @property
+    def reconcile(self) -> Any: ...
+
+
+def _nothing(outcome: TopicOutcome) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """One station.
+
+    `idle`: why it has no work in a run of this plan, or "" if it has; None if the plan does not decide that. `line`:
+    what it reports of a topic, or "" if the topic had nothing. `errors_of`: the
+    stations of TopicOutcome.station whose errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed
+    checks it shows. `with_approval`: the tasks that stand with it if its round may wait for a person.
+    """
+
+    name: str
+    idle: Callable[[Plan], str] | None = None
+    line: Callable[[TopicOutcome], str] = _nothing
+    errors_of: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    with_approval: tuple[str, ...] = ()
+
+
+def _no_round(plan: Plan) -> str:
+    return "" if plan.units else plan.reason
+
+
+def _ingested(outcome: TopicOutcome) -> str:
+    if outcome.ingested is None or not (outcome.ingested.records or outcome.ingested.warnings):
+        return ""
+    return "; ".join([f"{counted(outcome.ingested.records, 'record')} appended", *outcome.ingested.warnings])
+
+
+def _compacted(outcome: TopicOutcome) -> str:
+    result = outcome.compacted
+    return f"round {result.round} of {_logs(result)}" if result else ""
+
+
+def _checked(outcome: TopicOutcome) -> str:
+    result = outcome.compacted
+    if not result:
+        return ""
+    return f"{result.checks_passed} of {counted(result.checks_total, 'check')} passed{_held_back(result)}"
+
+
+def _published(outcome: TopicOutcome) -> str:
+    parts = [f"{name}: {_named(result.published)}" for name, result in outcome.rounds.items() if result.published]
+    return "; ".join(parts)
+
+
+def _expired(outcome: TopicOutcome) -> str:
+    result = outcome.expired
+    if not result:
+        return ""
+    return f"{counted(result.expired, 'tombstone')} expired{_held_back(result)}"
+
+
+def _reconciled(outcome: TopicOutcome) -> str:
+    return f"compared with its source: {_logs(outcome.reconciled)}" if outcome.reconciled else ""
+
+
+def _reclaimed(outcome: TopicOutcome) -> str:
+    if outcome.reclaimed is None:
+        return ""
+    done = [f"{name.replace('_', ' ')} {count}" for name, count in outcome.reclaimed.counts.items() if count]
+    return ", ".join(done) or "nothing to reclaim after all"
+
+
+def _held_back(result: RoundResult) -> str:
+    return f"; blocked: {_named(result.held_back)}" if result.held_back else ""
+
+
+def _logs(result: RoundResult | None) -> str:
+    if result is None:
+        return ""
+    return f"partitions {_named({*result.published, *result.held_back, *(v.partition for v in result.verdicts)})}"
+
+
+def _named(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "none"
+
+
+STATIONS = (
+    Station(INGEST, line=_ingested, errors_of=(INGEST,)),
+    Station(CONVERT_DELETES),
+    Station(EVALUATE),
+    Station(COMPACT, _no_round, _compacted, errors_of=(EVALUATE, COMPACT)),
+    Station(CHECK_QUALITY, _no_round, _checked, checks=(COMPACT,), with_approval=(ALERT_EARLY, APPROVE)),
+    Station(PUBLISH, _no_round, _published),
+    Station(
+        RECONCILE,
+        lambda plan: "" if plan.reconcile.due else plan.reconcile.reason,
+        _reconciled,
+        errors_of=(RECONCILE,),
+        checks=(RECONCILE,),
+        with_approval=(APPROVE_RECONCILE, PUBLISH_RECONCILE),
+    ),
+    Station(
+        EXPIRE_TOMBSTONES,
+        lambda plan: "" if plan.sweep else plan.sweep_reason,
+        _expired,
+        errors_of=(EXPIRE_TOMBSTONES,),
+        checks=(EXPIRE_TOMBSTONES,),
+        with_approval=(APPROVE_EXPIRY, PUBLISH_EXPIRY),
+    ),
+    Station(RECLAIM, lambda plan: "" if plan.reclaim.due else plan.reclaim.reason, _reclaimed, errors_of=(RECLAIM,)),
+)
+"""All stations, in the order in which a topic goes through them."""
+SHOWN: Mapping[str, Station] = {station.name: station for station in STATIONS if station.line is not _nothing}
+"""Name -> station, of those that a pack shows."""
+
+
+def idle_tasks(plan: Plan) -> dict[str, str]:
+    """Return task -> why it has nothing to do in a run of this plan."""
+    return {
+        task: why
+        for station in STATIONS
+        if station.idle is not None and (why := station.idle(plan))
+        for task in (station.name, *station.with_approval)
+    }
