@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-deep test-browser test-services test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -90,6 +90,9 @@ test-browser: setup ## a newcomer's steps in the UI, in the Chromium of CLEANTAI
 test-services: setup ## real Postgres, S3 and Spark standalone, and the main job on each catalog, started as processes
 	$(BIN)/python deploy/check_services.py
 	$(BIN)/python deploy/check_catalogs.py
+
+test-compose: setup ## docker-compose.yaml in containers: killed, upgraded, restored; installs Docker's engine if none answers
+	$(BIN)/python -m tests.compose
 
 test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
 	$(BIN)/python -m tests.versions
