@@ -78,6 +78,10 @@ UNNAMED = "RESTError"
 meaning."""
 
 
+OVERTAKEN = "older than last sequence number"
+"""Part of PyIceberg's ValueError for a snapshot that was built before another writer added one, on any branch."""
+
+
 def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: None) -> T:
     """Make a change of a catalog through PyIceberg. If the answer is unclear, find out whether the change was made.
 
@@ -89,7 +93,8 @@ def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: Non
         try:
             return change()
         except Exception as error:
-            if not UNSURE & {kind.__name__ for kind in type(error).__mro__} and type(error).__name__ != UNNAMED:
+            is_unsure = UNSURE & {kind.__name__ for kind in type(error).__mro__} or type(error).__name__ == UNNAMED
+            if not is_unsure and not (isinstance(error, ValueError) and OVERTAKEN in str(error)):
                 raise
             if (done := taken()) is not None:
                 return done

@@ -177,3 +177,29 @@ def test_a_change_whose_every_answer_is_unsure_ends_with_the_last_one(sleeps):
     with pytest.raises(RESTError, match="409"):
         settled(action)
     assert action.calls == 12
+
+
+def test_a_snapshot_that_was_built_before_one_on_another_branch_is_built_again(orders_table, sleeps):
+    orders_table.append((0, 0, 1, b"a", b"1"))
+    name, rows = orders_table.topic.table, orders_table.table.scan().to_arrow()
+    stale, other = orders_table.catalog.load_table(name), orders_table.catalog.load_table(name)
+    other.manage_snapshots().create_branch(other.current_snapshot().snapshot_id, "side").commit()
+    stale.refresh()
+    other.append(rows, branch="side")
+
+    def append():
+        stale.append(rows)
+        return True
+
+    def taken():
+        stale.refresh()
+
+    with pytest.raises(ValueError, match="older than last sequence number"):
+        append()
+    assert settled(append, taken) is True
+    assert orders_table.catalog.load_table(name).scan().to_arrow().num_rows == 2
+
+
+def test_another_error_of_values_is_not_tried_again(sleeps):
+    with pytest.raises(ValueError, match="no such column"):
+        settled(lambda: int("no such column"))
